@@ -17,12 +17,12 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COSIGN := $(TOOLS)/cosign-3.1.3
 VERSITYGW := $(TOOLS)/versitygw-1.8.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-verify
+PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-tool bailiwick-verify
 
-.PHONY: help build tools static check race full agents test demo prove bench soak kills mixed mutants model honest fuzz setup clean
+.PHONY: help build tools static check race full agents test demo demo-agent prove bench soak kills mixed mutants model honest fuzz setup clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
@@ -77,8 +77,8 @@ $(SUITE): FORCE
 	@go build -o $@ ./e2e/suite
 FORCE:
 
-# Packages whose tests wait for the compiler or for scrypt, which the race detector makes many times slower.
-UNRACED := internal/arch internal/deploycli e2e/suite
+# Packages whose tests compute, compile or wait for scrypt, which the race detector makes many times slower.
+UNRACED := internal/arch internal/cron internal/deploycli e2e/suite
 # Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
 FULL := e2e internal/jail internal/audit internal/evidence internal/orchestrator
 
@@ -103,11 +103,14 @@ test: setup ## run the whole suite: check, then the end-to-end tests and the pac
 demo: ## show the main job on a real repository, a page per chapter (VERBOSE=1: the whole output)
 	@scripts/demo
 
+demo-agent: agents ## show four agent programs make one change each, with a scripted model (VERBOSE=1: the whole output)
+	@scripts/demo-agent
+
 prove: build setup ## prove in three ways, each with its control, that the MCP server can define nothing
 	@scripts/prove $(BIN)
 
 bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/jail ./internal/audit ./internal/capture ./internal/evidence ./internal/plan ./internal/orchestrator ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/jail ./internal/audit ./internal/broker ./internal/capture ./internal/dispatch ./internal/evidence ./internal/plan ./internal/orchestrator ./internal/schedule ./e2e
 
 soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e

@@ -16,16 +16,20 @@ type Kind string
 const (
 	KindCapability Kind = "capability"
 	KindSubagent   Kind = "subagent"
+	KindModel      Kind = "model"
 	KindEnv        Kind = "env"
+	KindSecret     Kind = "secret"
 	KindSource     Kind = "source"
 	KindTarget     Kind = "target"
+	KindTool       Kind = "tool" // a ToolServer
 	KindRole       Kind = "role"
 	KindGrant      Kind = "grant"
+	KindSchedule   Kind = "schedule"
 )
 
 // Kinds lists every kind, in the order in which people read a catalog.
 func Kinds() []Kind {
-	return []Kind{KindCapability, KindSubagent, KindEnv, KindSource, KindTarget, KindRole, KindGrant}
+	return []Kind{KindCapability, KindSubagent, KindModel, KindEnv, KindSecret, KindSource, KindTarget, KindTool, KindRole, KindGrant, KindSchedule}
 }
 
 // Ref names an artifact within a revision: KIND/NAME.
@@ -167,19 +171,21 @@ type Command []string
 type Subagent struct {
 	Name         Name            `json:"name"`
 	Description  string          `json:"description,omitempty"`
-	Agent        string          `json:"agent"`             // adapter: command
-	Command      Command         `json:"command,omitempty"` // for the command adapter
-	Model        string          `json:"model,omitempty"`
-	System       string          `json:"system,omitempty"` // the system prompt's text
-	Prompt       string          `json:"prompt,omitempty"` // text/template over the input
-	Input        json.RawMessage `json:"input,omitempty"`  // JSON Schema of the input
-	Output       json.RawMessage `json:"output,omitempty"` // JSON Schema of outputs/result.json
+	Agent        string          `json:"agent"`                  // adapter: command, claude-code, codex, opencode or gemini
+	Command      Command         `json:"command,omitempty"`      // for the command adapter
+	Model        string          `json:"model,omitempty"`        // NAME/LEVEL
+	RequireModel bool            `json:"requireModel,omitempty"` // an agent fails if its model answered no request with a status of 2xx
+	System       string          `json:"system,omitempty"`       // the system prompt's text
+	Prompt       string          `json:"prompt,omitempty"`       // text/template over the input
+	Input        json.RawMessage `json:"input,omitempty"`        // JSON Schema of the input
+	Output       json.RawMessage `json:"output,omitempty"`       // JSON Schema of outputs/result.json
 	Role         Name            `json:"role"`
 	Tier         Tier            `json:"tier"`
 	Capabilities []Name          `json:"capabilities,omitempty"` // laid over the workspace in this order
 	Verify       *Verify         `json:"verify,omitempty"`
 	Limits       Limits          `json:"limits"`
 	Target       Name            `json:"target,omitempty"` // where it runs unless the request says otherwise
+	Effect       Effect          `json:"effect,omitempty"` // absent: it may change things, and its result is not reused
 }
 
 // Verify is a command that judges the captured patch in a fresh jail.
@@ -200,6 +206,10 @@ type Limits struct {
 	CPU       float64  `json:"cpu,omitempty"`       // processors; 1.5 is one and a half
 	Log       Bytes    `json:"log,omitempty"`       // log kept, half of it from the beginning and half from the end
 	Answer    Duration `json:"answer,omitempty"`    // how long a question waits before the dispatch fails
+	Tokens    int64    `json:"tokens,omitempty"`    // of the model, input and output together; 0: no limit
+	Cost      Cost     `json:"cost,omitempty"`      // of the model, in the currency of its prices; 0: no limit
+	Turns     int      `json:"turns,omitempty"`     // answers of the model; 0: no limit
+	Calls     int      `json:"calls,omitempty"`     // of tools, allowed or refused; 0: MaxToolCalls
 }
 
 // DefaultLimits are the limits of a subagent that names none.
@@ -249,25 +259,41 @@ func (l *Limits) each(other Limits, f func(name string, v, o reflect.Value)) {
 	}
 }
 
+// exceeds reports whether v exceeds bound; a zero is no limit.
 func exceeds(v, bound reflect.Value) bool {
+	if v.IsZero() || bound.IsZero() {
+		return v.IsZero() && !bound.IsZero()
+	}
 	if v.CanFloat() {
 		return v.Float() > bound.Float()
 	}
 	return v.Int() > bound.Int()
 }
 
-// Env is a set of environment variables with plain values.
+// Env is a set of environment variables, with the hosts that its agents may reach.
 type Env struct {
-	Name        Name              `json:"name"`
-	Description string            `json:"description,omitempty"`
-	Values      map[string]string `json:"values,omitempty"`
+	Name        Name                 `json:"name"`
+	Description string               `json:"description,omitempty"`
+	Values      map[string]string    `json:"values,omitempty"`
+	Secrets     map[string]SecretUse `json:"secrets,omitempty"` // by variable
+	Egress      []string             `json:"egress,omitempty"`  // HOST:PORT or *.HOST:PORT
 }
 
 // Source is a repository that a dispatch may start from.
 type Source struct {
 	Name        Name   `json:"name"`
 	Description string `json:"description,omitempty"`
-	Repo        string `json:"repo"` // absolute path of a git repository on the service's machine
+	Repo        string `json:"repo"` // absolute path of a git repository on the service's machine, or https:// or ssh:// URL
+	// Of a URL: the secret that the service fetches with, and the user name for it.
+	Secret Name   `json:"secret,omitempty"`
+	User   string `json:"user,omitempty"`
+	// KnownHosts are lines of known_hosts that the server of an ssh:// URL must match.
+	KnownHosts []string `json:"knownHosts,omitempty"`
+}
+
+// IsRemote reports whether the service fetches the repository of a source by its URL.
+func IsRemote(repo string) bool {
+	return strings.HasPrefix(repo, "https://") || strings.HasPrefix(repo, "ssh://")
 }
 
 // Target is a place and mode to run.
@@ -279,6 +305,7 @@ type Target struct {
 	Mode        Mode     `json:"mode"`               // readonly, guarded, open
 	ReadOnly    []string `json:"readOnly,omitempty"` // host paths visible read-only in the jail, besides the system toolchain
 	Path        []string `json:"path,omitempty"`     // directories put in front of the jail's PATH
+	Egress      []string `json:"egress,omitempty"`   // HOST:PORT or *.HOST:PORT that its agents may reach
 	Limits      Limits   `json:"limits,omitzero"`    // upper bounds; a subagent may have lower ones
 }
 
@@ -298,4 +325,17 @@ type Grant struct {
 	Capabilities []Name    `json:"capabilities,omitempty"` // extras that a request may name
 	Targets      []Name    `json:"targets,omitempty"`
 	Ceiling      Tier      `json:"ceiling"` // observe when absent
+	// Approve lists roles whose tool calls the principal may approve, and ApproveOwn adds
+	// those of dispatches that it submitted itself. Never those at tier irreversible.
+	Approve    []Name `json:"approve,omitempty"`
+	ApproveOwn bool   `json:"approveOwn,omitempty"`
+	// Budget bounds what the dispatches that it allows may spend together.
+	Budget *Budget `json:"budget,omitempty"`
+	// Append lets the principal add tasks to its own open runs through the run-time API,
+	// which is all that bailiwick-mcp has. At the account of the service, an owner needs
+	// no grant for it: bailiwick run append.
+	Append bool `json:"append,omitempty"`
+	// Reuse lists owners whose results of pure subagents the tasks of the principal may
+	// reuse, beside its own.
+	Reuse []Principal `json:"reuse,omitempty"`
 }

@@ -27,18 +27,31 @@ const (
 	CallDispatchOutput    Call = "GET /v1/runtime/dispatches/{id}/output"
 	CallDispatchStatement Call = "GET /v1/runtime/dispatches/{id}/statement"
 
+	CallDispatchTranscript Call = "GET /v1/runtime/dispatches/{id}/transcript"
+	CallDispatchNetwork    Call = "GET /v1/runtime/dispatches/{id}/network"
+	CallDispatchTools      Call = "GET /v1/runtime/dispatches/{id}/tools"
+
 	CallRunSubmit   Call = "POST /v1/runtime/runs"
 	CallRunList     Call = "GET /v1/runtime/runs"
 	CallRunDescribe Call = "GET /v1/runtime/runs/{id}"
 	CallRunEvents   Call = "GET /v1/runtime/runs/{id}/events"
 	CallRunPlan     Call = "GET /v1/runtime/runs/{id}/plan"
+	CallRunAppend   Call = "POST /v1/runtime/runs/{id}/append" // only by a grant with append
 	CallWaiting     Call = "GET /v1/runtime/waiting"
+	CallBudgetList  Call = "GET /v1/runtime/budgets"
+
+	// People make these; an AI that does is refused by policy.
+	CallApprovalList Call = "GET /v1/runtime/approvals"
+	CallApproval     Call = "GET /v1/runtime/approvals/{id}"
+	CallApprovalVote Call = "POST /v1/runtime/approvals/{id}/votes"
 
 	CallCapabilities Call = "GET /v1/runtime/catalog/capabilities"
 	CallSubagents    Call = "GET /v1/runtime/catalog/subagents"
 	CallEnvs         Call = "GET /v1/runtime/catalog/envs"
 	CallArtifacts    Call = "GET /v1/runtime/catalog/artifacts/{kind}"
+	CallRoleTools    Call = "GET /v1/runtime/catalog/roles/{role}/tools"
 	CallCan          Call = "POST /v1/runtime/can"
+	CallCanCall      Call = "POST /v1/runtime/can/call"
 	CallWho          Call = "GET /v1/runtime/who"
 	CallRefused      Call = "POST /v1/runtime/refused"
 	CallHTTPReady    Call = "POST /v1/runtime/http-ready"
@@ -54,10 +67,18 @@ const (
 	CallRunResume   Call = "POST /v1/operator/runs/{id}/resume"
 	CallRunRetry    Call = "POST /v1/operator/runs/{id}/retry"
 	CallRunAnswer   Call = "POST /v1/operator/runs/{id}/answer"
+	CallRunAppendTo Call = "POST /v1/operator/runs/{id}/append" // by the owner of the run
 	CallRunSeen     Call = "POST /v1/operator/runs/{id}/seen"
 	CallQueueList   Call = "GET /v1/operator/queues"
 	CallQueuePause  Call = "POST /v1/operator/queues/{name}/pause"
 	CallQueueResume Call = "POST /v1/operator/queues/{name}/resume"
+
+	CallScheduleList   Call = "GET /v1/operator/schedules"
+	CallSchedule       Call = "GET /v1/operator/schedules/{name}"
+	CallScheduleSlots  Call = "GET /v1/operator/schedules/{name}/slots"
+	CallScheduleRun    Call = "POST /v1/operator/schedules/{name}/run"
+	CallSchedulePause  Call = "POST /v1/operator/schedules/{name}/pause"
+	CallScheduleResume Call = "POST /v1/operator/schedules/{name}/resume"
 
 	CallStatus        Call = "GET /v1/operator/status"
 	CallStop          Call = "POST /v1/operator/stop"
@@ -71,6 +92,8 @@ const (
 	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
 	CallTokenList     Call = "GET /v1/operator/tokens"
 	CallGrantList     Call = "GET /v1/operator/grants"
+	CallSecretList    Call = "GET /v1/operator/secrets"
+	CallSecretCheck   Call = "POST /v1/operator/secrets/check" //nolint:gosec // G101: a path
 	CallStopList      Call = "GET /v1/operator/stops"
 	CallStopEngage    Call = "POST /v1/operator/stops"
 
@@ -129,8 +152,11 @@ func CallTable() map[Call]CallSpec {
 		CallDispatchPin:    {Repeatable: true},
 		CallDispatchUnpin:  {Repeatable: true},
 		CallRunSubmit:      {Accepted: true, MaxBody: maxRunBody},
+		CallRunAppend:      {Accepted: true, MaxBody: maxRunBody},
 		CallCan:            {Repeatable: true},
+		CallCanCall:        {Repeatable: true},
 		CallRefused:        {},
+		CallApprovalVote:   {},
 		CallHTTPReady:      {Repeatable: true},
 		CallSession:        {Repeatable: true},
 
@@ -139,10 +165,18 @@ func CallTable() map[Call]CallSpec {
 		CallRunResume:   {Action: "run.pause", Operation: "run.resume", Steers: true, Repeatable: true},
 		CallRunRetry:    {Action: "run.cancel", Operation: "run.retry", Steers: true, Accepted: true},
 		CallRunAnswer:   {Action: "run.answer", Operation: "run.answer", Steers: true, Accepted: true},
+		CallRunAppendTo: {Action: "run.cancel", Operation: "run.append", Steers: true, Accepted: true, MaxBody: maxRunBody},
 		CallRunSeen:     {Action: "run.answer", Operation: "run.seen", Steers: true, Repeatable: true},
 		CallQueueList:   {Action: "status.read"},
 		CallQueuePause:  {Action: "queue.pause", Repeatable: true},
 		CallQueueResume: {Action: "queue.pause", Repeatable: true},
+
+		CallScheduleList:   {Action: "status.read"},
+		CallSchedule:       {Action: "status.read"},
+		CallScheduleSlots:  {Action: "status.read"},
+		CallScheduleRun:    {Action: "schedule.run", Accepted: true},
+		CallSchedulePause:  {Action: "schedule.pause", Repeatable: true},
+		CallScheduleResume: {Action: "schedule.pause", Operation: "schedule.resume", Repeatable: true},
 
 		CallStatus:        {Action: "status.read"},
 		CallStop:          {Action: "service.stop", Logged: true, Accepted: true},
@@ -156,6 +190,8 @@ func CallTable() map[Call]CallSpec {
 		CallPrincipal:     {Action: "operator.read"},
 		CallTokenList:     {Action: "operator.read"},
 		CallGrantList:     {Action: "operator.read"},
+		CallSecretList:    {Action: "operator.read"},
+		CallSecretCheck:   {Action: "operator.read", Repeatable: true},
 		CallStopList:      {Action: "operator.read"},
 		CallStopEngage:    {Action: "stop.engage"},
 		CallLogCheck:      {Action: "audit.read", Repeatable: true},
@@ -164,8 +200,8 @@ func CallTable() map[Call]CallSpec {
 		table[c] = CallSpec{Action: "audit.read"}
 	}
 	for _, c := range []Call{
-		CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement,
-		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallWaiting, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallWho,
+		CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement, CallDispatchTranscript, CallDispatchNetwork, CallDispatchTools,
+		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallWaiting, CallBudgetList, CallApprovalList, CallApproval, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallRoleTools, CallWho,
 	} {
 		table[c] = CallSpec{}
 	}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -63,6 +65,9 @@ func (d Dirs) Check() error {
 // Catalog is the directory of the catalog.
 func (d Dirs) Catalog() string { return filepath.Join(d.Data, "catalog") }
 
+// Agents is the directory of the agent programs that bailiwick agent install put there.
+func (d Dirs) Agents() string { return filepath.Join(d.Data, "agents") }
+
 // TrustRoot is the file that lists the deploy keys of this installation.
 func (d Dirs) TrustRoot() string { return filepath.Join(d.Data, "trust.json") }
 
@@ -87,6 +92,10 @@ func (d Dirs) Store() string { return filepath.Join(d.State, "store") }
 // Log is the directory of the tree over the log.
 func (d Dirs) Log() string { return filepath.Join(d.State, "log") }
 
+// Secrets is the directory of the values that bailiwick secret set stores, encrypted,
+// and of the identity that decrypts them.
+func (d Dirs) Secrets() string { return filepath.Join(d.State, "secrets") }
+
 // Address is the file with the socket of this state's service.
 func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
 
@@ -98,9 +107,27 @@ func (d Dirs) Private() string { return filepath.Join(d.State, "private") }
 // Scratch is the directory of temporary files. The service empties it at its start.
 func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }
 
+// Tool has one directory for each version of bailiwick-tool that a jail was shown.
+func (d Dirs) Tool() string { return filepath.Join(d.State, "tool") }
+
 // Checkouts is the directory of the cached read-only checkouts that workspaces
 // start from.
 func (d Dirs) Checkouts() string { return filepath.Join(d.State, "checkouts") }
+
+// Fetched is the directory of what the service has fetched of a source by URL. Sources
+// that differ in the credential share none: one may show less than another.
+func (d Dirs) Fetched(s Source) string {
+	sum := sha256.Sum256([]byte(s.Repo + "\x00" + s.User + "\x00" + string(s.Secret)))
+	return filepath.Join(d.State, "sources", hex.EncodeToString(sum[:16]))
+}
+
+// Repository is the git repository that workspaces of a source start from.
+func (d Dirs) Repository(s Source) string {
+	if IsRemote(s.Repo) {
+		return filepath.Join(d.Fetched(s), "git")
+	}
+	return s.Repo
+}
 
 // Dispatch is the directory of one attempt.
 func (d Dirs) Dispatch(id DispatchID, attempt int) string {

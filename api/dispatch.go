@@ -113,6 +113,15 @@ type Dispatch struct {
 	Attempts  []Attempt  `json:"attempts,omitempty"`  // earlier attempts, oldest first; not in lists
 	Pinned    *Pin       `json:"pinned,omitempty"`    // not in lists
 	Removed   []Removal  `json:"removed,omitempty"`   // what retention has removed; not in lists
+
+	// ReuseKey identifies all that the result of a pure subagent depends on, and Reused is
+	// set where the result is that of an earlier dispatch with the same key.
+	ReuseKey Digest `json:"reuseKey,omitempty"`
+	Reused   *Reuse `json:"reused,omitempty"`
+
+	Taint    *Taint     `json:"taint,omitempty"`     // it has text from outside
+	Progress *Progress  `json:"progress,omitempty"`  // the agent's last report
+	Calls    *ToolCalls `json:"toolCalls,omitempty"` // of tools, in the current attempt
 }
 
 // DispatchFilter selects dispatches of a list. Zero fields select all.
@@ -229,13 +238,66 @@ type ResultSummary struct {
 	LogKept   int64           `json:"logKept"`
 	Log       []LogPart       `json:"log,omitempty"` // the stored parts in order: beginning and end
 	Usage     Usage           `json:"usage"`
+	Agent     *AgentReport    `json:"agent,omitempty"`    // of an agent program with an adapter
+	Text      string          `json:"text,omitempty"`     // the agent's final text, redacted, at most 16 KiB
+	Redacted  []string        `json:"redacted,omitempty"` // what secrets were removed from: log, patch, question, transcript, outputs/PATH
+	// Content of the dispatch: the agent's event stream, redacted; one api.NetworkLine for
+	// each request that it made; and the state of its own session, for a resume.
+	Transcript *Artifact `json:"transcript,omitempty"`
+	Network    *Artifact `json:"network,omitempty"`
+	Session    *Artifact `json:"session,omitempty"`
+	Refusals   *Refusals `json:"refusals,omitempty"` // of requests; nil: none was refused
 }
+
+// Refusals are the requests of an agent that its broker refused, as the log has
+// them.
+type Refusals struct {
+	Count  int    `json:"count"`
+	Digest string `json:"digest"` // of their canonical list, sorted by number; not of stored content
+}
+
+// AgentReport says which agent program ran.
+type AgentReport struct {
+	Adapter   string `json:"adapter"`
+	Version   string `json:"version"`
+	Integrity string `json:"integrity,omitempty"` // of an installed program: the digest of its package
+}
+
+// NetworkLine is the record of one request of an agent, allowed or refused.
+type NetworkLine struct {
+	Number   int64     `json:"number"` // from 1
+	At       time.Time `json:"at"`
+	Form     string    `json:"form"`             // model, connect, http, tls: by which way it came
+	Host     string    `json:"host,omitempty"`   // HOST:PORT, or the name of the model
+	Method   string    `json:"method,omitempty"` // absent in a blind tunnel
+	Path     string    `json:"path,omitempty"`   // without the query, redacted; absent in a blind tunnel
+	Status   int       `json:"status,omitempty"`
+	Sent     int64     `json:"sent"`     // bytes of the agent's body or tunnel
+	Received int64     `json:"received"` // bytes of the answer
+	Millis   int64     `json:"millis"`
+	Refused  string    `json:"refused,omitempty"` // why it was refused; empty if it was allowed
+	Error    string    `json:"error,omitempty"`   // of an allowed request that failed
+	Usage    *Tokens   `json:"usage,omitempty"`   // of an answer of the model
+}
+
+// Tokens is what answers of a model used, as the broker counted it.
+type Tokens struct {
+	Input      int64 `json:"inputTokens"`
+	Output     int64 `json:"outputTokens"`
+	CacheRead  int64 `json:"cacheReadTokens,omitempty"`
+	CacheWrite int64 `json:"cacheWriteTokens,omitempty"`
+}
+
+// Total is the sum that the limit of tokens bounds.
+func (t Tokens) Total() int64 { return t.Input + t.Output + t.CacheRead + t.CacheWrite }
 
 // Artifact is captured content.
 type Artifact struct {
 	Path   string `json:"path,omitempty"` // below outputs/; empty for the patch
 	Size   int64  `json:"size"`
 	Digest Digest `json:"digest"`
+	// Redacted says that secrets were removed from the content.
+	Redacted bool `json:"redacted,omitempty"`
 }
 
 // LogPart is a stored part of a log.
@@ -286,6 +348,36 @@ type Usage struct {
 	WallSeconds float64 `json:"wallSeconds"`
 	CPUSeconds  float64 `json:"cpuSeconds"`
 	MaxMemory   Bytes   `json:"maxMemory,omitempty"`
+	// Of a dispatch with a model, as the broker counted it; nil without one.
+	Model *ModelUsage `json:"model,omitempty"`
+}
+
+// ModelUsage is what a dispatch used of its model. The broker counts it from the
+// answers that pass; nothing of it is the agent's word.
+type ModelUsage struct {
+	Tokens
+
+	Requests int64  `json:"requests"` // also those that were refused or failed
+	Turns    int64  `json:"turns"`    // answers with status 200
+	Cost     Cost   `json:"cost"`     // by the model's prices; 0 without prices
+	Currency string `json:"currency,omitempty"`
+}
+
+// add adds what another attempt used, in the same currency.
+func (u *ModelUsage) add(v *ModelUsage) {
+	u.Input, u.Output, u.CacheRead, u.CacheWrite = u.Input+v.Input, u.Output+v.Output, u.CacheRead+v.CacheRead, u.CacheWrite+v.CacheWrite
+	u.Requests, u.Turns, u.Cost = u.Requests+v.Requests, u.Turns+v.Turns, u.Cost+v.Cost
+}
+
+// AddUsage adds u to the sum in its currency, and returns the sums.
+func AddUsage(sums []ModelUsage, u ModelUsage) []ModelUsage {
+	for i := range sums {
+		if sums[i].Currency == u.Currency {
+			sums[i].add(&u)
+			return sums
+		}
+	}
+	return append(sums, u)
 }
 
 // The files that the worker itself puts below inputs/ of a workspace.

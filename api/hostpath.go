@@ -78,13 +78,33 @@ func (v Private) CheckReadOnly(p string) error {
 	return nil
 }
 
+// CheckSocket refuses the path of a socket that a jail must not reach: one of the
+// installation, behind which its own account would speak.
+func (v Private) CheckSocket(p string) error {
+	places := v.everyForm(v.installation())
+	for _, form := range v.forms(p) {
+		for _, place := range places {
+			if covers(place, form) {
+				return fmt.Errorf("socket %q lies in %s, which is the installation's own", p, place)
+			}
+		}
+	}
+	return nil
+}
+
 // places returns the places that no jail is shown, in whole or in part.
-func (v Private) places() (all []string) {
-	all = []string{"/run", "/var/run"} // their own mounts may be views of whole other systems
-	for _, p := range append([]string{
-		v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/etc/bailiwick", "/var/lib/bailiwick",
-		"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private",
-	}, v.Also...) {
+func (v Private) places() []string {
+	own := []string{"/run", "/var/run"} // their own mounts may be views of whole other systems
+	return append(own, v.everyForm(append([]string{"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private"}, v.installation()...))...)
+}
+
+// installation returns the installation's own places.
+func (v Private) installation() []string {
+	return append([]string{v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/etc/bailiwick", "/var/lib/bailiwick"}, v.Also...)
+}
+
+func (v Private) everyForm(paths []string) (all []string) {
+	for _, p := range paths {
 		if filepath.IsAbs(p) {
 			all = append(all, v.forms(p)...)
 		}

@@ -71,3 +71,31 @@ func TestPrivatePlacesAreNotShownReadOnly(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A server of tools with the service's own socket would speak for the service's account.
+//
+// proves R-G5
+func TestSocketsOfTheInstallationAreNotReached(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(p string) string { return filepath.Join(base, p) }
+	if err := os.MkdirAll(at("runtime/bailiwick"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(at("runtime"), at("link")); err != nil {
+		t.Fatal(err)
+	}
+	v := Private{Dirs: Dirs{State: at("state"), Runtime: at("runtime/bailiwick")}, Also: []string{at("elsewhere/api.sock")}, Resolve: filepath.EvalSymlinks}
+	for _, p := range []string{at("runtime/bailiwick/api.sock"), at("link/bailiwick/api.sock"), at("state/attempts/x.sock"), at("elsewhere/api.sock"), "/var/lib/bailiwick/api.sock"} {
+		if v.CheckSocket(p) == nil {
+			t.Errorf("%s is accepted", p)
+		}
+	}
+	for _, p := range []string{"/run/postgresql/.s.PGSQL.5432", at("runtime/other.sock"), at("elsewhere/other.sock")} {
+		if err := v.CheckSocket(p); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+}

@@ -82,6 +82,12 @@ func ParsePrincipal(s string) (Principal, error) {
 	return Principal(s), nil
 }
 
+// Person reports whether p is somebody who signs in, not an AI or a program: it is of
+// kind human or local.
+func (p Principal) Person() bool {
+	return strings.HasPrefix(string(p), "human:") || strings.HasPrefix(string(p), "local:")
+}
+
 // Looks returns how people read p, in two spellings: without case, and with the
 // letters that look alike as one. Principals that share one of them are taken for
 // each other: agent:Claude, agent:cIaude and agent:c1aude for agent:claude. Only one
@@ -95,6 +101,17 @@ func (p Principal) Looks() [2]string {
 func (p Principal) Resembles(o Principal) bool {
 	a, b := p.Looks(), o.Looks()
 	return p != o && (a[0] == b[0] || a[1] == b[1])
+}
+
+// SamePerson reports whether p and o may be one person: they are equal, people take
+// one for the other, or they are human:NAME and local:NAME.
+func (p Principal) SamePerson(o Principal) bool {
+	if p.Person() && o.Person() {
+		_, name, _ := strings.Cut(string(p), ":")
+		_, other, _ := strings.Cut(string(o), ":")
+		p, o = Principal(name), Principal(other)
+	}
+	return p == o || p.Resembles(o)
 }
 
 // UnmarshalText refuses everything that ParsePrincipal refuses.

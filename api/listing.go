@@ -45,10 +45,23 @@ type ArtifactInfo struct {
 	Verify      bool      `json:"verify,omitempty"`      // a command judges the patch of the subagent
 	NeedsSource bool      `json:"needsSource,omitempty"` // a capability of the subagent requires a work tree
 	Mode        Mode      `json:"mode,omitempty"`        // of a target
+	Agent       string    `json:"agent,omitempty"`       // adapter of a subagent
+	Model       *ModelUse `json:"model,omitempty"`       // of a subagent
 	Repo        string    `json:"repo,omitempty"`        // of a source; a caller by token does not see it
 	Principal   Principal `json:"principal,omitempty"`   // of a grant
 	Ceiling     *Tier     `json:"ceiling,omitempty"`     // of a grant
-	Subagents   []Name    `json:"subagents,omitempty"`   // of a grant
+	Subagents   []Name    `json:"subagents,omitempty"`   // of a grant; of a role, those that the caller may dispatch, or all for an operator
+	ToolCount   int       `json:"toolCount,omitempty"`   // of a role: how many it may call
+
+	Egress  []string    `json:"egress,omitempty"`  // of a target or an env
+	Secrets []SecretRef `json:"secrets,omitempty"` // of an env, without Ref
+
+	// Of a model.
+	API      ModelAPI         `json:"api,omitempty"`
+	Endpoint string           `json:"endpoint,omitempty"` // a caller by token does not see it
+	Levels   map[Name]string  `json:"levels,omitempty"`
+	Prices   map[string]Price `json:"prices,omitempty"` // per million tokens
+	Currency string           `json:"currency,omitempty"`
 }
 
 // ArtifactPage is a page of artifacts, sorted by name. See ListingPage.

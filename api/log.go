@@ -18,7 +18,7 @@ type LogQuery struct {
 	Task      TaskID     // of tasks with this id, and their dispatches
 	Dispatch  DispatchID // of this dispatch
 	Role      Name       // of dispatches in this role
-	Tool      string     // of calls of this tool; see CheckTool
+	Tool      string     // of calls of this tool; * stands for any text; see CheckToolPattern
 	Principal Principal  // of this principal
 	Kinds     []string   // of these kinds
 	Decision  string     // with this decision: allow or deny
@@ -36,6 +36,20 @@ const MaxLogPage = 1000
 func CheckTool(s string) error {
 	if s == "" || len(s) > 255 || strings.IndexFunc(s, func(r rune) bool { return r < '!' || r > '~' || r == '"' || r == '\\' }) >= 0 {
 		return fmt.Errorf("tool %.80q: want 1 to 255 of printable ASCII without white space, quotation mark and backslash", s)
+	}
+	return nil
+}
+
+// maxToolWildcards bounds what a pattern costs per entry.
+const maxToolWildcards = 2
+
+// CheckToolPattern checks the name of a tool in which up to two * stand for any text.
+func CheckToolPattern(s string) error {
+	if err := CheckTool(s); err != nil {
+		return err
+	}
+	if n := strings.Count(s, "*"); n > maxToolWildcards {
+		return fmt.Errorf("tool %.80q: want at most %d wildcards *, not %d", s, maxToolWildcards, n)
 	}
 	return nil
 }

@@ -22,11 +22,15 @@ const (
 	VerbCeilingSet      OperatorVerb = "ceiling.set"      // sets Principal's Ceiling
 	VerbStopLift        OperatorVerb = "stop.lift"        // lifts Stop
 	VerbAnchorLost      OperatorVerb = "anchor.lost"      // names Anchor as lost in the state that Found identifies
+	VerbSecretSet       OperatorVerb = "secret.set"       // makes Content the encrypted value of file:Secret
+	VerbSecretRemove    OperatorVerb = "secret.remove"    // removes the value of file:Secret
+	VerbApprove         OperatorVerb = "approval.approve" // Principal approves the ToolAction of Approval, whose digest is Content
+	VerbDeny            OperatorVerb = "approval.deny"    // Principal denies it
 )
 
 // OperatorVerbs lists them all.
 func OperatorVerbs() []OperatorVerb {
-	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift, VerbAnchorLost}
+	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift, VerbAnchorLost, VerbSecretSet, VerbSecretRemove, VerbApprove, VerbDeny}
 }
 
 // OperatorRecord is one decision of an operator. Its canonical JSON is the payload
@@ -48,6 +52,9 @@ type OperatorRecord struct {
 	Anchor    string        `json:"anchor,omitempty"`
 	Found     Digest        `json:"found,omitempty"` // of all that is wrong with Anchor, as AnchorFinding names it
 	OAuth     *OAuthSubject `json:"oauth,omitempty"`
+	Secret    Name          `json:"secret,omitempty"`
+	Content   Digest        `json:"content,omitempty"` // of the encrypted value, or of the ToolAction
+	Approval  ApprovalID    `json:"approval,omitempty"`
 	Reason    string        `json:"reason,omitempty"` // for people
 }
 
@@ -95,6 +102,8 @@ type OperatorHead struct {
 // OperatorRequest submits a signed record.
 type OperatorRequest struct {
 	Envelope []byte `json:"envelope"` // DSSE, canonical JSON
+	// Content is the encrypted value of a record that sets a secret.
+	Content []byte `json:"content,omitempty"`
 }
 
 // AnchorFinding is what is wrong with an anchor, and what a decision about it has to
@@ -155,12 +164,13 @@ const (
 	StopTarget    StopScope = "target"
 	StopRun       StopScope = "run"
 	StopDispatch  StopScope = "dispatch"
+	StopSchedule  StopScope = "schedule"
 )
 
 // StopRequest engages an emergency stop (R-T10).
 type StopRequest struct {
 	Scope  StopScope `json:"scope"`
-	Name   string    `json:"name,omitempty"` // of the principal, target, run or dispatch
+	Name   string    `json:"name,omitempty"` // of the principal, target, run, dispatch or schedule
 	Reason string    `json:"reason,omitempty"`
 }
 
@@ -176,14 +186,14 @@ func (r StopRequest) Check() (err error) {
 		}
 	case StopPrincipal:
 		_, err = ParsePrincipal(r.Name)
-	case StopTarget:
+	case StopTarget, StopSchedule:
 		_, err = ParseName(r.Name)
 	case StopRun:
 		_, err = ParseRunID(r.Name)
 	case StopDispatch:
 		_, err = ParseDispatchID(r.Name)
 	default:
-		err = fmt.Errorf("stop: scope %.80q: want all, principal, target, run or dispatch", string(r.Scope))
+		err = fmt.Errorf("stop: scope %.80q: want all, principal, target, run, dispatch or schedule", string(r.Scope))
 	}
 	return err
 }
@@ -240,6 +250,8 @@ func (s Stop) Covers(w StopSubject) bool {
 		return s.Name == string(w.Run)
 	case StopDispatch:
 		return s.Name == string(w.Dispatch)
+	case StopSchedule:
+		return IsScheduleRun(Name(s.Name), w.Run)
 	}
 	return true // an unknown scope covers everything
 }

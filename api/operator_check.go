@@ -88,6 +88,12 @@ func (r OperatorRecord) checkVerb() error {
 		wants = "stop"
 	case VerbAnchorLost:
 		wants = "anchor found"
+	case VerbSecretSet:
+		wants = "secret content"
+	case VerbSecretRemove:
+		wants = "secret"
+	case VerbApprove, VerbDeny:
+		wants = "principal approval content"
 	}
 	for _, m := range []struct {
 		name  string
@@ -101,6 +107,9 @@ func (r OperatorRecord) checkVerb() error {
 		{"anchor", r.Anchor != ""},
 		{"found", r.Found != ""},
 		{"oauth", r.OAuth != nil},
+		{"secret", r.Secret != ""},
+		{"content", r.Content != ""},
+		{"approval", r.Approval != ""},
 	} {
 		fields := strings.Fields(wants)
 		want, may := slices.Contains(fields, m.name), slices.Contains(fields, m.name+"?")
@@ -119,12 +128,17 @@ func (r OperatorRecord) checkMembers() error {
 		if _, err := ParsePrincipal(string(r.Principal)); err != nil {
 			return err
 		}
-		if r.Verb != VerbCeilingSet && strings.HasPrefix(string(r.Principal), "local:") {
+		if r.Verb != VerbCeilingSet && r.Verb != VerbApprove && r.Verb != VerbDeny && strings.HasPrefix(string(r.Principal), "local:") {
 			return fmt.Errorf("principal %s: the operating system authenticates local: accounts; they have no tokens and are not added", r.Principal)
 		}
 	}
 	if r.Stop != "" {
 		if _, err := ParseStopID(r.Stop); err != nil {
+			return err
+		}
+	}
+	if r.Approval != "" {
+		if err := new(ApprovalID).UnmarshalText([]byte(r.Approval)); err != nil {
 			return err
 		}
 	}
@@ -135,6 +149,9 @@ func (r OperatorRecord) checkMembers() error {
 		if _, err := ParseDigest(string(r.Found)); err != nil {
 			return fmt.Errorf("found: %w", err)
 		}
+	}
+	if err := r.checkSecret(); err != nil {
+		return err
 	}
 	if r.Replaces != "" {
 		if err := new(TokenID).UnmarshalText([]byte(r.Replaces)); err != nil {
@@ -156,6 +173,20 @@ func (r OperatorRecord) checkMembers() error {
 	}
 	if r.OAuth != nil {
 		return r.OAuth.check()
+	}
+	return nil
+}
+
+func (r OperatorRecord) checkSecret() error {
+	if r.Secret != "" {
+		if _, err := ParseName(string(r.Secret)); err != nil {
+			return err
+		}
+	}
+	if r.Content != "" {
+		if _, err := ParseDigest(string(r.Content)); err != nil {
+			return fmt.Errorf("content: %w", err)
+		}
 	}
 	return nil
 }

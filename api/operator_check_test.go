@@ -27,6 +27,12 @@ func goodRecord(verb OperatorVerb) OperatorRecord {
 		r.Principal, r.Stop = "", "s-7"
 	case VerbAnchorLost:
 		r.Principal, r.Anchor, r.Found = "", "disk", DigestOf([]byte("found"))
+	case VerbSecretSet:
+		r.Principal, r.Secret, r.Content = "", "anthropic", DigestOf([]byte("encrypted"))
+	case VerbSecretRemove:
+		r.Principal, r.Secret = "", "anthropic"
+	case VerbApprove, VerbDeny:
+		r.Approval, r.Content = "a-aaaaaaaaaaaa", DigestOf([]byte("action"))
 	}
 	return r
 }
@@ -59,6 +65,9 @@ func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 			"a token without end":   func(r *OperatorRecord) { r.Token = &TokenRecord{ID: "t-cccccccccccc", Hash: DigestOf(nil)} },
 			"a token without hash":  func(r *OperatorRecord) { r.Token = &TokenRecord{ID: "t-cccccccccccc", ExpiresAt: r.At} },
 			"a plain issuer":        func(r *OperatorRecord) { r.OAuth = &OAuthSubject{Issuer: "http://idp.example", Subject: "s"} },
+			"a hostile secret":      func(r *OperatorRecord) { r.Secret = "../x" },
+			"a hostile approval":    func(r *OperatorRecord) { r.Approval = "a-\u202eaaaaaaaaaa" },
+			"a content of words":    func(r *OperatorRecord) { r.Content = "all" },
 			"an issuer's nobody":    func(r *OperatorRecord) { r.OAuth = &OAuthSubject{Issuer: "https://idp.example"} },
 		} {
 			r := goodRecord(verb)
@@ -75,12 +84,15 @@ func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 			"anchor":    func(r *OperatorRecord) { r.Anchor = "disk" },
 			"found":     func(r *OperatorRecord) { r.Found = DigestOf([]byte("found")) },
 			"oauth":     func(r *OperatorRecord) { r.OAuth = &OAuthSubject{Issuer: "https://idp.example/a", Subject: "s"} },
+			"secret":    func(r *OperatorRecord) { r.Secret = "anthropic" },
+			"content":   func(r *OperatorRecord) { r.Content = DigestOf([]byte("encrypted")) },
+			"approval":  func(r *OperatorRecord) { r.Approval = "a-bbbbbbbbbbbb" },
 		} {
 			r := goodRecord(verb)
 			before := r
 			if add(&r); r == before || member == "principal" && before.Principal != "" || member == "oauth" && verb == VerbPrincipalAdd ||
 				member == "ceiling" && before.Ceiling != nil || member == "token" && before.Token != nil || member == "replaces" && before.Replaces != "" ||
-				member == "stop" && before.Stop != "" {
+				member == "stop" && before.Stop != "" || member == "content" && before.Content != "" || member == "approval" && before.Approval != "" {
 				continue
 			}
 			if err := r.Check(); err == nil || !strings.Contains(err.Error(), member+": not allowed with this verb") {
@@ -97,7 +109,7 @@ func TestNoTokenIsCreatedForALocalAccount(t *testing.T) {
 			continue
 		}
 		r.Principal = "local:ann"
-		if err := r.Check(); (err == nil) != (verb == VerbCeilingSet) {
+		if err := r.Check(); (err == nil) != (verb == VerbCeilingSet || verb == VerbApprove || verb == VerbDeny) {
 			t.Errorf("%s of local:ann: %v", verb, err)
 		}
 	}

@@ -37,21 +37,40 @@ func NewRunID(now time.Time) RunID {
 }
 
 // TaskID names a task within its run: 1 to 64 of letters, digits, '.', '_' and
-// '-'. It is safe as the name of a file.
+// '-'. A task that grew is named after the one that it grew from: TASK[NAME],
+// TASK.gate1, TASK.fix1, TASK.vote1. It is safe as the name of a file.
 type TaskID string
 
-var taskIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$`)
+var (
+	taskIDPattern  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$`)
+	grownIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?(\[[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\])?(\.(gate|fix|vote)[1-9][0-9]?)?$`)
+)
 
-// ParseTaskID checks the form of an id.
+// GrownTaskIDPattern is the form of the id of any task, as a regular expression.
+func GrownTaskIDPattern() string { return grownIDPattern.String() }
+
+// ParseTaskID checks the form of an id in a plan.
 func ParseTaskID(s string) (TaskID, error) {
+	if !taskIDPattern.MatchString(s) && grownIDPattern.MatchString(s) {
+		from, _, _ := strings.Cut(s, "[")
+		return "", fmt.Errorf("task id %.150q: a plan names no task that grows; name the one that it grows from, %q", s, from)
+	}
 	if !taskIDPattern.MatchString(s) {
 		return "", fmt.Errorf("task id %.80q: want 1 to 64 of a-z A-Z 0-9 . _ - beginning and ending with a letter or digit", s)
 	}
 	return TaskID(s), nil
 }
 
-// UnmarshalText refuses everything that ParseTaskID refuses.
-func (id *TaskID) UnmarshalText(b []byte) error { return unmarshal(id, b, ParseTaskID) }
+// ParseGrownTaskID checks the form of the id of a task that may have grown.
+func ParseGrownTaskID(s string) (TaskID, error) {
+	if !grownIDPattern.MatchString(s) {
+		return "", fmt.Errorf("task id %.150q: want TASK, TASK[NAME] or one of these with .gate1, .fix1 or .vote1; TASK and NAME are 1 to 64 of a-z A-Z 0-9 . _ - beginning and ending with a letter or digit", s)
+	}
+	return TaskID(s), nil
+}
+
+// UnmarshalText refuses everything that ParseGrownTaskID refuses.
+func (id *TaskID) UnmarshalText(b []byte) error { return unmarshal(id, b, ParseGrownTaskID) }
 
 // The bounds of a plan. One that exceeds any is refused as a whole.
 const (
@@ -78,6 +97,7 @@ type Plan struct {
 	Queue  Name           `json:"queue,omitempty"`
 	Source *SourceRequest `json:"source,omitempty"` // the default source of its tasks
 	Limits PlanLimits     `json:"limits,omitzero"`
+	Budget *Budget        `json:"budget,omitempty"` // of the run; its Per is empty
 	// Labels are for people, to find the run by; they have no effect.
 	Labels map[Name]string `json:"labels,omitempty"`
 	// Parameters is a JSON Schema of the values that ${params.NAME} stands for. They
@@ -89,14 +109,14 @@ type Plan struct {
 // PlanLimits bound a run. Zero: unbounded.
 type PlanLimits struct {
 	Wall  Duration `json:"wall,omitempty"`  // after this time the run is cancelled
-	Tasks int      `json:"tasks,omitempty"` // number of tasks, including those added by growth
+	Tasks int      `json:"tasks,omitempty"` // number of tasks, including those that grow and are appended; default MaxRunTasks
 }
 
 // PlanTask is one task.
 type PlanTask struct {
 	ID           TaskID          `json:"id"`
-	Subagent     Name            `json:"subagent"`
-	Input        json.RawMessage `json:"input,omitempty"` // a JSON object
+	Subagent     Name            `json:"subagent,omitempty"` // absent with Quorum and Approval
+	Input        json.RawMessage `json:"input,omitempty"`    // a JSON object
 	Source       *SourceRequest  `json:"source,omitempty"`
 	Target       Name            `json:"target,omitempty"`
 	Envs         []Name          `json:"env,omitempty"`
@@ -107,6 +127,15 @@ type PlanTask struct {
 	DependsOn    []TaskID        `json:"depends_on,omitempty"`
 	Needs        map[Name]Need   `json:"needs,omitempty"` // by the name of the file below inputs/
 	Priority     int             `json:"priority,omitempty"`
+	When         *When           `json:"when,omitempty"`
+	After        After           `json:"after,omitempty"`
+	Reuse        *ReusePolicy    `json:"reuse,omitempty"` // of the results of a pure subagent
+	// How the task grows (R-O9). A ForEach may be combined with a Gate, which each of its
+	// tasks has then.
+	ForEach  *ForEach      `json:"for_each,omitempty"`
+	Gate     *Gate         `json:"gate,omitempty"`
+	Quorum   *Quorum       `json:"quorum,omitempty"`
+	Approval *TaskApproval `json:"approval,omitempty"`
 }
 
 // Lock is a key that a task holds while it runs, exclusively or shared. Its JSON is
@@ -185,6 +214,9 @@ type Need struct {
 	Patch  bool   `json:"patch,omitempty"`  // its patch, as git apply reads it
 	Output string `json:"output,omitempty"` // one of its files, by the path below outputs/
 	Result bool   `json:"result,omitempty"` // its structured result, of a subagent that has an output schema
+	// AllowFailed takes the products of those tasks of a ForEach that are done. Without
+	// it, all of them have to be.
+	AllowFailed bool `json:"allow_failed,omitempty"`
 }
 
 //go:embed plan.schema.json

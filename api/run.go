@@ -18,6 +18,8 @@ type RunRequest struct {
 	// Key is a random text of at most MaxKey bytes that identifies this request: a
 	// repetition of it finds its own run, which is then not reported as Existing.
 	Key string `json:"key,omitempty"`
+	// NoReuse runs every task, also where an earlier dispatch has its result.
+	NoReuse bool `json:"noReuse,omitempty"`
 }
 
 // MaxKey bounds the key of a request, in bytes.
@@ -60,17 +62,18 @@ const (
 	TaskPending   TaskState = "pending" // waits for its dependencies
 	TaskReady     TaskState = "ready"   // waits for its locks or a free slot
 	TaskRunning   TaskState = "running"
-	TaskWaiting   TaskState = "waiting" // for an answer, or for the time of its next attempt
+	TaskWaiting   TaskState = "waiting" // for an answer, an approval, or the time of its next attempt
+	TaskGrowing   TaskState = "growing" // waits for the tasks that grew from it
 	TaskDone      TaskState = "done"
 	TaskFailed    TaskState = "failed"
-	TaskSkipped   TaskState = "skipped" // a dependency is not done
+	TaskSkipped   TaskState = "skipped" // a dependency is not done, or a condition does not hold
 	TaskCancelled TaskState = "cancelled"
 	TaskDenied    TaskState = "denied" // policy refused it
 )
 
 // TaskStates lists them all.
 func TaskStates() []TaskState {
-	return []TaskState{TaskPending, TaskReady, TaskRunning, TaskWaiting, TaskDone, TaskFailed, TaskSkipped, TaskCancelled, TaskDenied}
+	return []TaskState{TaskPending, TaskReady, TaskRunning, TaskWaiting, TaskGrowing, TaskDone, TaskFailed, TaskSkipped, TaskCancelled, TaskDenied}
 }
 
 // Settled reports whether s is final.
@@ -78,7 +81,7 @@ func (s TaskState) Settled() bool {
 	switch s {
 	case TaskDone, TaskFailed, TaskSkipped, TaskCancelled, TaskDenied:
 		return true
-	case TaskPending, TaskReady, TaskRunning, TaskWaiting:
+	case TaskPending, TaskReady, TaskRunning, TaskWaiting, TaskGrowing:
 	}
 	return false
 }
@@ -103,22 +106,27 @@ type Run struct {
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`
 	Total        int               `json:"total"`
-	DryRun       bool              `json:"dryRun,omitempty"`   // of a submission: the run was only validated, and does not exist
-	Labels       map[Name]string   `json:"labels,omitempty"`   // of its plan
-	Existing     bool              `json:"existing,omitempty"` // of a submission: an earlier request made this run, nothing was started
-	Tasks        []RunTask         `json:"tasks"`              // a page, in the order of the plan; not in lists
-	Next         string            `json:"next,omitempty"`     // cursor of the next page; absent on the last
+	NoReuse      bool              `json:"noReuse,omitempty"`   // as of its RunRequest
+	DryRun       bool              `json:"dryRun,omitempty"`    // of a submission: the run was only validated, and does not exist
+	Labels       map[Name]string   `json:"labels,omitempty"`    // of its plan
+	Existing     bool              `json:"existing,omitempty"`  // of a submission: an earlier request made this run, nothing was started
+	Approvals    []OpenApproval    `json:"approvals,omitempty"` // that it waits for, oldest first, at most MaxOpenApprovals; not in lists
+	Budgets      []BudgetStatus    `json:"budgets,omitempty"`   // per run, once something is reserved of them; not in lists
+	Usage        []ModelUsage      `json:"usage,omitempty"`     // of models, by all its dispatches, one for each currency; not in lists
+	Tasks        []RunTask         `json:"tasks"`               // a page, in the order of the plan; not in lists
+	Next         string            `json:"next,omitempty"`      // cursor of the next page; absent on the last
 }
 
 // RunTask is a task of a run.
 type RunTask struct {
 	Task       TaskID     `json:"task"`
 	State      TaskState  `json:"state"`
-	Subagent   Name       `json:"subagent"`
+	Subagent   Name       `json:"subagent,omitempty"`   // none of a quorum or an approval
 	After      []TaskID   `json:"after,omitempty"`      // what it depends on
+	GrewFrom   TaskID     `json:"grewFrom,omitempty"`   // the task that it grew from
 	Reason     Reason     `json:"reason,omitempty"`     // of a failure, including that of the last attempt before a retry
 	Message    string     `json:"message,omitempty"`    // the reason as text; or the text of a question
-	Cause      TaskID     `json:"cause,omitempty"`      // of a skipped task: the dependency that is not done
+	Cause      TaskID     `json:"cause,omitempty"`      // of a skipped task: the dependency that is not done, or the done one that its condition is about
 	DispatchID DispatchID `json:"dispatchId,omitempty"` // of the latest attempt
 	Attempt    int        `json:"attempt,omitempty"`    // 0: never started
 	Attempts   int        `json:"attempts"`             // at most
@@ -129,6 +137,12 @@ type RunTask struct {
 	EndedAt    *time.Time `json:"endedAt,omitempty"`
 	Blocked    string     `json:"blocked,omitempty"`   // what a ready task waits for, as text
 	TakenOver  bool       `json:"takenOver,omitempty"` // done by the run that this one retries
+	Reused     *Reuse     `json:"reused,omitempty"`    // the earlier dispatch that has its result
+	// Usage is what all its dispatches used of their models, one for each currency.
+	Usage []ModelUsage `json:"usage,omitempty"`
+	// Of the latest dispatch.
+	Progress *Progress `json:"progress,omitempty"` // the agent's last report
+	Taint    *Taint    `json:"taint,omitempty"`    // it has text from outside
 }
 
 // RunEvents are the events of a run after a cursor.
@@ -148,6 +162,7 @@ type RunEvent struct {
 	Attempt    int        `json:"attempt,omitempty"` // of the task
 	Reason     Reason     `json:"reason,omitempty"`
 	Cause      TaskID     `json:"cause,omitempty"`
+	Tool       string     `json:"tool,omitempty"`  // of a tool call
 	State      string     `json:"state,omitempty"` // of the run, once it is settled
 	Text       string     `json:"text"`            // the entry as text
 }
@@ -186,11 +201,13 @@ type RunRetry struct {
 
 // Queue is a queue of runs.
 type Queue struct {
-	Name     Name       `json:"name"`
-	Slots    int        `json:"slots"` // tasks that may run at once
-	Running  int        `json:"running"`
-	Ready    int        `json:"ready"` // tasks that wait for a lock, a free slot or the end of a pause
-	Runs     int        `json:"runs"`  // not settled
-	PausedBy Principal  `json:"pausedBy,omitempty"`
-	PausedAt *time.Time `json:"pausedAt,omitempty"`
+	Name    Name `json:"name"`
+	Slots   int  `json:"slots"` // tasks that may run at once
+	Running int  `json:"running"`
+	Ready   int  `json:"ready"` // tasks that wait for a lock, a free slot or the end of a pause
+	Runs    int  `json:"runs"`  // not settled
+	// Weights say how many tasks of a principal start in one of its turns; 1 unless listed.
+	Weights  map[Principal]int `json:"weights,omitempty"`
+	PausedBy Principal         `json:"pausedBy,omitempty"`
+	PausedAt *time.Time        `json:"pausedAt,omitempty"`
 }

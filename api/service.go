@@ -2,10 +2,12 @@ package api
 
 import "time"
 
-// CanRequest queries the decision about a dispatch without requesting it.
+// CanRequest queries the decision about a dispatch without requesting it, or with
+// Append the one about adding tasks to a run of the principal through the run-time API.
 type CanRequest struct {
 	Principal    Principal `json:"principal"`
-	Subagent     Name      `json:"subagent"`
+	Append       bool      `json:"append,omitempty"` // the other members are about a dispatch
+	Subagent     Name      `json:"subagent,omitempty"`
 	Target       Name      `json:"target,omitempty"`
 	Envs         []Name    `json:"env,omitempty"`
 	Source       Name      `json:"source,omitempty"`
@@ -18,6 +20,10 @@ type CanAnswer struct {
 	Policies []string `json:"policies,omitempty"` // that decided
 	Reasons  []string `json:"reasons,omitempty"`  // what is missing, or what forbids it, as text
 	Revision uint64   `json:"revision"`
+	// What an allowed dispatch reaches outside its jail. Secrets have no Ref.
+	Endpoint *ModelUse   `json:"endpoint,omitempty"`
+	Egress   []string    `json:"egress,omitempty"`
+	Secrets  []SecretRef `json:"secrets,omitempty"`
 }
 
 // ServiceStatus is the status of a running service.

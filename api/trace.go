@@ -117,6 +117,9 @@ func (t Trace) Step(id DispatchID, attempt, n int) Trace {
 	return t.derived("step " + string(id) + " " + strconv.Itoa(attempt) + " " + strconv.Itoa(n))
 }
 
+// Call returns the span of the nth tool call of the attempt whose span is t.
+func (t Trace) Call(n int64) Trace { return t.derived("call " + strconv.FormatInt(n, 10)) }
+
 func (t Trace) derived(what string) Trace {
 	if t.ID() == "" {
 		return ""

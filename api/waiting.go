@@ -8,6 +8,7 @@ type WaitingKind string
 // The kinds.
 const (
 	WaitingQuestion WaitingKind = "question" // an agent asks
+	WaitingApproval WaitingKind = "approval" // a call of an agent, or a task, needs an approval
 	WaitingFailed   WaitingKind = "failed"   // a run failed and its owner has not looked at it
 )
 
@@ -15,13 +16,16 @@ const (
 type Waiting struct {
 	Kind       WaitingKind       `json:"kind"`
 	Since      time.Time         `json:"since"`
-	Until      *time.Time        `json:"until,omitempty"` // when the question expires, or its run is cancelled
+	Until      *time.Time        `json:"until,omitempty"` // when the question or the request expires, or its run is cancelled
 	Principal  Principal         `json:"principal"`       // that the run or dispatch belongs to
 	RunID      RunID             `json:"runId,omitempty"`
 	Task       TaskID            `json:"task,omitempty"`
 	DispatchID DispatchID        `json:"dispatchId,omitempty"` // that asks
 	Attempt    int               `json:"attempt,omitempty"`    // of the dispatch
 	Subagent   Name              `json:"subagent,omitempty"`
-	Text       string            `json:"text,omitempty"`   // the beginning of the question
+	Text       string            `json:"text,omitempty"` // the beginning of the question
+	Approval   ApprovalID        `json:"approval,omitempty"`
+	Electorate                   // of an approval
+	Tool       string            `json:"tool,omitempty"`   // that the call is of
 	Counts     map[TaskState]int `json:"counts,omitempty"` // of a failed run
 }

@@ -58,9 +58,10 @@ func (o Operator) Head(ctx context.Context) (api.OperatorHead, error) {
 
 // Record submits a decision that an operator's key signed. It is in force when
 // this returns. It is never repeated when its effect is unknown: the service
-// would refuse the duplicate.
-func (o Operator) Record(ctx context.Context, envelope []byte) (api.OperatorReceipt, error) {
-	return fetch[api.OperatorReceipt](ctx, o.c, on(api.CallRecordAdd).with(api.OperatorRequest{Envelope: envelope}, false))
+// would refuse the duplicate. content is the encrypted value of a secret that the
+// decision sets.
+func (o Operator) Record(ctx context.Context, envelope, content []byte) (api.OperatorReceipt, error) {
+	return fetch[api.OperatorReceipt](ctx, o.c, on(api.CallRecordAdd).with(api.OperatorRequest{Envelope: envelope, Content: content}, false))
 }
 
 // Principals lists the principals that operators decided about or that have
@@ -78,6 +79,16 @@ func (o Operator) Principal(ctx context.Context, p api.Principal) (api.Principal
 // Tokens lists all tokens ever created, oldest first, never with their text.
 func (o Operator) Tokens(ctx context.Context) ([]api.TokenInfo, error) {
 	return fetch[[]api.TokenInfo](ctx, o.c, on(api.CallTokenList))
+}
+
+// Secrets lists the secrets of the catalog and those that are set; with check, the
+// service reads each value, and says which it could not read.
+func (o Operator) Secrets(ctx context.Context, check bool) (api.SecretList, error) {
+	c := api.CallSecretList
+	if check {
+		c = api.CallSecretCheck
+	}
+	return fetch[api.SecretList](ctx, o.c, on(c))
 }
 
 // Engage engages an emergency stop. When this returns, everything it covers has

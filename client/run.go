@@ -21,6 +21,13 @@ func (r Runtime) Submit(ctx context.Context, req api.RunRequest) (api.Run, error
 	return fetch[api.Run](ctx, r.c, on(api.CallRunSubmit).with(req, req.RunID != ""))
 }
 
+// Append adds tasks to a run, which needs a grant with append, also by its owner. It is
+// safe to repeat.
+func (r Runtime) Append(ctx context.Context, id api.RunID, req api.RunAppend) (api.Run, error) {
+	req.Key = cmp.Or(req.Key, rand.Text())
+	return fetch[api.Run](ctx, r.c, on(api.CallRunAppend, string(id)).with(req, true))
+}
+
 // Runs returns the runs that the caller may see and f selects, newest first and
 // without their tasks.
 func (r Runtime) Runs(ctx context.Context, f api.RunFilter) ([]api.Run, error) {
@@ -119,6 +126,12 @@ func (o Operator) ResumeRun(ctx context.Context, id api.RunID) (api.Run, error) 
 func (o Operator) RetryRun(ctx context.Context, id api.RunID, req api.RunRetry) (api.Run, error) {
 	req.Key = cmp.Or(req.Key, rand.Text())
 	return fetch[api.Run](ctx, o.c, on(api.CallRunRetry, string(id)).with(req, req.RunID != ""))
+}
+
+// AppendRun adds tasks to a run of the caller. It is safe to repeat.
+func (o Operator) AppendRun(ctx context.Context, id api.RunID, req api.RunAppend) (api.Run, error) {
+	req.Key = cmp.Or(req.Key, rand.Text())
+	return fetch[api.Run](ctx, o.c, on(api.CallRunAppendTo, string(id)).with(req, true))
 }
 
 // AnswerRun answers the question that a task waits with. It is never repeated

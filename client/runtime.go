@@ -144,6 +144,23 @@ func (r Runtime) Output(ctx context.Context, id api.DispatchID, attempt int, pat
 	return r.c.copy(ctx, ofAttempt(api.CallDispatchOutput, id, attempt, url.Values{"path": {path}}), w)
 }
 
+// Transcript writes the event stream of the agent of an attempt to w; 0 is the
+// current attempt.
+func (r Runtime) Transcript(ctx context.Context, id api.DispatchID, attempt int, w io.Writer) error {
+	return r.c.copy(ctx, ofAttempt(api.CallDispatchTranscript, id, attempt, url.Values{}), w)
+}
+
+// Network passes each request that the agent of an attempt has made to each, or only
+// those that were refused; 0 is the current attempt.
+func (r Runtime) Network(ctx context.Context, id api.DispatchID, attempt int, refused bool, each func(api.NetworkLine) error) error {
+	query := url.Values{"refused": {strconv.FormatBool(refused)}}
+	err := lines(ctx, r.c, ofAttempt(api.CallDispatchNetwork, id, attempt, query), each)
+	if consumer, ok := errors.AsType[*consumerError](err); ok {
+		return consumer.err
+	}
+	return err
+}
+
 // Part is a piece of content.
 type Part struct {
 	Offset int64 // of its first byte
@@ -189,6 +206,37 @@ func (r Runtime) Statement(ctx context.Context, id api.DispatchID, w io.Writer) 
 // Can returns what policy would decide about a dispatch.
 func (r Runtime) Can(ctx context.Context, req api.CanRequest) (api.CanAnswer, error) {
 	return fetch[api.CanAnswer](ctx, r.c, on(api.CallCan).with(req, false))
+}
+
+// CanCall returns what policy would decide about a call of a tool.
+func (r Runtime) CanCall(ctx context.Context, req api.CanCallRequest) (api.CanCallAnswer, error) {
+	return fetch[api.CanCallAnswer](ctx, r.c, on(api.CallCanCall).with(req, false))
+}
+
+// RoleTools returns what a role may call, with their schemas if those are requested.
+func (r Runtime) RoleTools(ctx context.Context, role api.Name, schemas bool) (api.RoleTools, error) {
+	return fetch[api.RoleTools](ctx, r.c, on(api.CallRoleTools, string(role)).where(url.Values{"schemas": {strconv.FormatBool(schemas)}}))
+}
+
+// Tools passes each call of a tool that the agent of an attempt has made to each, the
+// first one first; 0 is the current attempt.
+func (r Runtime) Tools(ctx context.Context, id api.DispatchID, q ToolQuery, each func(api.ToolCallLine) error) error {
+	query := url.Values{"denied": {strconv.FormatBool(q.Denied)}}
+	if q.Number != 0 {
+		query.Set("number", strconv.FormatInt(q.Number, 10))
+	}
+	err := lines(ctx, r.c, ofAttempt(api.CallDispatchTools, id, q.Attempt, query), each)
+	if consumer, ok := errors.AsType[*consumerError](err); ok {
+		return consumer.err
+	}
+	return err
+}
+
+// ToolQuery selects calls of tools.
+type ToolQuery struct {
+	Attempt int   // 0: the current one
+	Number  int64 // only this call, with its arguments and answer; 0: all, without
+	Denied  bool  // only those that were denied
 }
 
 // Listing returns a page of what the caller may use of a kind: capability,

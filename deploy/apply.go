@@ -184,12 +184,8 @@ func (c *Catalog) writeFiles(ctx context.Context, p *Plan) (err error) {
 
 func (c *Catalog) copyFile(ctx context.Context, root *os.Root, s staged) error {
 	name := s.from + "/" + s.file.Path
-	dir, err := openDir(root, path.Dir(filepath.ToSlash(name)))
+	f, err := s.openIn(root)
 	if err != nil {
-		return errFileMoved(name, err)
-	}
-	f, err := openRegular(dir, path.Base(name))
-	if err = errors.Join(err, dir.Close()); err != nil {
 		return errFileMoved(name, err)
 	}
 	d, _, err := c.store.PutStream(ctx, f.File)
@@ -200,6 +196,30 @@ func (c *Catalog) copyFile(ctx context.Context, root *os.Root, s staged) error {
 		return errFileMoved(name, errors.New("its content differs"))
 	}
 	return nil
+}
+
+// openIn opens the file below the manifest's directory, without following links.
+func (s staged) openIn(root *os.Root) (*regular, error) {
+	name := s.from + "/" + s.file.Path
+	dir, err := openDir(root, path.Dir(filepath.ToSlash(name)))
+	if err != nil {
+		return nil, err
+	}
+	f, err := openRegular(dir, path.Base(name))
+	return f, errors.Join(err, dir.Close())
+}
+
+// open is openIn for the path of that directory.
+func (s staged) open(dir string) (io.ReadCloser, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.openIn(root)
+	if err = errors.Join(err, root.Close()); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 func errFileMoved(name string, err error) error {

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"text/template"
 
@@ -29,6 +30,9 @@ func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 	if n := d.pos["tier"]; n != nil && n.Value == api.Observe.String() && v.Verify != nil {
 		r.At(d.at("verify"), "verify: a subagent of tier observe returns no patch to verify; use tier: reversible or remove verify")
 	}
+	if v.Effect == api.EffectPure && v.Tier > api.Reversible {
+		r.At(d.at("effect"), "effect: a pure subagent changes nothing but its products, so its tier is observe or reversible, not %s", v.Tier)
+	}
 	r.schema(d.pos["input"], "input", v.Input, true)
 	r.schema(d.pos["output"], "output", v.Output, false)
 	if v.Prompt != "" {
@@ -39,22 +43,32 @@ func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 }
 
 func (r *reader) checkAgent(d *decl, v api.Subagent) {
-	switch v.Agent {
-	case "":
+	switch {
+	case v.Agent == "":
 		if d.pos["agent"] == nil {
-			r.At(d.node, "subagent: the key \"agent\" is missing; this version supports: command")
+			r.At(d.node, "subagent: the key \"agent\" is missing; want one of %s", api.OneOf(api.Agents()))
 		}
-	case "command":
-		if len(v.Command) == 0 {
-			r.At(d.at("command"), "subagent: agent \"command\" needs a command, such as [./rewrite.sh]")
-		}
-	case "claude-code", "codex", "opencode", "gemini":
-		r.At(d.at("agent"), "agent: %q is not supported in this version, which supports: command", v.Agent)
-	default:
-		r.At(d.at("agent"), "agent: unknown agent %q; this version supports: command", strictyaml.Clip(v.Agent))
+		return
+	case !slices.Contains(api.Agents(), v.Agent):
+		r.At(d.at("agent"), "agent: unknown agent %q; want one of %s", strictyaml.Clip(v.Agent), api.OneOf(api.Agents()))
+	case v.Agent == "command" && len(v.Command) == 0:
+		r.At(d.at("command"), "subagent: agent \"command\" needs a command, such as [./rewrite.sh]")
+	case v.Agent != "command" && d.pos["model"] == nil:
+		r.At(d.node, "subagent: agent %q needs model: NAME/LEVEL, a model of the catalog and one of its levels", v.Agent)
 	}
-	if v.Agent != "command" && v.Agent != "" && v.Command != nil {
-		r.At(d.at("command"), "command: only allowed with agent \"command\"")
+	if v.Agent != "command" && v.Command != nil {
+		r.At(d.at("command"), "command: only allowed with agent \"command\"; %s is started by Bailiwick", strictyaml.Clip(v.Agent))
+	}
+	if v.Model != "" {
+		if _, _, err := api.SplitModel(v.Model); err != nil {
+			r.At(d.at("model"), "%v", err)
+		}
+		return
+	}
+	for field, set := range map[string]bool{"requireModel": v.RequireModel, "limits": v.Limits.Tokens > 0 || v.Limits.Cost > 0 || v.Limits.Turns > 0} {
+		if set && d.pos["model"] == nil {
+			r.At(d.at(field), "%s: there is nothing to count without model: NAME/LEVEL", field)
+		}
 	}
 }
 
@@ -75,22 +89,39 @@ func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object b
 			return
 		}
 	}
-	var s jsonschema.Schema
-	if err := json.Unmarshal(raw, &s); err != nil {
-		r.At(n, "%s: not a JSON Schema: %s", what, strictyaml.OneLine(err.Error()))
-		return
-	}
-	if _, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true}); err != nil {
-		r.At(n, "%s: the JSON Schema does not compile: %s", what, strictyaml.OneLine(canon.SchemaText(err)))
-		return
-	}
-	if err := checkCycles(given); err != nil {
+	if err := compiles(raw); err != nil {
 		r.At(n, "%s: %v", what, err)
 		return
 	}
-	if object && s.Type != "" && s.Type != "object" || object && len(s.Types) > 0 && !slices.Contains(s.Types, "object") {
+	var s jsonschema.Schema
+	if err := json.Unmarshal(raw, &s); err == nil && object && (s.Type != "" && s.Type != "object" || len(s.Types) > 0 && !slices.Contains(s.Types, "object")) {
 		r.At(n, "%s: the input of a dispatch is a JSON object, but this schema requires another type", what)
 	}
+}
+
+// compiles refuses a JSON Schema that would fail when a value is checked, or whose check
+// has no end.
+func compiles(raw json.RawMessage) error {
+	var s jsonschema.Schema
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("not a JSON Schema: %s", strictyaml.OneLine(err.Error()))
+	}
+	if _, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true}); err != nil {
+		return fmt.Errorf("the JSON Schema does not compile: %s", strictyaml.OneLine(canon.SchemaText(err)))
+	}
+	var given any
+	if err := json.Unmarshal(raw, &given); err != nil {
+		return err
+	}
+	return checkCycles(given)
+}
+
+// isObjectSchema reports whether a schema says that its values are objects.
+func isObjectSchema(raw json.RawMessage) bool {
+	var s struct {
+		Type any `json:"type"`
+	}
+	return json.Unmarshal(raw, &s) == nil && s.Type == "object"
 }
 
 func (r *reader) checkTarget(d *decl, v api.Target) {

@@ -2,14 +2,13 @@ package deploy
 
 import (
 	"fmt"
-	"path/filepath"
-	"regexp"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 func (r *reader) capability(d *decl, what string) {
@@ -65,7 +64,8 @@ func (r *reader) subagent(d *decl, what string) {
 		"description":  func(n *yaml.Node) { v.Description = r.Line(n, "description") },
 		"agent":        d.in("agent", func(n *yaml.Node) { v.Agent = r.Line(n, "agent") }),
 		"command":      d.in("command", func(n *yaml.Node) { v.Command = r.Texts(n, "command") }),
-		"model":        func(n *yaml.Node) { v.Model = r.Line(n, "model") },
+		"model":        d.in("model", func(n *yaml.Node) { v.Model = r.Line(n, "model") }),
+		"requireModel": d.in("requireModel", func(n *yaml.Node) { v.RequireModel = r.Bool(n, "requireModel") }),
 		"system":       d.in("system", func(n *yaml.Node) { v.System = r.file(d, n, "system") }),
 		"prompt":       d.in("prompt", func(n *yaml.Node) { v.Prompt = r.Text(n, "prompt") }),
 		"input":        d.in("input", func(n *yaml.Node) { v.Input = r.JSON(n, "input") }),
@@ -76,7 +76,9 @@ func (r *reader) subagent(d *decl, what string) {
 		"verify":       d.in("verify", func(n *yaml.Node) { v.Verify = r.verify(n) }),
 		"limits":       d.in("limits", func(n *yaml.Node) { v.Limits = r.limits(n) }),
 		"target":       d.in("target", func(n *yaml.Node) { v.Target = r.Name(n, "target") }),
-	}, "egress", "tools", "secrets", "requires")
+		"effect":       d.in("effect", func(n *yaml.Node) { r.Scalar(n, "effect", &v.Effect) }),
+		"tools":        r.noTools,
+	}, "egress", "secrets", "requires")
 	if d.node.Kind == yaml.MappingNode {
 		r.checkSubagent(d, v)
 	}
@@ -108,14 +110,16 @@ func (r *reader) limits(n *yaml.Node) api.Limits {
 		"cpu":       func(n *yaml.Node) { v.CPU = r.Positive(n, "limits.cpu") },
 		"log":       func(n *yaml.Node) { r.Scalar(n, "limits.log", &v.Log) },
 		"answer":    func(n *yaml.Node) { r.Scalar(n, "limits.answer", &v.Answer) },
-	}, "cost", "tokens", "turns")
+		"tokens":    func(n *yaml.Node) { v.Tokens = int64(r.Count(n, "limits.tokens")) },
+		"cost":      func(n *yaml.Node) { r.Scalar(n, "limits.cost", &v.Cost) },
+		"turns":     func(n *yaml.Node) { v.Turns = r.Count(n, "limits.turns") },
+		"calls":     func(n *yaml.Node) { v.Calls = r.Count(n, "limits.calls") },
+	})
 	if err := v.Check(); err != nil {
 		r.At(n, "limits.%v", err)
 	}
 	return v
 }
-
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 func (r *reader) env(d *decl, what string) {
 	v := api.Env{Values: map[string]string{}}
@@ -123,55 +127,20 @@ func (r *reader) env(d *decl, what string) {
 		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
 		"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
 		"values": func(n *yaml.Node) {
-			if n.Kind != yaml.MappingNode {
-				r.At(n, "values: want a mapping of names to texts, got %s", strictyaml.KindOf(n))
-				return
-			}
-			seen := map[string]*yaml.Node{}
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				if key := n.Content[i]; r.Key(key, "values", seen) {
-					r.envValue(key, n.Content[i+1], v.Values)
-				}
-			}
+			r.mapping(n, "values", "names to texts", func(key, value *yaml.Node, at string) {
+				r.variable(key, "values")
+				v.Values[key.Value] = r.Text(value, at)
+			})
 		},
-	}, "secrets", "egress")
-	r.declare(d, api.KindEnv, v.Name, v.Description, v)
-}
-
-func (r *reader) envValue(key, value *yaml.Node, values map[string]string) {
-	switch {
-	case !envName.MatchString(key.Value):
-		r.At(key, "values: %q is not the name of an environment variable", strictyaml.Clip(key.Value))
-	case strings.HasPrefix(strings.ToUpper(key.Value), "BAILIWICK_"):
-		r.At(key, "values: names beginning with BAILIWICK_ are reserved for the worker")
-	}
-	values[key.Value] = r.Text(value, "values."+strictyaml.Clip(key.Value))
-}
-
-var remoteRepo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://|[^/]*:)`)
-
-func (r *reader) source(d *decl, what string) {
-	var v api.Source
-	r.Fields(d.node, what, map[string]func(*yaml.Node){
-		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
-		"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
-		"repo":        d.in("repo", func(n *yaml.Node) { v.Repo = r.Line(n, "repo") }),
-	}, "credentials", "env", "submodules")
-	switch n := d.at("repo"); {
-	case v.Repo == "":
-		if d.node.Kind == yaml.MappingNode && d.pos["repo"] == nil {
-			r.At(n, "%s: the key \"repo\" is missing", what)
+		"secrets": func(n *yaml.Node) { v.Secrets = r.secretUses(d, n) },
+		"egress":  func(n *yaml.Node) { v.Egress = r.egress(n, "egress") },
+	})
+	for _, name := range slices.Sorted(maps.Keys(v.Secrets)) {
+		if _, twice := v.Values[name]; twice {
+			r.At(d.at("secrets."+name), "secrets: %s is in values, too; a variable has one value", name)
 		}
-	case filepath.IsAbs(v.Repo):
-		v.Repo = filepath.Clean(v.Repo)
-	case remoteRepo.MatchString(v.Repo):
-		r.At(n, "repo: %q is not a path; clone it on the service's machine and use the path of the clone", strictyaml.Clip(v.Repo))
-	case strings.HasPrefix(v.Repo, "~"):
-		r.At(n, "repo: %q: ~ is not expanded; write the full path", strictyaml.Clip(v.Repo))
-	default:
-		v.Repo = filepath.Join(r.m.dir, v.Repo)
 	}
-	r.declare(d, api.KindSource, v.Name, v.Description, v)
+	r.declare(d, api.KindEnv, v.Name, v.Description, v)
 }
 
 func (r *reader) target(d *decl, what string) {
@@ -184,8 +153,9 @@ func (r *reader) target(d *decl, what string) {
 		"mode":        d.in("mode", func(n *yaml.Node) { v.Mode = api.Mode(r.Line(n, "mode")) }),
 		"readOnly":    d.in("readOnly", func(n *yaml.Node) { v.ReadOnly = r.hostPaths(n, "readOnly") }),
 		"path":        d.in("path", func(n *yaml.Node) { v.Path = r.hostPaths(n, "path") }),
+		"egress":      d.in("egress", func(n *yaml.Node) { v.Egress = r.egress(n, "egress") }),
 		"limits":      d.in("limits", func(n *yaml.Node) { v.Limits = r.limits(n) }),
-	}, "egress", "image", "namespace")
+	}, "image", "namespace")
 	if d.node.Kind == yaml.MappingNode {
 		r.checkTarget(d, v)
 	}
@@ -215,7 +185,8 @@ func (r *reader) role(d *decl, what string) {
 		r.Fields(d.node, what, map[string]func(*yaml.Node){
 			"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
 			"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
-		}, "tools")
+			"tools":       r.noTools,
+		})
 	}
 	r.declare(d, api.KindRole, v.Name, v.Description, v)
 }
@@ -231,20 +202,64 @@ func (r *reader) grant(d *decl, what string) {
 		"capabilities": r.names(d, "capabilities", &v.Capabilities),
 		"targets":      r.names(d, "targets", &v.Targets),
 		"ceiling":      d.in("ceiling", func(n *yaml.Node) { r.Scalar(n, "ceiling", &v.Ceiling) }),
-	}, "tools", "budget", "pipelines")
+		"approve":      r.names(d, "approve", &v.Approve),
+		"approveOwn":   d.in("approveOwn", func(n *yaml.Node) { v.ApproveOwn = r.Bool(n, "approveOwn") }),
+		"append":       d.in("append", func(n *yaml.Node) { v.Append = r.Bool(n, "append") }),
+		"reuse":        d.in("reuse", func(n *yaml.Node) { v.Reuse = r.principals(n, "reuse") }),
+		"budget":       d.in("budget", func(n *yaml.Node) { v.Budget = r.budget(n, "budget") }),
+	}, "pipelines")
 	if d.node.Kind != yaml.MappingNode {
 		return
 	}
 	if d.pos["principal"] == nil {
 		r.At(d.node, "%s: the key \"principal\" is missing", what)
 	}
-	if len(v.Subagents) == 0 {
-		r.At(d.at("subagents"), "%s: lists no subagents, so it would grant nothing", what)
-	}
+	r.checkGrant(d, v, what)
 	if d.pos["name"] == nil && v.Principal != "" {
 		d.unnamed, d.pos["name"] = &v, d.at("principal")
 		r.unnamed = append(r.unnamed, d)
 		return
 	}
 	r.declare(d, api.KindGrant, v.Name, "", v)
+}
+
+// principals reads a list of distinct principals.
+func (r *reader) principals(n *yaml.Node, what string) (list []api.Principal) {
+	r.Items(n, what, func(i int, item *yaml.Node) {
+		var p api.Principal
+		r.Scalar(item, fmt.Sprintf("%s[%d]", what, i), &p)
+		if p != "" && slices.Contains(list, p) {
+			r.At(item, "%s[%d]: duplicate principal %s", what, i, p)
+		}
+		list = append(list, p)
+	})
+	return list
+}
+
+// noTools refuses a second place that would say who has which tools.
+func (r *reader) noTools(n *yaml.Node) {
+	r.At(n, "tools: the tools of a role are where they are registered: tools: [{server: NAME, allow: [{tool: NAME, roles: [ROLE]}]}]")
+}
+
+// checkGrant refuses a grant that gives nothing, and approvals by principals that are
+// not people.
+func (r *reader) checkGrant(d *decl, v api.Grant, what string) {
+	if len(v.Subagents) == 0 && len(v.Approve) == 0 {
+		r.At(d.at("subagents"), "%s: lists no subagents and no roles to approve, so it would grant nothing", what)
+	}
+	if len(v.Approve) > 0 && v.Principal != "" && !v.Principal.Person() {
+		r.At(d.at("approve"), "approve: %s is not a person; only local: and human: principals approve calls of tools", v.Principal)
+	}
+	if v.Append && len(v.Subagents) == 0 {
+		r.At(d.at("append"), "append: has no effect without subagents: [NAME]")
+	}
+	if v.ApproveOwn && len(v.Approve) == 0 {
+		r.At(d.at("approveOwn"), "approveOwn: has no effect without approve: [ROLE]")
+	}
+	if len(v.Reuse) > 0 && len(v.Subagents) == 0 {
+		r.At(d.at("reuse"), "reuse: has no effect without subagents")
+	}
+	if slices.Contains(v.Reuse, v.Principal) && v.Principal != "" {
+		r.At(d.at("reuse"), "reuse: %s reuses its own results without it", v.Principal)
+	}
 }

@@ -6,11 +6,14 @@
 // publishes one signed revision, all or nothing. With a threshold above one, Apply
 // publishes a proposal, and Sign adds signatures until it becomes the revision.
 //
+// A plan asks servers of tools what they say about them, through a Definer of the caller,
+// and refuses what the manifest has no pin of.
+//
 // The package never dispatches, never reads the environment, and holds no key:
 // callers pass signers. No run-time program links it.
 //
 // It carries R-B1 (deploy-time operations), R-B5 (the writing side), R-B8,
-// R-C1, R-C2, R-C4 and R-C6.
+// R-C1, R-C2, R-C4, R-C6, and the reviewed side of R-G1 and R-G2.
 package deploy
 
 import (
@@ -52,11 +55,13 @@ type Config struct {
 	TrustRoot TrustRoot        // whose signatures count
 	Now       func() time.Time // the clock that dates revisions; required
 	Private   api.Private      // what a plan refuses in the readOnly of a target
+	Define    Definer          // asks servers of tools; nil: none is asked
 
 	// beforePublish runs when everything but the index is written: tests kill the
 	// process there.
 	beforePublish func()
 	lockWait      time.Duration // tests wait shorter for another writer
+	askWait       time.Duration // and for a server of tools
 }
 
 // Catalog is a writable catalog.

@@ -562,3 +562,12 @@ func TestHistoryAndAtReachEveryRevision(t *testing.T) {
 		t.Fatalf("version %v → %v, err %v", before, after, err)
 	}
 }
+
+func (f *fixture) read(name string) string {
+	f.t.Helper()
+	b, err := os.ReadFile(filepath.Join(f.dir, name))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return string(b)
+}

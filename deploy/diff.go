@@ -124,8 +124,63 @@ func flatten(doc []byte) map[string]string {
 			}
 		}
 	}
+	flattenTool(fields, v)
 	flattenInto(fields, "", v)
 	return fields
+}
+
+// flattenTool has a field for who may call each tool of a server, and one for each part
+// of its definition.
+func flattenTool(fields map[string]string, v map[string]any) {
+	named := func(section, name string) string {
+		if name == "" {
+			return section // of a declared command
+		}
+		return section + "/" + name
+	}
+	allow, _ := v["allow"].([]any)
+	definitions, ok := v["definitions"].([]any)
+	if !ok {
+		return
+	}
+	delete(v, "allow")
+	delete(v, "definitions")
+	for _, item := range allow {
+		if a, ok := item.(map[string]any); ok {
+			tool, _ := a["tool"].(string)
+			delete(a, "tool")
+			if wait, ok := a["approval"].(map[string]any); ok && len(wait) == 0 {
+				a["approval"] = true // as people write it
+			}
+			fields[named("allow", tool)] = strings.Trim(valueText("", a), "{}")
+		}
+	}
+	for _, item := range definitions {
+		d, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		tool, _ := d["name"].(string)
+		for part, value := range d {
+			switch text, isText := value.(string); {
+			case part == "name" || tool == "" && part == "description": // that of the command
+			case isText:
+				fields[named("definitions", tool)+"."+part] = text
+			default:
+				b, _ := json.Marshal(value) // of decoded JSON
+				fields[named("definitions", tool)+"."+part] = IndentJSON(b)
+			}
+		}
+	}
+}
+
+// IndentJSON returns JSON for people.
+func IndentJSON(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if len(raw) == 0 || json.Indent(&b, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return b.String()
 }
 
 func fileText(f map[string]any) string {
@@ -154,6 +209,8 @@ func flattenInto(fields map[string]string, at string, v any) {
 
 func valueText(at string, v any) string {
 	switch v := v.(type) {
+	case nil: // a list without elements
+		return "[]"
 	case string:
 		return v
 	case json.Number:

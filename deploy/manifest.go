@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"go.yaml.in/yaml/v4"
 
@@ -20,6 +21,7 @@ import (
 // its references, which may be to artifacts of the catalog.
 type Manifest struct {
 	path  string // absolute
+	text  []byte // its content
 	shown string // as the caller passed it
 	dir   string // its directory
 	// project is whose artifacts it declares; derived: from its directory's name.
@@ -39,6 +41,10 @@ type decl struct {
 	about string
 	// unnamed is the grant, if its name is derived.
 	unnamed *api.Grant
+	// tool is the registered server, whose definitions a plan adds, and pin what the
+	// manifest says of them.
+	tool *api.ToolServer
+	pin  api.Digest
 }
 
 // staged says where a file of a capability is on disk.
@@ -58,6 +64,15 @@ func Load(ctx context.Context, path string) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
+	return load(ctx, path, b)
+}
+
+// load reads the manifest at path with the content b.
+func load(ctx context.Context, path string, b []byte) (*Manifest, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
 	root, err := os.OpenRoot(filepath.Dir(abs))
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
@@ -66,7 +81,7 @@ func Load(ctx context.Context, path string) (*Manifest, error) {
 		Parser: strictyaml.Parser{List: strictyaml.List{File: path}},
 		ctx:    ctx,
 		root:   root,
-		m:      &Manifest{path: abs, shown: path, dir: filepath.Dir(abs), files: map[api.Digest]staged{}},
+		m:      &Manifest{path: abs, text: b, shown: path, dir: filepath.Dir(abs), files: map[api.Digest]staged{}},
 		refs:   map[api.Ref]*decl{},
 	}
 	r.read(b)
@@ -134,12 +149,16 @@ func (r *reader) read(b []byte) {
 		"project":      func(n *yaml.Node) { project = n },
 		"capabilities": each(api.KindCapability, r.capability),
 		"subagents":    each(api.KindSubagent, r.subagent),
+		"models":       each(api.KindModel, r.model),
 		"envs":         each(api.KindEnv, r.env),
+		"secrets":      each(api.KindSecret, r.secret),
 		"sources":      each(api.KindSource, r.source),
 		"targets":      each(api.KindTarget, r.target),
+		"tools":        each(api.KindTool, r.tool),
 		"roles":        each(api.KindRole, r.role),
 		"grants":       each(api.KindGrant, r.grant),
-	}, "tools", "policies", "pipelines", "egress", "secrets", "schedules", "queues")
+		"schedules":    each(api.KindSchedule, r.schedule),
+	}, "policies", "pipelines", "egress", "queues")
 	if !version && n.Kind == yaml.MappingNode {
 		r.At(n, "manifest: the key \"version\" is missing; add \"version: 1\"")
 	}
@@ -201,11 +220,19 @@ func (d *decl) at(field string) *yaml.Node {
 // no name.
 func (d *decl) label() string {
 	for i := 0; d.node.Kind == yaml.MappingNode && i+1 < len(d.node.Content); i += 2 {
-		if key, value := d.node.Content[i], d.node.Content[i+1]; key.Value == "name" && value.Kind == yaml.ScalarNode {
+		if key, value := d.node.Content[i], d.node.Content[i+1]; slices.Contains(nameKeys(d.kind), key.Value) && value.Kind == yaml.ScalarNode {
 			return string(d.kind) + "/" + strictyaml.Clip(value.Value)
 		}
 	}
 	return string(d.kind)
+}
+
+// nameKeys are the keys that name an artifact of a kind.
+func nameKeys(k api.Kind) []string {
+	if k == api.KindTool {
+		return []string{"server", "command"}
+	}
+	return []string{"name"}
 }
 
 // in wraps a reader to record the node of a field.

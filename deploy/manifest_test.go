@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -50,12 +51,7 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"no version", strings.TrimPrefix(goodManifest, "version: 1\n"), `the key "version" is missing`},
 		{"version 2", replace("version: 1", "version: 2"), `this build reads version 1`},
 		{"bad name", replace("name: fixer", "name: Fixer!"), `:5:11: name: name "Fixer!"`},
-		{"later section", goodManifest + "tools: []\n", `:26:1: manifest: "tools" is not supported yet in this version`},
 		{"later policies", goodManifest + "policies: x\n", `"policies" is not supported yet`},
-		{"later secrets", replace("values: {LOG_LEVEL: info}", "secrets: {}"), `:18:19: envs[0]: "secrets" is not supported yet in this version`},
-		{"later egress", replace("    role: transform\n", "    role: transform\n    egress: [a]\n"), `"egress" is not supported yet`},
-		{"later limit", replace("cpu: 1.5", "cost: 5usd"), `"cost" is not supported yet`},
-		{"later agent", replace("agent: command", "agent: claude-code"), `"claude-code" is not supported`},
 		{"unknown agent", replace("agent: command", "agent: bash"), `unknown agent "bash"`},
 		{"command missing", replace("    command: [./fix.sh]\n", ""), `needs a command`},
 		{"role missing", replace("    role: transform\n", ""), `the key "role" is missing`},
@@ -69,8 +65,8 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"schema without an end", replace("{file: {type: string}}", "{file: {$ref: \"#/properties/file\"}}"), `input: the schema at #/properties/file refers to itself`},
 		{"schema elsewhere", replace("{file: {type: string}}", "{file: {$ref: \"https://example.com/x.json\"}}"), `the JSON Schema does not compile`},
 		{"prompt that does not parse", replace("{{.file}}", "{{.file"), `:9:13: prompt: template`},
-		{"source by URL", replace("../service", "https://example.com/x.git"), `:21:27: repo: "https://example.com/x.git" is not a path; clone it on the service's machine and use the path`},
-		{"source by scp form", replace("../service", "git@example.com:x.git"), `is not a path`},
+		{"source by scp form", replace("../service", "git@example.com:x.git"), `:21:27: repo: want a path, https://HOST/PATH or ssh://HOST/PATH; git@HOST:PATH is ssh://HOST/PATH with user: git`},
+		{"source by http", replace("../service", "http://example.com/x.git"), `want a path, https://HOST/PATH`},
 		{"level", replace("level: full", "level: none"), `level: "none" is not supported`},
 		{"executor", replace("executor: jail", "executor: docker"), `executor: "docker" is not supported`},
 		{"mode", replace("mode: guarded", "mode: yolo"), `mode "yolo"`},
@@ -90,6 +86,7 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"size without sense", replace("memory: 4GiB", "memory: lots"), `size "lots"`},
 		{"cpu not a number", replace("cpu: 1.5", "cpu: .nan"), `want a number above 0`},
 		{"env name", replace("LOG_LEVEL: info", "\"LOG LEVEL\": info"), `not the name of an environment variable`},
+		{"env name of the broker", replace("LOG_LEVEL: info", "https_proxy: x"), `values: https_proxy is reserved for the worker`},
 		{"env name of the worker", replace("LOG_LEVEL: info", "BAILIWICK_TOOLS: x"), `reserved for the worker`},
 		{"requirement of two", replace("{exec: go}", "{exec: go, git: worktree}"), `want either exec or git`},
 		{"requirement by path", replace("{exec: go}", "{exec: /bin/sh}"), `want the name of a program`},
@@ -257,6 +254,8 @@ func TestASystemPromptIsARegularTextFileInTheDirectory(t *testing.T) {
 // Any text gives a manifest or problems.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(goodManifest))
+	f.Add([]byte(toolManifest))
+	f.Add([]byte("version: 1\ntools: [{server: a, stdio: {command: [x]}, pin: sha256:" + strings.Repeat("0", 64) + ", allow: [{tool: b, roles: [c], tier: observe}]}]\n"))
 	f.Add([]byte("version: 1\nroles: [a, {name: b}]\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Add([]byte("version: 1\nsubagents:\n  - input: {type: object, properties: {a: {$ref: '#'}}}\n"))
@@ -274,7 +273,44 @@ func FuzzManifest(f *testing.F) {
 		if (m == nil) != (err != nil) {
 			t.Fatalf("manifest %v, err %v", m, err)
 		}
+		if m != nil {
+			pinAll(t, m)
+		}
 	})
+}
+
+// pinAll pins every server of a manifest. What is written is valid and means the same
+// otherwise; what cannot be written leaves the file.
+func pinAll(t *testing.T, m *Manifest) {
+	var servers []Unpinned
+	for _, d := range m.decls {
+		if d.tool != nil && d.tool.Run == nil {
+			servers = append(servers, Unpinned{Server: d.tool.Name, Pin: api.DigestOf([]byte(d.ref)), decl: d})
+		}
+	}
+	if len(servers) == 0 {
+		return
+	}
+	err := m.Pin(t.Context(), servers)
+	after, errRead := os.ReadFile(m.path)
+	if errRead != nil {
+		t.Fatal(errRead)
+	}
+	if err != nil {
+		if !bytes.Equal(after, m.text) {
+			t.Fatalf("%v, and the file has changed", err)
+		}
+		return
+	}
+	again, err := load(t.Context(), m.shown, after)
+	if err != nil {
+		t.Fatalf("the pinned manifest is invalid: %v", err)
+	}
+	for i, d := range again.decls {
+		if want := api.DigestOf([]byte(d.ref)); d.tool != nil && d.tool.Run == nil && d.pin != want || !bytes.Equal(d.doc, m.decls[i].doc) {
+			t.Fatalf("%s: pin %s, want %s", d.ref, d.pin, want)
+		}
+	}
 }
 
 // Only a plan file decodes as one.

@@ -25,9 +25,13 @@ func Narrowings(before, after *catalog.Set) []Narrowing {
 	}
 	n := &narrowing{all: []Narrowing{}, before: before, after: after}
 	losses(api.KindSubagent, before.Subagents, after.Subagents, n.subagent)
+	losses(api.KindModel, before.Models, after.Models, n.model)
+	losses(api.KindEnv, before.Envs, after.Envs, n.env)
 	losses(api.KindSource, before.Sources, after.Sources, n.source)
 	losses(api.KindTarget, before.Targets, after.Targets, n.target)
+	losses(api.KindTool, before.Tools, after.Tools, n.tool)
 	losses(api.KindGrant, before.Grants, after.Grants, n.grant)
+	losses(api.KindSchedule, before.Schedules, after.Schedules, n.schedule)
 	slices.SortStableFunc(n.all, func(a, b Narrowing) int { return byKind(a.Ref, b.Ref) })
 	return n.all
 }
@@ -60,7 +64,38 @@ func (n *narrowing) subagent(ref api.Ref, old, v api.Subagent, has bool) {
 	for _, name := range missing(old.Capabilities, v.Capabilities) {
 		n.add(ref, "loses capability %s", name)
 	}
-	n.limits(ref, old.Limits.Or(api.DefaultLimits()), v.Limits.Or(api.DefaultLimits()))
+	n.limits(ref, inEffect(old.Limits), inEffect(v.Limits))
+}
+
+func (n *narrowing) model(ref api.Ref, old, v api.Model, has bool) {
+	if !has {
+		return // no subagent had it
+	}
+	for _, t := range missing(old.ServerTools, v.ServerTools) {
+		n.add(ref, "the provider no longer runs %s", t)
+	}
+}
+
+func (n *narrowing) env(ref api.Ref, old, v api.Env, has bool) {
+	if !has {
+		return // the grants that listed it say so
+	}
+	n.egress(ref, old.Egress, v.Egress)
+	for _, name := range slices.Sorted(maps.Keys(old.Secrets)) {
+		if now, ok := v.Secrets[name]; !ok || now.Secret != old.Secrets[name].Secret {
+			n.add(ref, "agents no longer have secret %s in %s", old.Secrets[name].Secret, name)
+		} else if b := old.Secrets[name].Brokered; b != nil && now.Brokered != nil {
+			for _, h := range missing(b.Hosts, now.Brokered.Hosts) {
+				n.add(ref, "agents can no longer use secret %s at %s", now.Secret, h)
+			}
+		}
+	}
+}
+
+func (n *narrowing) egress(ref api.Ref, old, now []string) {
+	for _, h := range missing(old, now) {
+		n.add(ref, "agents can no longer reach %s", h)
+	}
 }
 
 func (n *narrowing) source(ref api.Ref, old, _ api.Source, has bool) {
@@ -85,10 +120,19 @@ func (n *narrowing) target(ref api.Ref, old, v api.Target, has bool) {
 	for _, p := range missing(old.Path, v.Path) {
 		n.add(ref, "directory no longer on PATH: %s", p)
 	}
+	n.egress(ref, old.Egress, v.Egress)
 	n.limits(ref, old.Limits, v.Limits)
 }
 
 func (n *narrowing) grant(ref api.Ref, old, v api.Grant, has bool) {
+	if has && v.Budget != nil {
+		switch text := budgetText(v.Budget, old.Budget); { // the way back
+		case old.Budget == nil:
+			n.add(ref, "new budget of %s", v.Principal)
+		case text != "":
+			n.add(ref, "smaller budget of %s", v.Principal)
+		}
+	}
 	if _, covered := coveredBy(n.after, old); covered {
 		return // the principal keeps all of it
 	}
@@ -97,7 +141,7 @@ func (n *narrowing) grant(ref api.Ref, old, v api.Grant, has bool) {
 		if has {
 			what = "grant given to " + string(v.Principal)
 		}
-		n.add(ref, "%s: %s could dispatch %s, up to %s", what, old.Principal, nameList(old.Subagents), old.Ceiling)
+		n.add(ref, "%s: %s", what, grantText(old, "could"))
 		return
 	}
 	if v.Ceiling < old.Ceiling {
@@ -116,6 +160,18 @@ func (n *narrowing) grant(ref api.Ref, old, v api.Grant, has bool) {
 		for _, name := range missing(l.old, l.now) {
 			n.add(ref, "%s loses %s %s", old.Principal, l.what, name)
 		}
+	}
+	for _, role := range missing(old.Approve, v.Approve) {
+		n.add(ref, "%s can no longer approve calls of tools of role %s", old.Principal, role)
+	}
+	if old.ApproveOwn && !v.ApproveOwn {
+		n.add(ref, "%s can no longer approve calls of its own dispatches", old.Principal)
+	}
+	if old.Append && !v.Append {
+		n.add(ref, "%s can no longer append tasks to its open runs as an AI", old.Principal)
+	}
+	for _, p := range missing(old.Reuse, v.Reuse) {
+		n.add(ref, "%s can no longer reuse results of %s", old.Principal, p)
 	}
 }
 
@@ -161,5 +217,6 @@ func coveredBy(set *catalog.Set, g api.Grant) (api.Name, bool) {
 
 func covers(o, g api.Grant) bool {
 	return o.Principal == g.Principal && o.Ceiling >= g.Ceiling && len(missing(g.Subagents, o.Subagents)) == 0 && len(missing(g.Envs, o.Envs)) == 0 &&
-		len(missing(g.Sources, o.Sources)) == 0 && len(missing(g.Capabilities, o.Capabilities)) == 0 && len(missing(g.Targets, o.Targets)) == 0
+		len(missing(g.Sources, o.Sources)) == 0 && len(missing(g.Capabilities, o.Capabilities)) == 0 && len(missing(g.Targets, o.Targets)) == 0 &&
+		len(missing(g.Approve, o.Approve)) == 0 && (o.ApproveOwn || !g.ApproveOwn) && (o.Append || !g.Append) && len(missing(g.Reuse, o.Reuse)) == 0
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Plan is what applying a manifest would do to the catalog.
@@ -34,6 +35,9 @@ type Options struct {
 	Prune bool `json:"prune"` // remove artifacts of the project that the manifest omits
 	// SourcesElsewhere does not look for the sources, which are on another machine.
 	SourcesElsewhere bool `json:"sourcesElsewhere,omitempty"`
+	// Connect lets unsigned servers of tools use their egress and
+	// connect while the plan asks them.
+	Connect bool `json:"connect,omitempty"`
 }
 
 func newPlan(head *Revision) *Plan {
@@ -90,6 +94,11 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 	if err := p.owned(m, declared); err != nil {
 		return nil, err
 	}
+	problems := &strictyaml.List{File: m.shown}
+	unpinned, err := c.define(ctx, problems, p, m, declared)
+	if err != nil {
+		return nil, err
+	}
 	for ref, d := range declared {
 		if err := p.put(ref, d.doc, d.about, m.project); err != nil {
 			return nil, err
@@ -100,7 +109,10 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 			return nil, err
 		}
 	}
-	if err := p.check(m, declared, c.cfg.Private); err != nil {
+	p.check(problems, declared, c.cfg.Private)
+	if err := problems.Err(); err != nil && len(unpinned) > 0 {
+		return nil, &UnpinnedError{unpinned, err}
+	} else if err != nil {
 		return nil, err
 	}
 	if n := len(p.Artifacts); n > catalog.MaxArtifacts {
@@ -110,6 +122,7 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 	p.Widens = Widenings(p.before, p.set)
 	p.Narrows = Narrowings(p.before, p.set)
 	p.note()
+	p.noteSchedules()
 	return p, nil
 }
 
@@ -160,12 +173,15 @@ func (p *Plan) note() {
 				p.Notes = append(p.Notes, fmt.Sprintf("grant/%s: its ceiling %s never admits subagent %s, whose tier is %s", name, g.Ceiling, s, tier))
 			}
 		}
-		if len(g.Targets) == 0 {
+		if len(g.Targets) == 0 && len(g.Subagents) > 0 {
 			p.Notes = append(p.Notes, fmt.Sprintf("grant/%s: lists no targets, so nothing can be dispatched with it", name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.set.Subagents)) {
 		s := p.set.Subagents[name]
+		if m, _, err := api.SplitModel(s.Model); err == nil && p.set.Models[m].Credential != nil && s.Limits.Tokens == 0 && s.Limits.Cost == 0 && s.Limits.Turns == 0 {
+			p.Notes = append(p.Notes, fmt.Sprintf("subagent/%s: nothing but its timeout limits what it spends on model %s; set limits.cost, tokens or turns", name, m))
+		}
 		if t, ok := p.set.Targets[s.Target]; ok {
 			if ceiling, err := t.Mode.Ceiling(); err != nil || s.Tier > ceiling {
 				p.Notes = append(p.Notes, fmt.Sprintf("subagent/%s: its tier %s is above the ceiling of its target %s in mode %s", name, s.Tier, s.Target, t.Mode))

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
@@ -16,15 +17,16 @@ import (
 // check reports what the manifest declares and a service would refuse, at its place
 // in the manifest: unresolved references, paths that no jail is shown, principals
 // that are easily taken for others, and sources that are no repositories.
-func (p *Plan) check(m *Manifest, declared map[api.Ref]*decl, private api.Private) error {
-	l := &strictyaml.List{File: m.shown}
+func (p *Plan) check(l *strictyaml.List, declared map[api.Ref]*decl, private api.Private) {
 	p.references(l, declared)
+	p.models(l, declared)
+	p.budgets(l, declared)
 	p.mounts(l, declared, private)
 	p.principals(l, declared)
+	p.schedules(l, declared)
 	if !p.SourcesElsewhere {
 		p.sources(l, declared)
 	}
-	return l.Err()
 }
 
 // references reports unresolved references, also those of artifacts that stay in the
@@ -40,20 +42,85 @@ func (p *Plan) references(l *strictyaml.List, declared map[api.Ref]*decl) {
 	}
 }
 
-// mounts refuses paths that no jail is shown.
-func (p *Plan) mounts(l *strictyaml.List, declared map[api.Ref]*decl, private api.Private) {
-	for name, t := range p.set.Targets {
-		d := declared[api.RefTo(api.KindTarget, name)]
-		for i, path := range t.ReadOnly {
-			if err := private.CheckReadOnly(path); err != nil && d != nil {
-				n := d.at("readOnly")
-				if i < len(n.Content) {
-					n = n.Content[i]
-				}
-				l.Add(n.Line, n.Column, "%s: readOnly[%d]: %v", d.ref, i, err)
+// models refuses a subagent that does not speak its model's format, or whose cost
+// cannot be counted. It has the place of the subagent also when the model changed.
+func (p *Plan) models(l *strictyaml.List, declared map[api.Ref]*decl) {
+	for _, name := range slices.Sorted(maps.Keys(p.set.Subagents)) {
+		s, ref := p.set.Subagents[name], api.RefTo(api.KindSubagent, name)
+		d := declared[ref]
+		add := func(field, format string, args ...any) {
+			if d != nil {
+				l.Add(d.at(field).Line, d.at(field).Column, "%s: %s: "+format, append([]any{ref, field}, args...)...)
+				return
+			}
+			l.Add(0, 0, "%s of %s, which stays in the catalog: %s: "+format, append([]any{ref, projectText(p.set.Project(ref)), field}, args...)...)
+		}
+		from, level, err := api.SplitModel(s.Model)
+		if s.Model == "" || err != nil {
+			continue // the reader refuses other text; older revisions have it
+		}
+		m, ok := p.set.Models[from]
+		switch {
+		case !ok && len(p.set.Models) == 0 && d != nil: // else references says so
+			add("model", "no such model %q; declare it in models", from)
+		case !ok:
+		case !slices.Contains(api.AgentAPIs(s.Agent), m.API):
+			add("model", "agent %s speaks %s, and model %s is %s", s.Agent, api.OneOf(api.AgentAPIs(s.Agent)), from, m.API)
+		case s.Limits.Cost > 0 || p.set.Targets[s.Target].Limits.Cost > 0:
+			if _, priced := m.Prices[m.Levels[level]]; !priced {
+				add("limits", "cost cannot be limited: model %s has no prices for %s; add them, or limit tokens", from, m.Levels[level])
 			}
 		}
 	}
+}
+
+// mounts refuses paths of targets that no jail is shown.
+func (p *Plan) mounts(l *strictyaml.List, declared map[api.Ref]*decl, private api.Private) {
+	for name, t := range p.set.Targets {
+		if d := declared[api.RefTo(api.KindTarget, name)]; d != nil {
+			readOnly(l, d, t.ReadOnly, private)
+		}
+	}
+}
+
+func readOnly(l *strictyaml.List, d *decl, paths []string, private api.Private) {
+	for i, path := range paths {
+		if err := private.CheckReadOnly(path); err != nil {
+			n := d.at("readOnly")
+			if i < len(n.Content) {
+				n = n.Content[i]
+			}
+			l.Add(n.Line, n.Column, "%s: readOnly[%d]: %v", d.ref, i, err)
+		}
+	}
+}
+
+// toolPlaces refuses paths and sockets that the jail of a declared server does not have.
+func toolPlaces(l *strictyaml.List, d *decl, private api.Private) {
+	host := hostOf(*d.tool)
+	if host == nil {
+		return
+	}
+	readOnly(l, d, host.ReadOnly, private)
+	for port, to := range host.Connect {
+		if socket, ok := strings.CutPrefix(to, "unix:"); ok {
+			if err := private.CheckSocket(socket); err != nil {
+				n := d.at(fmt.Sprintf("connect.%d", port))
+				l.Add(n.Line, n.Column, "%s: connect.%d: %v", d.ref, port, err)
+			}
+		}
+	}
+}
+
+// hostOf returns the jail of a server; nil if it has none.
+func hostOf(s api.ToolServer) *api.ToolHost {
+	switch {
+	case s.Stdio != nil:
+		return &s.Stdio.ToolHost
+	case s.Run != nil:
+		return &s.Run.ToolHost
+	}
+	return nil
 }
 
 func projectText(name api.Name) string {
@@ -100,7 +167,7 @@ func (p *Plan) sources(l *strictyaml.List, declared map[api.Ref]*decl) {
 	for _, name := range slices.Sorted(maps.Keys(p.set.Sources)) {
 		ref := api.RefTo(api.KindSource, name)
 		d := declared[ref]
-		if d == nil {
+		if d == nil || api.IsRemote(p.set.Sources[name].Repo) {
 			continue
 		}
 		if err := CheckSource(p.set.Sources[name].Repo); err != nil {

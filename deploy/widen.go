@@ -23,13 +23,18 @@ func Widenings(before, after *catalog.Set) []Widening {
 	if before == nil {
 		before = catalog.NewSet()
 	}
-	w := &widening{all: []Widening{}, before: before}
+	w := &widening{all: []Widening{}, before: before, after: after}
 	compare(api.KindCapability, before.Capabilities, after.Capabilities, w.capability)
 	compare(api.KindSubagent, before.Subagents, after.Subagents, w.subagent)
+	compare(api.KindModel, before.Models, after.Models, w.model)
 	compare(api.KindEnv, before.Envs, after.Envs, w.env)
+	compare(api.KindSecret, before.Secrets, after.Secrets, w.secret)
 	compare(api.KindSource, before.Sources, after.Sources, w.source)
 	compare(api.KindTarget, before.Targets, after.Targets, w.target)
+	compare(api.KindTool, before.Tools, after.Tools, w.tool)
 	compare(api.KindGrant, before.Grants, after.Grants, w.grant)
+	compare(api.KindSchedule, before.Schedules, after.Schedules, w.schedule)
+	w.lostBudgets()
 	slices.SortStableFunc(w.all, func(a, b Widening) int { return byKind(a.Ref, b.Ref) })
 	return w.all
 }
@@ -43,8 +48,8 @@ func compare[T any](kind api.Kind, before, after map[api.Name]T, report func(ref
 }
 
 type widening struct {
-	all    []Widening
-	before *catalog.Set
+	all           []Widening
+	before, after *catalog.Set
 }
 
 func (w *widening) add(ref api.Ref, format string, args ...any) {
@@ -71,10 +76,16 @@ func (w *widening) capability(ref api.Ref, old, v api.Capability, had bool) {
 
 func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {
 	if !had {
-		w.add(ref, "new subagent: runs %s in role %s, tier %s", commandText(v.Command), v.Role, v.Tier)
+		w.add(ref, "new subagent: runs %s in role %s, tier %s", agentText(v), v.Role, v.Tier)
+		if v.Effect == api.EffectPure {
+			w.add(ref, "%s", pureText)
+		}
 		return
 	}
-	if !slices.Equal(old.Command, v.Command) || old.Agent != v.Agent {
+	switch {
+	case old.Agent != v.Agent || old.Model != v.Model:
+		w.add(ref, "new agent: %s, was %s", agentText(v), agentText(old))
+	case !slices.Equal(old.Command, v.Command):
 		w.add(ref, "new command: %s, was %s", commandText(v.Command), commandText(old.Command))
 	}
 	if v.Tier > old.Tier {
@@ -84,9 +95,15 @@ func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {
 		w.add(ref, "new role: %s, was %s", v.Role, old.Role)
 	}
 	w.gained(ref, "capability", old.Capabilities, v.Capabilities)
-	w.limits(ref, old.Limits.Or(api.DefaultLimits()), v.Limits.Or(api.DefaultLimits()))
+	if v.Effect != old.Effect && v.Effect == api.EffectPure {
+		w.add(ref, "%s", pureText)
+	}
+	w.limits(ref, inEffect(old.Limits), inEffect(v.Limits))
 	w.checks(ref, old, v)
 }
+
+// pureText is what a pure subagent changes for those who use its results.
+const pureText = "declared pure: a task may have the result of an earlier dispatch with the same inputs"
 
 // checks lists weakened or changed checks of results.
 func (w *widening) checks(ref api.Ref, old, v api.Subagent) {
@@ -102,6 +119,9 @@ func (w *widening) checks(ref api.Ref, old, v api.Subagent) {
 			w.add(ref, "a failed verify no longer fails the dispatch")
 		}
 	}
+	if old.RequireModel && !v.RequireModel {
+		w.add(ref, "an agent that makes no request to its model no longer fails")
+	}
 	if old.Input != nil && v.Input == nil {
 		w.add(ref, "input schema removed: any input is accepted")
 	}
@@ -116,6 +136,8 @@ func (w *widening) env(ref api.Ref, old, v api.Env, had bool) {
 			w.add(ref, "%s=%s controls which code programs load", name, v.Values[name])
 		}
 	}
+	w.uses(ref, old.Secrets, v.Secrets)
+	w.egress(ref, old.Egress, v.Egress)
 }
 
 // steers reports whether a variable makes programs run other code.
@@ -126,14 +148,6 @@ func steers(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "DYLD_")
-}
-
-func (w *widening) source(ref api.Ref, old, v api.Source, had bool) {
-	if !had {
-		w.add(ref, "new source: %s", v.Repo)
-	} else if old.Repo != v.Repo {
-		w.add(ref, "new repository: %s, was %s", v.Repo, old.Repo)
-	}
 }
 
 func (w *widening) target(ref api.Ref, old, v api.Target, had bool) {
@@ -160,14 +174,20 @@ func (w *widening) target(ref api.Ref, old, v api.Target, had bool) {
 			w.add(ref, "new directory on PATH: %s", p)
 		}
 	}
+	w.egress(ref, old.Egress, v.Egress)
 }
 
 func (w *widening) grant(ref api.Ref, old, v api.Grant, had bool) {
+	if had {
+		if text := budgetText(old.Budget, v.Budget); text != "" {
+			w.add(ref, "%s", text)
+		}
+	}
 	if _, covered := coveredBy(w.before, v); covered {
 		return // its principal had all of it
 	}
 	if !had {
-		w.add(ref, "new grant: %s may dispatch %s, up to %s", v.Principal, nameList(v.Subagents), v.Ceiling)
+		w.add(ref, "new grant: %s", grantText(v, "may"))
 	} else {
 		if v.Principal != old.Principal {
 			w.add(ref, "new principal: %s, was %s", v.Principal, old.Principal)
@@ -181,6 +201,43 @@ func (w *widening) grant(ref api.Ref, old, v api.Grant, had bool) {
 	w.gained(ref, "source", old.Sources, v.Sources)
 	w.gained(ref, "extra capability", old.Capabilities, v.Capabilities)
 	w.gained(ref, "target", old.Targets, v.Targets)
+	if !had {
+		return
+	}
+	for _, role := range missing(v.Approve, old.Approve) {
+		w.add(ref, "%s may approve calls of tools of role %s", v.Principal, role)
+	}
+	if v.ApproveOwn && !old.ApproveOwn {
+		w.add(ref, "%s may approve calls of its own dispatches", v.Principal)
+	}
+	if v.Append && !old.Append {
+		w.add(ref, "%s may append tasks to its open runs, also as an AI", v.Principal)
+	}
+	for _, p := range missing(v.Reuse, old.Reuse) {
+		w.add(ref, "%s may reuse results of %s", v.Principal, p)
+	}
+}
+
+// grantText says what a grant gives: may or could says when.
+func grantText(g api.Grant, verb string) string {
+	var parts []string
+	if len(g.Subagents) > 0 {
+		parts = append(parts, fmt.Sprintf("dispatch %s, up to %s", nameList(g.Subagents), g.Ceiling))
+	}
+	if g.Append {
+		parts = append(parts, "append tasks to its open runs, also as an AI")
+	}
+	if len(g.Reuse) > 0 {
+		parts = append(parts, "reuse results of "+nameList(g.Reuse))
+	}
+	if len(g.Approve) > 0 {
+		own := ""
+		if g.ApproveOwn {
+			own = ", also in its own dispatches"
+		}
+		parts = append(parts, fmt.Sprintf("approve calls of tools of role %s%s", nameList(g.Approve), own))
+	}
+	return fmt.Sprintf("%s %s %s", g.Principal, verb, strings.Join(parts, ", and "))
 }
 
 func (w *widening) gained(ref api.Ref, what string, old, now []api.Name) {
@@ -201,6 +258,13 @@ func (w *widening) limits(ref api.Ref, old, now api.Limits) {
 	}
 }
 
+// inEffect returns the limits of a subagent or of the jail of a server.
+func inEffect(l api.Limits) api.Limits {
+	def := api.DefaultLimits()
+	def.Calls = api.MaxToolCalls
+	return l.Or(def)
+}
+
 // raised is a limit that allows more than before. An empty to means unlimited.
 type raised struct{ field, from, to string }
 
@@ -214,7 +278,11 @@ func raisedLimits(old, now api.Limits) (all []raised) {
 	all = raise(all, "files", old.Files, now.Files)
 	all = raise(all, "cpu", old.CPU, now.CPU)
 	all = raise(all, "log", old.Log, now.Log)
-	return raise(all, "answer", old.Answer, now.Answer)
+	all = raise(all, "answer", old.Answer, now.Answer)
+	all = raise(all, "tokens", old.Tokens, now.Tokens)
+	all = raise(all, "cost", old.Cost, now.Cost)
+	all = raise(all, "turns", old.Turns, now.Turns)
+	return raise(all, "calls", old.Calls, now.Calls)
 }
 
 func raise[T interface {
@@ -254,7 +322,7 @@ func commandText(c api.Command) string {
 	return strings.Join(parts, " ")
 }
 
-func nameList(names []api.Name) string {
+func nameList[T ~string](names []T) string {
 	parts := make([]string, 0, len(names))
 	for _, n := range names {
 		parts = append(parts, string(n))

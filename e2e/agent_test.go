@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
 )
 
 // pinnedClients returns the directory of the clients of e2e/agents.
@@ -184,7 +186,8 @@ func (w *world) tryAgent(net *island, a agent, transport, config string) {
 	s := &scripted{dispatch: map[string]any{
 		"subagent": "writer", "source": map[string]any{"name": "repo"}, "input": map[string]any{}, "dispatchId": id,
 	}}
-	out := w.runAgent(net, a, config, net.serve(t, s))
+	model := &scriptmodel.Server{Script: s.next}
+	out := w.runAgent(net, a, config, net.serve(t, model))
 	want := []string{
 		"bailiwick_subagents_list", "bailiwick_dispatch", "bailiwick_dispatch",
 		"bailiwick_dispatch_describe", "bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_describe",

@@ -4,24 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
 )
-
-// turn is a client's request to its model, independent of the wire format: the
-// tools, by the client's names, and the results of the calls so far.
-type turn struct {
-	tools   []string
-	results []toolResult
-}
-
-// toolResult is a result as the client passes it to its model.
-type toolResult struct{ tool, text string }
 
 // step is the model's response: a tool call, or text.
 type step struct {
@@ -44,36 +34,36 @@ type scripted struct {
 	said     string     // its final text
 }
 
-// next returns the next step of the script.
-func (s *scripted) next(t turn) step {
+// next answers a turn with the next step of the script.
+func (s *scripted) next(t *scriptmodel.Turn) scriptmodel.Reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wire := s.ours(t.tools)
+	wire := s.ours(t.Tools)
 	if len(wire) == 0 {
-		return step{say: "a side question"} // clients also ask for other things, such as a title
+		return scriptmodel.Reply{Say: "a side question"} // clients also ask for other things, such as a title
 	}
-	st, err := s.story(t.results)
+	st, err := s.story(t.Results())
 	if err == nil && st.tool != "" && wire[st.tool] == "" {
-		err = fmt.Errorf("%s is not offered, only %q", st.tool, t.tools)
+		err = fmt.Errorf("%s is not offered, only %q", st.tool, t.Tools)
 	}
 	if err != nil {
 		s.problems = append(s.problems, err.Error())
-		return step{say: "this is not what was expected"}
+		return scriptmodel.Reply{Say: "this is not what was expected"}
 	}
 	if st.tool == "" {
 		s.said = st.say
-		return st
+		return scriptmodel.Reply{Say: st.say}
 	}
 	s.done = append(s.done, st.tool)
-	st.tool = wire[st.tool]
-	return st
+	return scriptmodel.Reply{Tool: wire[st.tool], Args: st.args}
 }
 
 // ours maps our names of the tools to the client's, and records any other tool
 // with our prefix.
-func (s *scripted) ours(tools []string) map[string]string {
+func (s *scripted) ours(tools []scriptmodel.Tool) map[string]string {
 	wire := map[string]string{}
-	for _, tool := range tools {
+	for _, t := range tools {
+		tool := t.Name
 		if !strings.Contains(tool, "bailiwick") {
 			continue // the client's own tools
 		}
@@ -95,7 +85,7 @@ func (s *scripted) ours(tools []string) map[string]string {
 }
 
 // story returns the step that follows the results so far.
-func (s *scripted) story(results []toolResult) (step, error) {
+func (s *scripted) story(results []scriptmodel.Item) (step, error) {
 	if len(results) == 0 {
 		return step{tool: "bailiwick_subagents_list", args: map[string]any{}}, nil
 	}
@@ -106,8 +96,8 @@ func (s *scripted) story(results []toolResult) (step, error) {
 	case 2:
 		// The hint reaches the model, however its client shows errors.
 		for _, word := range []string{"denied", "do not retry", "bailiwick_subagents_list"} {
-			if !strings.Contains(last.text, word) {
-				return step{}, fmt.Errorf("the refusal of an unknown subagent lacks %q: %s", word, last.text)
+			if !strings.Contains(last.Text, word) {
+				return step{}, fmt.Errorf("the refusal of an unknown subagent lacks %q: %s", word, last.Text)
 			}
 		}
 		return step{tool: "bailiwick_dispatch", args: s.dispatch}, nil
@@ -116,34 +106,34 @@ func (s *scripted) story(results []toolResult) (step, error) {
 }
 
 // listed checks that the list contains the subagent.
-func (s *scripted) listed(r toolResult) error {
+func (s *scripted) listed(r scriptmodel.Item) error {
 	var list struct{ Items []struct{ Name string } }
-	if err := firstObject(r.text, &list); err != nil {
-		return fmt.Errorf("%s: %w in %q", r.tool, err, r.text)
+	if err := firstObject(r.Text, &list); err != nil {
+		return fmt.Errorf("%s: %w in %q", r.Tool, err, r.Text)
 	}
 	for _, i := range list.Items {
 		if i.Name == s.dispatch["subagent"] {
 			return nil
 		}
 	}
-	return fmt.Errorf("subagent %s is not in the list: %s", s.dispatch["subagent"], r.text)
+	return fmt.Errorf("subagent %s is not in the list: %s", s.dispatch["subagent"], r.Text)
 }
 
 // follow waits for the dispatch, and reads its patch when it has ended.
-func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, error) {
+func (s *scripted) follow(n int, last scriptmodel.Item, results []scriptmodel.Item) (step, error) {
 	var answer struct {
 		ID    string `json:"dispatchId"`
 		State string
 		Patch *struct{ Text string }
 		Next  string
 	}
-	if err := firstObject(last.text, &answer); err != nil {
-		return step{}, fmt.Errorf("%s: %w in %q", last.tool, err, last.text)
+	if err := firstObject(last.Text, &answer); err != nil {
+		return step{}, fmt.Errorf("%s: %w in %q", last.Tool, err, last.Text)
 	}
 	describe := map[string]any{"dispatchId": s.dispatch["dispatchId"]}
 	switch {
 	case !strings.HasPrefix(answer.ID, s.dispatch["dispatchId"].(string)+"-"): // ids are scoped to their principal
-		return step{}, fmt.Errorf("%s: want dispatch %s, got %s", last.tool, s.dispatch["dispatchId"], last.text)
+		return step{}, fmt.Errorf("%s: want dispatch %s, got %s", last.Tool, s.dispatch["dispatchId"], last.Text)
 	case n == 3:
 		return step{tool: "bailiwick_dispatch_describe", args: describe}, nil
 	case n == 4: // repeating the dispatch starts nothing and waits
@@ -151,7 +141,7 @@ func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, e
 		maps.Copy(again, s.dispatch)
 		return step{tool: "bailiwick_dispatch", args: again}, nil
 	case n == 5 && answer.State != "finished":
-		return step{}, fmt.Errorf("it has not finished after the wait: %s", last.text)
+		return step{}, fmt.Errorf("it has not finished after the wait: %s", last.Text)
 	case answer.Patch != nil && answer.Next == "":
 		return step{say: s.patch(results)}, nil
 	}
@@ -163,11 +153,11 @@ func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, e
 }
 
 // patch joins the pages of the patch.
-func (s *scripted) patch(results []toolResult) string {
+func (s *scripted) patch(results []scriptmodel.Item) string {
 	var whole strings.Builder
 	for _, r := range results {
 		var page struct{ Patch struct{ Text string } }
-		if firstObject(r.text, &page) == nil {
+		if firstObject(r.Text, &page) == nil {
 			whole.WriteString(page.Patch.Text)
 		}
 	}
@@ -184,49 +174,30 @@ func firstObject(text string, v any) error {
 	return json.NewDecoder(strings.NewReader(text[i:])).Decode(v)
 }
 
-// ServeHTTP implements the wire formats of the four clients.
-func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	raw, err := io.ReadAll(io.LimitReader(r.Body, 16<<20))
-	if err == nil {
-		switch p := r.URL.Path; {
-		case p == "/v1/messages":
-			err = s.messages(w, raw)
-		case p == "/v1/responses":
-			err = s.responses(w, raw)
-		case p == "/v1/chat/completions":
-			err = s.completions(w, raw)
-		case strings.HasPrefix(p, "/v1beta/models/"):
-			err = s.generate(w, raw, p[strings.LastIndexByte(p, ':')+1:])
-		default:
-			http.NotFound(w, r) // lists of models and similar, which are optional
-		}
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.problems = append(s.problems, fmt.Sprintf("%s: %v", r.URL.Path, err))
-	}
-}
-
 // The positive control of the scripted model: it detects a missing tool, an
 // extra tool and a duplicate tool.
 //
 // proves R-B3
 func TestScriptedModelDetectsATenthTool(t *testing.T) {
-	var named []string
+	offer := func(names ...string) (all []scriptmodel.Tool) {
+		for _, n := range names {
+			all = append(all, scriptmodel.Tool{Name: n})
+		}
+		return all
+	}
+	var named []scriptmodel.Tool
 	for _, n := range nineTools() {
-		named = append(named, "mcp__bailiwick__"+n)
+		named = append(named, offer("mcp__bailiwick__"+n)...)
 	}
 	for _, tt := range []struct {
 		name    string
-		tools   []string
+		tools   []scriptmodel.Tool
 		problem bool
 		offered int
 	}{
-		{"the nine, with the client's own tools", append([]string{"Bash", "Read"}, named...), false, 9},
-		{"an extra tool", append([]string{"mcp__bailiwick__bailiwick_audit"}, named...), true, 9},
-		{"a duplicate tool", append([]string{"mcp__other__bailiwick_dispatch"}, named...), true, 9},
+		{"the nine, with the client's own tools", append(offer("Bash", "Read"), named...), false, 9},
+		{"an extra tool", append(offer("mcp__bailiwick__bailiwick_audit"), named...), true, 9},
+		{"a duplicate tool", append(offer("mcp__other__bailiwick_dispatch"), named...), true, 9},
 		{"a missing tool", named[1:], false, 8},
 	} {
 		s := &scripted{}

@@ -166,7 +166,7 @@ func TestEveryProgramPrintsItsVersion(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", p.Name(), got, want)
 		}
 	}
-	if seen != 6 {
+	if seen != 7 {
 		t.Errorf("%d programs", seen)
 	}
 }

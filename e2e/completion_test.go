@@ -82,6 +82,10 @@ func TestShellsComplete(t *testing.T) {
 		"bailiwick key sh":                       "show",
 		"bailiwick up --orch":                    "--orchestrator",
 		"bailiwick can dispatch wo":              "works",
+		"bailiwick can role:transform ":          "call",
+		"bailiwick can role:transform call ":     "ask report",
+		"bailiwick tool list --role t":           "transform",
+		"bailiwick audit list --tool r":          "report",
 		"bailiwick dispatch outputs work-one ":   "fine.txt",
 		"bailiwick run answer run-one --task ":   "task-one",
 	}

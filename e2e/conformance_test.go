@@ -110,13 +110,20 @@ func (w *world) conform(net *island, s suite, server string) map[string]string {
 	dir := w.path("conformance-" + s.name)
 	args := append([]string{clientFile(w.t, s.program, "dist", "index.js"), "server", "--url", server + "/mcp", "-o", dir}, s.args...)
 	out, errs, _ := w.runNode(net, args...) // the files say which checks failed
+	return w.wrongChecks(s.name, dir, out+errs)
+}
+
+// wrongChecks reads the checks of a suite that did not pass. Said is what the suite
+// printed.
+func (w *world) wrongChecks(name, dir, said string) map[string]string {
+	w.t.Helper()
 	results, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	scenarios := regexp.MustCompile(`\((\d+) scenarios\)`).FindStringSubmatch(out + errs)
+	scenarios := regexp.MustCompile(`\((\d+) scenarios\)`).FindStringSubmatch(said)
 	if len(results) == 0 || scenarios != nil && scenarios[1] != strconv.Itoa(len(results)) {
-		w.t.Fatalf("%s: %d results: %s%s", s.name, len(results), out, errs)
+		w.t.Fatalf("%s: %d results: %s", name, len(results), said)
 	}
 	wrong, passed := map[string]string{}, 0
 	for _, file := range results {
@@ -136,7 +143,7 @@ func (w *world) conform(net *island, s suite, server string) map[string]string {
 			}
 		}
 	}
-	w.t.Logf("%s: %d scenarios, %d checks passed, %d did not", s.name, len(results), passed, len(wrong))
+	w.t.Logf("%s: %d scenarios, %d checks passed, %d did not", name, len(results), passed, len(wrong))
 	return wrong
 }
 

@@ -13,6 +13,19 @@ import (
 // whole output, and its directory is removed.
 func TestDemoPrintsAtMost150Lines(t *testing.T) {
 	t.Parallel()
+	tryDemo(t, "../scripts/demo", 1000)
+}
+
+// Likewise the demo of four agent programs, with its scripted model.
+func TestDemoOfAgentsPrintsAtMost150Lines(t *testing.T) {
+	t.Parallel()
+	clientFile(t) // installs them
+	tryDemo(t, "../scripts/demo-agent", 300)
+}
+
+// tryDemo runs a demo, whose log must have at least as many lines as least.
+func tryDemo(t *testing.T, script string, least int) {
+	t.Helper()
 	// Not t.TempDir: a socket's path has at most 107 bytes, and jails must reach
 	// what the demo gives them read-only.
 	temp, err := os.MkdirTemp("", "demo-") //nolint:usetesting // see above
@@ -20,7 +33,7 @@ func TestDemoPrintsAtMost150Lines(t *testing.T) {
 	t.Cleanup(func() { must(t, os.RemoveAll(temp)) })
 	must(t, os.Chmod(temp, 0o755))
 	log := filepath.Join(t.TempDir(), "demo.log")
-	cmd := exec.Command("../scripts/demo", bin)
+	cmd := exec.Command(script, bin)
 	cmd.Env = append(os.Environ(), "DEMO_LOG="+log, "TMPDIR="+temp, "VERBOSE=", "NO_COLOR=1")
 	var screen bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &screen, &screen
@@ -37,7 +50,7 @@ func TestDemoPrintsAtMost150Lines(t *testing.T) {
 			t.Errorf("page %d has %d lines, want at most 24:\n%s", i, n, page)
 		}
 	}
-	if n := bytes.Count(whole, []byte("\n")); n < 1000 {
+	if n := bytes.Count(whole, []byte("\n")); n < least {
 		t.Errorf("the log has %d lines, want the whole output", n)
 	}
 	if left, err := filepath.Glob(filepath.Join(temp, "*")); err != nil || len(left) > 0 {

@@ -83,7 +83,7 @@ func TestARunSurvivesAFullDiskAtEachStep(t *testing.T) {
 	k := newTrial(t, 0, 12)
 	k.write("config/bailiwick/service.yaml", "version: 1\n", 0o600)
 	k.catalog(maker())
-	k.smallState("24m")
+	k.smallState("36m")
 	k.flags = []string{"--orchestrator"}
 	k.up(func() {})
 	service := k.current().pid

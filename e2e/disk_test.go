@@ -19,7 +19,7 @@ import (
 func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
-	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=8m,mode=755"))
+	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=24m,mode=755"))
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
 	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
 	f, err := os.Create(w.path("state/filler"))

@@ -62,7 +62,7 @@ type honest struct {
 }
 
 func newHonest(t *testing.T) *honest {
-	w := orchestrated(t, 0)
+	w := orchestrated(t, 0, growers()...)
 	w.grants("agent:one", "agent:two")
 	h := &honest{world: w, rng: rand.New(rand.NewPCG(6, uint64(*honestFlag))), face: w.conn(), tokens: []string{""}, seen: map[string]int{}} //nolint:gosec // G115, G404: reproducible on purpose
 	for _, p := range []string{"agent:one", "agent:two"} {
@@ -146,6 +146,9 @@ func (h *honest) plan(id string) api.Plan {
 		from, typed := add("edit").ID, add("typed").ID
 		add("takes").Needs = map[api.Name]api.Need{"change": {From: from, Patch: true}, "file": {From: from, Output: "o.txt"}, "value": {From: typed, Result: true}}
 	}
+	if h.rng.IntN(2) == 0 {
+		h.grows(&p)
+	}
 	if h.rng.IntN(6) == 0 {
 		p.Limits.Wall = api.Duration(time.Duration(1+h.rng.IntN(4)) * time.Second)
 	}
@@ -154,16 +157,17 @@ func (h *honest) plan(id string) api.Plan {
 
 // fate is what happens to a run or a dispatch, and when.
 type fate struct {
-	token                      string
-	cancel, task, pause, retry bool
-	answer                     int // 0: none, and it is cancelled at the end
-	at, last                   time.Duration
+	token                           string
+	cancel, task, pause, retry, add bool
+	which                           int // of the tasks
+	answer                          int // 0: none, and it is cancelled at the end
+	at, last                        time.Duration
 }
 
 func (h *honest) fate() fate {
 	one := func(n int) bool { return h.rng.IntN(n) == 0 }
 	return fate{
-		token: h.tokens[h.rng.IntN(len(h.tokens))], cancel: one(5), task: one(4), pause: one(3), retry: one(3), answer: h.rng.IntN(4),
+		token: h.tokens[h.rng.IntN(len(h.tokens))], cancel: one(5), task: one(4), pause: one(3), retry: one(3), add: one(3), which: 1 + h.rng.IntN(20), answer: h.rng.IntN(4),
 		at: time.Duration(h.rng.IntN(2500)) * time.Millisecond, last: 6 * time.Second,
 	}
 }
@@ -249,7 +253,11 @@ func (h *honest) follow(ctx context.Context, op client.Operator, id api.RunID, f
 	f.retry, f.cancel = strings.Count(string(id), "-r") == 0 && f.pause, false
 	again := false
 	h.until(string(next), func(time.Duration) (bool, error) {
-		_, err := op.RetryRun(ctx, id, api.RunRetry{RunID: next})
+		req := api.RunRetry{RunID: next}
+		if run, err := h.face.Runtime().Run(ctx, id, "", 0); err == nil && f.which%3 == 0 {
+			req.From = []api.TaskID{run.Tasks[f.which%len(run.Tasks)].Task}
+		}
+		_, err := op.RetryRun(ctx, id, req)
 		again = err == nil
 		return again || slices.Contains([]api.Code{api.CodeConflict, api.CodeDenied}, api.CodeOf(err)), err // nothing left to retry, or another principal's
 	})
@@ -271,7 +279,12 @@ func (h *honest) steer(ctx context.Context, op client.Operator, run *api.Run, f 
 		}
 	case f.task && len(run.Tasks) > 1:
 		f.task = false
-		_, err = op.CancelRun(ctx, run.RunID, api.RunCancel{Task: run.Tasks[1].Task, Reason: "not this"})
+		_, err = op.CancelRun(ctx, run.RunID, api.RunCancel{Task: run.Tasks[f.which%len(run.Tasks)].Task, Reason: "not this"})
+	case f.add:
+		f.add = false
+		if _, err = op.AppendRun(ctx, run.RunID, moreTasks(run)); api.CodeOf(err) == api.CodeInvalid {
+			err = nil // it was added before
+		}
 	case f.cancel:
 		f.cancel = false
 		_, err = op.CancelRun(ctx, run.RunID, api.RunCancel{Reason: "enough"})
@@ -422,7 +435,7 @@ func (h *honest) verify() {
 		d := h.verifyOffline(file, "--trust", trust, "--anchor", copied, "-o", "json")
 		var r evidence.Report
 		if err := json.Unmarshal([]byte(d.stdout), &r); err != nil || d.status != 0 || r.Failed() {
-			h.t.Errorf("the evidence about %s does not verify (%v):\n%s\n%s", id, err, r.Text(), h.must("audit", "list", "--run", id, "--limit", "1000"))
+			h.t.Errorf("the evidence about %s does not verify (%v):\n%s\n%s", id, err, r.Text(), h.must("audit", "list", "--run", id))
 			if kept, err := os.MkdirTemp("", "bailiwick-false-alarm-"); err == nil { //nolint:usetesting // it is to be looked at afterwards
 				_ = os.Rename(file, filepath.Join(kept, id+".evidence"))
 				_ = os.Link(trust, filepath.Join(kept, "trust.json"))
@@ -430,7 +443,7 @@ func (h *honest) verify() {
 			}
 		}
 		for _, row := range r.Rows {
-			free := row.Row == evidence.RowAnchor || row.Row == evidence.RowTime || row.Row == evidence.RowConsistency ||
+			free := row.Row == evidence.RowAnchor || row.Row == evidence.RowTime || row.Row == evidence.RowConsistency || row.Row == evidence.RowTools ||
 				r.Dispatches == 0 && (row.Row == evidence.RowManifest || row.Row == evidence.RowResult || row.Row == evidence.RowProvenance)
 			if row.Status == evidence.NA && !free {
 				h.t.Errorf("%s: %s is %s: %s", id, row.Row, row.Status, row.Why)
@@ -472,11 +485,13 @@ func (h *honest) happened() {
 		h.seen["log entries"]++
 		var e struct {
 			Kind   string
-			Detail struct{ Reason, Until, RetryOf string }
+			Detail struct{ Reason, Until, RetryOf, Cause string }
 		}
 		must(h.t, json.Unmarshal(l.Leaf, &e))
 		h.seen[e.Kind]++
 		switch d := e.Detail; {
+		case e.Kind == "run.grown":
+			h.seen["growth: "+d.Cause]++
 		case d.Until != "":
 			h.seen["retried"]++
 		case d.RetryOf != "":
@@ -488,6 +503,7 @@ func (h *honest) happened() {
 	for _, kind := range []string{
 		"retried", "retry of a run", "dispatch: timeout", "dispatch.found", "dispatch.answered", "dispatch.cancelled", "dispatch.cancel_requested",
 		"task.answered", "task.skipped", "task.cancelled", "task.failed", "run.cancel_requested", "run.paused", "run.resumed", "stop.engaged", "operator.recorded", "service.key_rotated",
+		"run.appended", "growth: for_each", "growth: gate", "growth: quorum",
 	} {
 		if h.seen[kind] == 0 && *honestFlag >= 2*honestRound {
 			h.t.Errorf("%q never happened: %v", kind, h.seen)

@@ -184,7 +184,7 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 func TestServiceRecoversFromAFullDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
-	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=12m,mode=755"))
+	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=24m,mode=755"))
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo x > x.txt"})

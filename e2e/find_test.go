@@ -117,21 +117,33 @@ subagents:
     output: {type: object, properties: {total: {type: integer}}}
     role: transform
     tier: observe
+    model: provider/small
     capabilities: [granted]
     limits: {timeout: 90s}
     target: local
   - {name: higher, agent: command, command: [./run.sh], role: transform, tier: stateful, capabilities: [granted], target: local}
-  - {name: marker-notmine, agent: command, command: [./run.sh], role: secret, tier: observe, capabilities: [granted], target: marker-elsewhere}
+  - {name: marker-notmine, agent: command, command: [./run.sh], role: marker-role, tier: observe, model: marker-model/large, capabilities: [granted], target: marker-elsewhere}
 envs:
-  - {name: colours, description: colours for all, values: {COLOUR: marker-value}}
+  - name: colours
+    description: colours for all
+    values: {COLOUR: marker-value}
+    egress: [proxy.example.com:443]
+    secrets: {API_TOKEN: {secret: api-token, brokered: {hosts: [api.example.com:443], header: authorization}}}
   - {name: marker-env, values: {A: b}}
+models:
+  - {name: provider, api: openai-chat, endpoint: "https://models.example.com/v1", credential: {header: authorization, prefix: "Bearer ", secret: provider-key}, levels: {small: tiny-1}, prices: {tiny-1: {input: 1, output: 2.5}}}
+  - {name: marker-model, api: openai-chat, endpoint: "http://127.0.0.1:1", levels: {large: marker-id}}
+secrets:
+  - {name: api-token, ref: "file:marker-ref"}
+  - {name: provider-key, ref: "exec:marker-ref"}
+  - {name: marker-secret, ref: "env:MARKER"}
 sources:
   - {name: repo, repo: %[1]s}
   - {name: marker-source, repo: %[1]s}
 targets:
   - {name: local, executor: jail, level: full, mode: guarded}
   - {name: marker-elsewhere, executor: jail, level: full, mode: open}
-roles: [transform, secret]
+roles: [transform, marker-role]
 grants:
   - {principal: "%[2]s", subagents: [seen, higher], envs: [colours], sources: [repo], targets: [local], capabilities: [granted], ceiling: stateful}
   - {principal: "agent:other", subagents: [marker-notmine, seen], targets: [marker-elsewhere, local], sources: [marker-source, repo], ceiling: stateful}
@@ -140,7 +152,7 @@ grants:
 	w.up()
 	w.must("ceiling", "set", w.me(), "reversible")
 	var all strings.Builder
-	for _, kind := range []string{"subagent", "capability", "env", "source", "target", "role"} {
+	for _, kind := range []string{"subagent", "capability", "env", "model", "source", "target"} { // of roles an operator sees all; see TestRolesShowTheirToolsToThoseWhoMayUseThem
 		text := w.must(kind, "list") + w.must(kind, "list", "-o", "json")
 		for name := range strings.Lines(w.must(kind, "list", "-o", "name")) {
 			shown := w.must(kind, "show", strings.TrimSpace(name), "-o", "json")
@@ -155,10 +167,14 @@ grants:
 		all.WriteString(text)
 	}
 	all.WriteString(w.must("whoami") + w.must("whoami", "-o", "json"))
-	if strings.Contains(all.String(), "marker") || strings.Contains(all.String(), "secret") {
+	all.WriteString(w.must("can", "dispatch", "seen", "--env", "colours") + w.must("can", "dispatch", "seen", "--env", "colours", "-o", "json"))
+	if strings.Contains(all.String(), "marker") {
 		t.Errorf("what the caller may not see: %s", all.String())
 	}
-	for _, want := range []string{"seen", "granted", "colours", w.path("repo"), "guarded", "transform", "\"timeout\": \"1m30s\"", `"minimum": 4`, `"total"`, "--set n:=4", "up to stateful"} {
+	for _, want := range []string{
+		"seen", "granted", "colours", w.path("repo"), "guarded", "transform", "\"timeout\": \"1m30s\"", `"minimum": 4`, `"total"`, "--set n:=4", "up to stateful",
+		"provider/small: tiny-1", "https://models.example.com/v1", "input 1, output 2.5, cache read 1", "api.example.com:443, proxy.example.com:443", "api-token: the broker adds it; the agent has a placeholder in API_TOKEN", "provider-key: the broker adds it to requests to the model",
+	} {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("lacks %q: %s", want, all.String())
 		}

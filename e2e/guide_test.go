@@ -127,7 +127,14 @@ func (w *world) shell(steps []guideStep) (outputs [][]string) {
 	cmd.Dir, cmd.Env, cmd.Stdin = w.path("home"), w.env, strings.NewReader(script.String())
 	var own bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &own, &own
-	failed := cmd.Run() // in an sh block
+	start := cmd.Start
+	if w.net != nil {
+		start = func() error { return w.net.start(cmd) }
+	}
+	failed := start()
+	if failed == nil {
+		failed = cmd.Wait() // in an sh block
+	}
 	if own.Len() > 0 {
 		w.t.Errorf("the shell says %s", own.String())
 	}
@@ -210,7 +217,11 @@ func TestDocumentedCommandsRun(t *testing.T) {
 		}
 		t.Run(strings.TrimPrefix(file, "../"), func(t *testing.T) {
 			t.Parallel()
-			outputs := newGuideWorld(t).shell(steps)
+			w := newGuideWorld(t)
+			if strings.HasSuffix(file, "/guide-agents.md") {
+				w.withAgents(t)
+			}
+			outputs := w.shell(steps)
 			for i, s := range slices.Backward(steps) { // from the end, so that lines stay where they are
 				if got := outputs[i]; !s.checked && len(got) > 0 && strings.HasPrefix(got[len(got)-1], "(") {
 					t.Errorf("%s:%d: the block fails:\n%s", file, s.line+1, strings.Join(got, "\n"))
@@ -237,7 +248,7 @@ var alike = []struct {
 }{
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[+-]\d\d:\d\d)?)?`), "DATE"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
-	{regexp.MustCompile(`\b(d|t|r|run)-[0-9a-z]{12,}\b`), "$1-ID"},
+	{regexp.MustCompile(`\b(a|d|t|r|run)-[0-9a-z]{12,}\b`), "$1-ID"},
 	{regexp.MustCompile(`\b[0-9a-f]{7,64}\b`), "HEX"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|ms|s|m|h|bytes|B|KiB|MiB|GiB|TiB)\b`), "N $2"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+s\b`), "N s"},

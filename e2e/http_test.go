@@ -378,7 +378,7 @@ func TestHTTPIsNotServedWithoutAnAuditLog(t *testing.T) {
 	t.Parallel()
 	w := &webWorld{world: newWorld(t, 0)}
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
-	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=8m,mode=755"))
+	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=24m,mode=755"))
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
 	w.catalog(subagent{name: "edit", script: "true"})
 	w.up()

@@ -124,6 +124,15 @@ func callOf(tool, arguments, meta string) ask {
 	return ask{body: body, header: []string{"Mcp-Method: tools/call", "Mcp-Name: " + tool}}
 }
 
+// encoded encodes the arguments of a call.
+func encoded(arguments map[string]any) string {
+	text, err := json.Marshal(arguments)
+	if err != nil {
+		panic(err) // a test's own maps
+	}
+	return string(text)
+}
+
 // oldAsk returns a request of a revision that has sessions.
 func oldAsk(revision, session, body string) ask {
 	a := ask{body: body, header: []string{"Mcp-Protocol-Version: " + revision}, without: "Mcp-Method"}

@@ -14,6 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// init keeps the main thread for the main goroutine, which runs no test. An
+// island that took it would give /proc/self the namespaces of the island.
+func init() { //nolint:gochecknoinits // tests never run on the main thread
+	runtime.LockOSThread()
+}
+
 // island is a network namespace with only a loopback interface: programs in it
 // reach only each other.
 type island struct {

@@ -100,6 +100,10 @@ func needs(name failpoint.Name) string {
 		return "stopped"
 	case failpoint.AnswerCommit, failpoint.AnswerCommitted:
 		return "asks"
+	case failpoint.RefuseCommit, failpoint.RefuseCommitted:
+		return "calls"
+	case failpoint.ToolAsk, failpoint.ToolAsked, failpoint.ToolCommit, failpoint.ToolCommitted, failpoint.ToolAnswered, failpoint.ToolReturn, failpoint.ToolReturned, failpoint.CollectCalls:
+		return toolNeeds(name)
 	case failpoint.ExpireCommit, failpoint.AnchorPut, failpoint.AnchorGiven, failpoint.AnchorKept: // they take a second
 		return "waits"
 	default:
@@ -156,7 +160,7 @@ func (k *trial) load(p *plan, must string) {
 	p.kinds = append(p.kinds, all[slices.IndexFunc(all, func(o kind) bool { return o.name == must })])
 	for len(p.kinds) < 3 {
 		next := all[k.rng.IntN(len(all))]
-		if (next.name == "late" || next.name == "waits") && k.rng.IntN(4) > 0 {
+		if (next.name == "late" || next.name == "waits" || next.name == "requests") && k.rng.IntN(4) > 0 {
 			continue // they take a second
 		}
 		p.kinds = append(p.kinds, next)
@@ -178,6 +182,8 @@ type tally struct {
 	files    int                     // descriptors of the first service
 	seen     []entry                 // the log as read so far
 	rounds   int
+	next     int64 // offset in the record of the failpoints; of runs
+	made     *made // likewise
 }
 
 func (s *tally) count() (n int) {

@@ -49,6 +49,12 @@ func TestKillChecksDetectPlantedFaults(t *testing.T) {
 	without := func(s *story, name failpoint.Name) {
 		s.hits = slices.DeleteFunc(s.hits, func(h hit) bool { return h.name == name })
 	}
+	// refuse adds a refused request in front of the end.
+	refuse := func(s *story, number int64) {
+		e := entry{Kind: "egress.refused", Attempt: 1}
+		e.Detail.Number = number
+		s.entries = slices.Insert(s.entries, 2, e)
+	}
 	for name, c := range map[string]struct {
 		plant func(s *story)
 		want  string
@@ -72,14 +78,22 @@ func TestKillChecksDetectPlantedFaults(t *testing.T) {
 			without(s, failpoint.WorkerResultPlaced)
 			s.killed = map[int]bool{s.did(1, failpoint.WorkerBegin)[0]: true}
 		}, "it must be one of [failed lost]"},
-		"record contradicts the log":  {func(s *story) { s.record.State, s.record.Reason = api.EventFailed, api.ReasonAgent }, "UNTRUE: its record says"},
-		"different patch":             {func(s *story) { s.patch[3] ^= 1 }, "LOST: its patch has the digest"},
-		"no patch":                    {func(s *story) { s.record.Outcome.Patch = nil }, "LOST: it has no patch"},
-		"patch does not apply":        {func(s *story) { s.applied = "error" }, "UNTRUE: its patch: error"},
-		"different patch in the log":  {func(s *story) { find(s, "dispatch.finished").Refs["patch"] = api.DigestOf(nil) }, "UNTRUE: the record has the patch"},
-		"no result in the log":        {func(s *story) { delete(find(s, "dispatch.finished").Refs, "result") }, "UNTRUE: the record has the result"},
-		"half of the log":             {func(s *story) { s.log = "begun\n" }, "LOST: its log is"},
-		"cancelled without a caller":  {func(s *story) { s.record.State = api.EventCancelled }, "UNTRUE: cancelled without a caller"},
+		"record contradicts the log": {func(s *story) { s.record.State, s.record.Reason = api.EventFailed, api.ReasonAgent }, "UNTRUE: its record says"},
+		"different patch":            {func(s *story) { s.patch[3] ^= 1 }, "LOST: its patch has the digest"},
+		"no patch":                   {func(s *story) { s.record.Outcome.Patch = nil }, "LOST: it has no patch"},
+		"patch does not apply":       {func(s *story) { s.applied = "error" }, "UNTRUE: its patch: error"},
+		"different patch in the log": {func(s *story) { find(s, "dispatch.finished").Refs["patch"] = api.DigestOf(nil) }, "UNTRUE: the record has the patch"},
+		"no result in the log":       {func(s *story) { delete(find(s, "dispatch.finished").Refs, "result") }, "UNTRUE: the record has the result"},
+		"half of the log":            {func(s *story) { s.log = "begun\n" }, "LOST: its log is"},
+		"cancelled without a caller": {func(s *story) { s.record.State = api.EventCancelled }, "UNTRUE: cancelled without a caller"},
+		"refused request twice":      {func(s *story) { s.kind.calls = 2; refuse(s, 1); refuse(s, 1) }, "DOUBLED: the log has the refused requests [1 1]"},
+		"refused request lost":       {func(s *story) { s.kind.calls = 3; refuse(s, 1); refuse(s, 3) }, "LOST: the log has the refused requests [1 3]"},
+		"refused after the end": {func(s *story) {
+			s.kind.calls = 1
+			refuse(s, 1)
+			e := s.entries[2]
+			s.entries = append(slices.Delete(s.entries, 2, 3), e)
+		}, "UNTRUE: request 1 of attempt 1 was refused after its end"},
 		"sealed result not collected": {func(s *story) { s.record.Result = "" }, "LOST: its worker sealed a result"},
 	} {
 		record, outcome := *genuine.record, *genuine.record.Outcome

@@ -160,7 +160,7 @@ func (w *world) awaitLog(id, words string) {
 }
 
 // processes lists the command lines on this machine that contain words.
-func processes(t *testing.T, words string) (found []string) {
+func processes(t testing.TB, words string) (found []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

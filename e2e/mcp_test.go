@@ -247,8 +247,10 @@ subagents:
   - {name: higher, agent: command, command: [./run.sh], role: transform, tier: stateful, capabilities: [granted], target: local}
   - {name: notmine, description: marker-notmine, agent: command, command: [./run.sh], role: transform, tier: observe, capabilities: [granted], target: local}
 envs:
-  - {name: colours, description: colours for all, values: {COLOUR: marker-value}}
+  - {name: colours, description: colours for all, values: {COLOUR: marker-value}, secrets: {TOKEN: {secret: token, exposed: true}}}
   - {name: others, values: {A: b}}
+secrets:
+  - {name: token, ref: "file:marker-ref"}
 sources:
   - {name: repo, repo: %s}
 targets:
@@ -269,8 +271,8 @@ grants:
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.up()
 	// The control: the catalog contains the markers that lists must not show.
-	held := w.must("catalog", "show", "subagent/seen") + w.must("catalog", "show", "env/colours") + w.must("catalog", "show", "capability/hidden") + w.must("catalog", "list")
-	for _, marker := range []string{"marker-prompt", "marker-argv", "marker-value", "notmine", "hidden", "others"} {
+	held := w.must("catalog", "show", "subagent/seen") + w.must("catalog", "show", "env/colours") + w.must("catalog", "show", "secret/token") + w.must("catalog", "show", "capability/hidden") + w.must("catalog", "list")
+	for _, marker := range []string{"marker-prompt", "marker-argv", "marker-value", "marker-ref", "notmine", "hidden", "others"} {
 		if !strings.Contains(held, marker) {
 			t.Errorf("the control: the catalog lacks %s", marker)
 		}

@@ -94,7 +94,7 @@ func TestNotificationsReachAPerson(t *testing.T) {
 	w.write("page.sh", "#!/bin/sh\ncat >> \"$1\"; echo >> \"$1\"\n", 0o755)
 	w.write(serviceConfig, fmt.Sprintf("version: 1\n%sorchestrator: {}\nnotify:\n  - {name: hook, webhook: %q, secret: %s, ca: %s}\n  - {name: page, on: [failed], command: [%s, %s]}\n",
 		w.metricsAt(), h.url+"/secret-path", w.path("config/hook.key"), w.path("config/ca.pem"), w.path("page.sh"), w.path("paged")), 0o600)
-	if out := w.must("doctor"); !strings.Contains(out, "webhook https://127.0.0.1:") || !strings.Contains(out, "on failed and question") {
+	if out := w.must("doctor"); !strings.Contains(out, "webhook https://127.0.0.1:") || !strings.Contains(out, "on approval and failed and question") {
 		t.Errorf("doctor: %s", out)
 	}
 	w.up()

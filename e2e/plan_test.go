@@ -30,7 +30,7 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 		words  []string
 	}{
 		{"run validate good.yaml", 0, []string{"2 tasks, 1 dependency", "sha256:"}},
-		{"run validate bad.yaml", 1, []string{"bad.yaml:4:16: $.tasks[0].depends_on[0] (task a): dependency cycle: a -> b -> a", "bad.yaml:5:41: $.tasks[1].gate (task b): \"gate\" is not supported", "2 problems"}},
+		{"run validate bad.yaml", 1, []string{"bad.yaml:4:16: $.tasks[0].depends_on[0] (task a): dependency cycle: a -> b -> a", "bad.yaml:5:41: $.tasks[1].gate (task b): missing key \"fix\"", "3 problems"}},
 		{"run validate bad.yaml -o json", 1, []string{`"valid": false`, `"line": 4`, `"path": "$.tasks[1].gate"`}},
 		{"run validate bad.json", 1, []string{"bad.json:1:41: ", `duplicate key "subagent"`}},
 		{"run validate none.yaml", 1, []string{"no such file"}},

@@ -361,6 +361,6 @@ func dispatched() []failpoint.Name {
 			return true
 		}
 		kind, _, _ := strings.Cut(string(n), ".")
-		return slices.Contains([]string{"retain", "stop", "decide", "rotate", "run"}, kind)
+		return slices.Contains([]string{"retain", "stop", "decide", "rotate", "run", "task", "schedule", "tool", "reuse"}, kind)
 	})
 }

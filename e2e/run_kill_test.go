@@ -18,7 +18,7 @@ import (
 
 // runKinds lists the kinds of dispatches of a trial's tasks.
 func runKinds() []kind {
-	return append(kinds(),
+	return append(append(kinds(), growKinds()...),
 		kind{
 			// Whether an attempt fails is a function of its dispatch ID, so the
 			// expected end can be derived afterwards.
@@ -50,6 +50,10 @@ type runJob struct {
 	cancel   time.Duration
 	pause    time.Duration
 	stop     time.Duration // of tasks that end only by a cancel
+	append   []api.PlanTask
+	appendAt time.Duration
+	appended bool // they were sent
+	added    bool // and it got a response that they were added
 	err      error
 }
 
@@ -79,24 +83,22 @@ func (k *trial) someTask(p *api.Plan, kind string) *api.PlanTask {
 	return &p.Tasks[len(p.Tasks)-1]
 }
 
-// somePlan returns a random plan that includes the given kinds.
-func (k *trial) somePlan(id string, kinds ...string) api.Plan {
-	p := api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}
+// someTasks adds random tasks to a plan, which include the given kinds.
+func (k *trial) someTasks(p *api.Plan, kinds ...string) {
 	for _, kind := range kinds {
-		k.someTask(&p, kind)
+		k.someTask(p, kind)
 	}
 	others := []string{"edits", "edits", "fails", "green", "red", "typed", "untyped", "flaky", "asks", "late", "waits", "stopped"}
 	for range 2 + k.rng.IntN(2) {
-		k.someTask(&p, others[k.rng.IntN(len(others)-2*k.rng.IntN(2))])
+		k.someTask(p, others[k.rng.IntN(len(others)-2*k.rng.IntN(2))])
 	}
 	if k.rng.IntN(2) == 0 {
-		k.someTask(&p, "edits")
+		k.someTask(p, "edits")
 		from := p.Tasks[len(p.Tasks)-1].ID
-		k.someTask(&p, "typed")
+		k.someTask(p, "typed")
 		typed := p.Tasks[len(p.Tasks)-1].ID
-		k.someTask(&p, "takes").Needs = map[api.Name]api.Need{"change": {From: from, Patch: true}, "file": {From: from, Output: "x.txt"}, "value": {From: typed, Result: true}}
+		k.someTask(p, "takes").Needs = map[api.Name]api.Need{"change": {From: from, Patch: true}, "file": {From: from, Output: "x.txt"}, "value": {From: typed, Result: true}}
 	}
-	return p
 }
 
 // carryOut acts as the caller of a run: it submits the run, follows it to the
@@ -146,6 +148,9 @@ func (k *trial) steer(j *runJob, at time.Duration) error {
 	if err := k.insist(http.MethodGet, runsPath+"/"+j.id, nil, &run); err != nil {
 		return err
 	}
+	if err := k.grow(j, &run, at); err != nil {
+		return err
+	}
 	for _, t := range run.Tasks {
 		kind, _, _ := strings.Cut(string(t.Task), ".")
 		if t.Asks && kind == "asks" {
@@ -175,12 +180,18 @@ func (k *trial) steer(j *runJob, at time.Duration) error {
 	return nil
 }
 
-// someRuns returns the runs of a round.
-func (k *trial) someRuns(n int, kinds ...string) (jobs []*runJob) {
+// someRuns returns the runs of a round. Each has the next one of the constructs, and the
+// first one also that which is wanted.
+func (k *trial) someRuns(n int, construct string, kinds ...string) (jobs []*runJob) {
 	at := func() time.Duration { return time.Duration(1+k.rng.IntN(500)) * time.Millisecond }
 	for i := range 2 {
 		id := fmt.Sprintf("%s%d-%d", k.prefix, n, i)
-		j := &runJob{id: id, plan: k.somePlan(id, kinds...), stop: at()}
+		j := &runJob{id: id, plan: api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}, stop: at()}
+		if construct != "" && i == 0 {
+			k.construct(j, construct)
+		}
+		k.construct(j, constructs()[(2*n+i)%len(constructs())])
+		k.someTasks(&j.plan, kinds...)
 		if k.rng.IntN(3) == 0 {
 			j.pause = at()
 		}
@@ -200,13 +211,12 @@ func (k *trial) runRound(n int, p plan, sum *tally) {
 	if len(sum.bad) > 20 {
 		k.t.Fatalf("too many violations:\n%s", strings.Join(sum.bad, "\n"))
 	}
-	_, from := k.hits(0)
 	k.arm(p.armed...)
 	var kinds []string
 	for _, kind := range p.kinds {
 		kinds = append(kinds, kind.name)
 	}
-	jobs := k.someRuns(n, kinds...)
+	jobs := k.someRuns(n, constructAt(p.at), kinds...)
 	if strings.HasPrefix(string(p.at), "run.cancel") && jobs[0].cancel == 0 {
 		jobs[0].cancel = 200 * time.Millisecond
 	}
@@ -214,14 +224,19 @@ func (k *trial) runRound(n int, p plan, sum *tally) {
 	for _, j := range jobs {
 		callers.Go(func() { k.carryOut(j) })
 	}
+	if pause := time.Duration(k.rng.IntN(300)) * time.Millisecond; strings.HasPrefix(string(p.at), "schedule.") || n%3 == 0 {
+		callers.Go(func() { k.requestSlot(pause) })
+	}
 	over := make(chan struct{})
 	go func() { callers.Wait(); close(over) }()
-	a := &assault{k: k, p: p, sum: sum, from: from, killed: map[int]bool{}, blindly: map[int]bool{}}
+	a := &assault{k: k, p: p, sum: sum, from: sum.next, killed: map[int]bool{}, blindly: map[int]bool{}}
 	a.until(over)
-	hits := k.settle(n, p, sum, from)
-	log := k.log(len(sum.seen) - 1)
+	log := k.quiet(n, p, sum)
+	var hits []hit
+	hits, sum.next = k.hits(sum.next)
+	fresh := uint64(max(0, len(sum.seen)-500)) //nolint:gosec // G115: not negative
 	sum.seen = append(sum.seen, log...)
-	bad := slices.Concat(k.wrongJobs(jobs, log, hits, a, sum), overlaps(log, hits), gaps(sum.seen))
+	bad := slices.Concat(k.wrongJobs(jobs, log, hits, a, sum, fresh), overlaps(log, hits), gaps(sum.seen))
 	for _, b := range bad {
 		b = fmt.Sprintf("round %d (%s): %s", n, p, b)
 		k.t.Error(b)
@@ -233,6 +248,18 @@ func (k *trial) runRound(n int, p plan, sum *tally) {
 	sum.rounds++
 }
 
+// quiet waits until nothing of a round is left, and no run of a slot is open. It returns
+// the log of the round.
+func (k *trial) quiet(n int, p plan, sum *tally) []entry {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		k.settle(n, p, sum, sum.next)
+		log := k.log(len(sum.seen) - 1)
+		if len(pending(log)) == 0 || time.Now().After(end) {
+			return log
+		}
+	}
+}
+
 // brief is a short form of a log.
 func brief(log []entry) string {
 	var text strings.Builder
@@ -242,16 +269,24 @@ func brief(log []entry) string {
 	return text.String()
 }
 
-// wrongJobs lists the violations of a round's runs and of their dispatches.
-func (k *trial) wrongJobs(jobs []*runJob, log []entry, hits []hit, a *assault, sum *tally) (bad []string) {
+// wrongJobs lists the violations of a round's runs and of their dispatches: those of its
+// callers, and those of slots.
+func (k *trial) wrongJobs(jobs []*runJob, log []entry, hits []hit, a *assault, sum *tally, fresh uint64) (bad []string) {
 	var stories []*runStory
 	for _, j := range jobs {
 		if j.err != nil {
 			bad = append(bad, fmt.Sprintf("LOST: run %s: its caller: %v", j.id, j.err))
 		}
 		s := k.runStory(j.id)
-		s.answered, s.seen = j.answered, j.seen
+		s.answered, s.seen, s.append, s.added = j.answered, j.seen, j.append, j.added
 		stories = append(stories, s)
+	}
+	for _, e := range log {
+		if e.Kind == "schedule.fired" {
+			stories = append(stories, k.runStory(e.Run))
+		}
+	}
+	for _, s := range stories {
 		sum.runs++
 		if s.run != nil {
 			sum.outcomes["run "+string(s.run.State)]++
@@ -261,33 +296,81 @@ func (k *trial) wrongJobs(jobs []*runJob, log []entry, hits []hit, a *assault, s
 		}
 	}
 	bad = append(bad, wrongRuns(log, stories)...)
-	subagents := map[string]api.Name{}
-	for _, j := range jobs {
-		for _, t := range j.plan.Tasks {
-			subagents[j.id+"/"+string(t.ID)] = t.Subagent
+	unproved := make(chan []string)
+	go func() {
+		var bad []string
+		for _, s := range stories {
+			if s.run != nil {
+				bad = append(bad, k.wrongEvidence(s.id)...)
+			}
+		}
+		unproved <- bad
+	}()
+	bad = append(bad, sum.made.wrongReuse(log, pureInputs(stories), fresh)...)
+	bad = append(bad, k.wrongStarted(stories, log, hits, a, sum)...)
+	return append(bad, <-unproved...)
+}
+
+// pureInputs lists the inputs of the pure tasks of runs, by RUN/TASK.
+func pureInputs(stories []*runStory) map[string]string {
+	inputs := map[string]string{}
+	for _, s := range stories {
+		for _, t := range s.plan.Tasks {
+			if t.Subagent != "pure" {
+				continue
+			}
+			input := string(t.Input)
+			if need, ok := t.Needs["id"]; ok {
+				input = needsOf + string(need.From)
+			}
+			inputs[s.id+"/"+string(t.ID)] = input
 		}
 	}
-	done := map[string]bool{}
+	return inputs
+}
+
+// wrongStarted lists the violations of the dispatches that the log says were started.
+func (k *trial) wrongStarted(stories []*runStory, log []entry, hits []hit, a *assault, sum *tally) (bad []string) {
+	runs, reused, done := map[string]*runStory{}, map[string]string{}, map[string]bool{}
+	for _, s := range stories {
+		runs[s.id] = s
+	}
+	for _, e := range log {
+		if e.Kind == "task.reused" {
+			reused[e.Dispatch] = e.Detail.Of
+		}
+	}
 	for _, e := range log {
 		if e.Kind != "task.started" || done[e.Dispatch] {
 			continue
 		}
 		done[e.Dispatch] = true
-		name, ok := subagents[e.Run+"/"+e.Task]
-		if !ok {
+		name := api.Name("")
+		if s := runs[e.Run]; s != nil {
+			name = s.subagent(e.Task)
+		}
+		if name == "" {
 			bad = append(bad, fmt.Sprintf("UNTRUE: entry %d starts a task that there is not", e.Seq))
 			continue
 		}
 		s := k.story(&job{id: e.Dispatch, kind: runKind(name, e.Dispatch)}, log, hits, a.killed, a.blindly)
+		if of := reused[e.Dispatch]; of != "" {
+			bad = append(bad, k.wrongCopy(s, of)...)
+			continue
+		}
 		bad = append(bad, s.wrong()...)
+		if name == "gathers" && s.record != nil && s.record.State == api.EventFinished {
+			bad = append(bad, k.wrongGathered(runs[e.Run], e.Task, e.Dispatch)...)
+		}
 		sum.total++
 	}
 	return bad
 }
 
-// ofRuns lists the failpoints that only a run passes.
+// ofRuns lists the failpoints that only a run passes, with what it grows by, waits for
+// and reuses.
 func ofRuns() []failpoint.Name {
-	return slices.DeleteFunc(failpoint.Names(), func(n failpoint.Name) bool { return !strings.HasPrefix(string(n), "run.") })
+	return append(slices.DeleteFunc(failpoint.Names(), func(n failpoint.Name) bool { return !strings.HasPrefix(string(n), "run.") }), ofGrowth()...)
 }
 
 // runPlanAt returns a round of runs that kills at a failpoint, and then at more
@@ -298,6 +381,9 @@ func (k *trial) runPlanAt(name failpoint.Name, who string) plan {
 	switch {
 	case slices.Contains([]string{"run.commit", "run.committed", "run.fire", "run.fired"}, string(name)):
 		count = 1 + k.rng.IntN(8)
+	case slices.Contains([]string{"task.ask", "task.voted"}, string(name)):
+		count = 1 + k.rng.IntN(2) // the second time, people have voted
+	case slices.Contains(ofGrowth(), name):
 	case !strings.HasPrefix(string(name), "run."):
 		count = 1 + k.rng.IntN(3)
 	}
@@ -333,9 +419,12 @@ func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kil
 	t.Helper()
 	k := newTrial(t, uid, seed)
 	k.flags = []string{"--orchestrator"}
-	k.configure("retention:\n  content: {count: 200}\norchestrator:\n  queues: {default: {slots: 4}}\n")
-	k.up(func() {})
-	sum := &tally{kills: map[string]int{}, outcomes: map[string]int{}, reached: map[failpoint.Name]bool{}}
+	k.configure("retention:\n  content: {count: 400}\norchestrator:\n  queues: {default: {slots: 4}}\n")
+	k.withGrowth()
+	sum := &tally{
+		kills: map[string]int{}, outcomes: map[string]int{}, reached: map[failpoint.Name]bool{},
+		made: &made{map[string]string{}, map[string]string{}, map[string]uint64{}},
+	}
 	n := 0
 	for i, name := range names {
 		who := "service"
@@ -356,7 +445,7 @@ func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kil
 		k.runRound(n, p, sum)
 		n++
 	}
-	for _, b := range k.logFaults(sum.seen) {
+	for _, b := range append(k.logFaults(sum.seen), wrongSlots(sum.seen)...) {
 		t.Error(b)
 		sum.bad = append(sum.bad, b)
 	}
@@ -367,12 +456,13 @@ func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kil
 const minRunKills = 50
 
 // A kill of the service, or of it and its workers, at every failpoint of a run
-// and at random instants, while plans with locks, retries, questions, needs and
-// cancels are carried out: every task is accounted for exactly once, nothing
-// runs twice or without its locks, no output is lost, the log replays to the
-// reported states, and no entry of a run follows its end.
+// and at random instants, while plans with locks, retries, questions, needs, cancels
+// and every construct are carried out, and schedules submit runs: every task is
+// accounted for exactly once, nothing runs twice, without its locks or beyond its
+// budget, no slot and no output is lost, the log replays to the reported states, no
+// entry of a run follows its end, and its evidence verifies.
 //
-// proves R-O6, R-O3, R-O4, R-O7, R-O8
+// proves R-O6, R-O3, R-O4, R-O7, R-O8, R-O9, R-O10, R-O11, R-O12
 func TestKillsNeverChangeARun(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -394,8 +484,8 @@ func TestKillsNeverChangeARun(t *testing.T) {
 			}
 			began := time.Now()
 			sum := runCampaign(t, c.uid, *seedFlag, names, max(minRunKills, *killsFlag/2)*c.part/5)
-			t.Logf("%s, in %s", sum, time.Since(began).Round(time.Second))
-			fmt.Printf("kills of runs as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
+			t.Logf("%s; %s; in %s", sum, growTally(sum.seen), time.Since(began).Round(time.Second))
+			fmt.Printf("kills of runs as %s, seed %d: %s; %s; in %s\n", c.name, *seedFlag, sum, growTally(sum.seen), time.Since(began).Round(time.Second))
 			for _, name := range names {
 				if !sum.reached[name] {
 					t.Errorf("no process was killed at %s", name)

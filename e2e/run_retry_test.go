@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -216,4 +217,35 @@ func TestRunRetryUnderAStopSaysSo(t *testing.T) {
 	w.must("stop", "--run", "held", "--reason", "wrong branch")
 	w.awaitSettled("held")
 	w.refused(3, []string{"emergency stop s-1 is engaged", "bailiwick stop lift s-1"}, "run", "retry", "held", "--id", "next")
+}
+
+// A retry continues what had grown in the run that failed: its tasks run again and end
+// it, though nothing grows a second time. The log of it is one that the service follows
+// after a restart.
+//
+// proves R-O4, R-O9
+func TestARetryContinuesWhatHadGrown(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0, subagent{name: "checks", script: "mkdir -p outputs; echo '{\"verdict\": \"green\"}' > outputs/result.json\n", more: "    output: {type: object, properties: {verdict: {type: string}}}\n"})
+	const mended = "ls $GATE | grep -qx mended"
+	part := func(t *api.PlanTask) {
+		t.ForEach = &api.ForEach{Values: []json.RawMessage{json.RawMessage(`"x"`), json.RawMessage(`"y"`)}}
+	}
+	gated := func(t *api.PlanTask) {
+		t.Gate = &api.Gate{Verify: api.GateStep{Subagent: "checks"}, Fix: api.GateStep{Subagent: "checks"}}
+	}
+	p := planned("fan", shellTask("part", mended, part), shellTask("work", mended, gated), shellTask("all", mended, part, gated))
+	if run := w.awaitSettled(w.submit(p)); run.State != api.RunFailed {
+		t.Fatalf("%+v", run)
+	}
+	w.open("mended")
+	w.must("run", "retry", "fan", "--id", "again")
+	if run := w.awaitSettled("again"); run.State != api.RunDone {
+		t.Errorf("%+v", run)
+	}
+	w.verifyEvidence("again")
+	w.must("audit", "verify", "--log")
+	w.must("down")
+	w.upRuns()
+	w.must("audit", "verify", "--log")
 }

@@ -243,7 +243,7 @@ func TestRunsContinueOnceAFullDiskHasRoom(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.must("down")
-	w.smallState("8m")
+	w.smallState("20m")
 	w.upRuns()
 	w.downAtEnd()
 	p := planned("late", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a")))

@@ -277,7 +277,7 @@ func (w *world) replays(runs ...api.RunID) {
 	var stories []*runStory
 	for _, id := range runs {
 		run := w.run(id)
-		s := &runStory{id: string(id), answered: true, run: &run}
+		s := &runStory{id: string(id), answered: true, run: &run, barred: true}
 		raw, err := w.conn().Runtime().RunPlan(w.t.Context(), id)
 		must(w.t, err)
 		must(w.t, json.Unmarshal(raw, &s.plan))

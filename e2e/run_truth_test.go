@@ -16,7 +16,10 @@ type runStory struct {
 	answered bool     // its caller got a response that it was submitted
 	run      *api.Run // with all its tasks; nil if not found
 	plan     api.Plan
-	seen     []uint64 // the entries that a follower received; nil without a follower
+	append   []api.PlanTask // that its caller adds
+	added    bool           // its caller got a response that they were added
+	seen     []uint64       // the entries that a follower received; nil without a follower
+	barred   bool           // a grant is revoked or a stop engaged while it is open
 }
 
 // replayed is the state of a task as replayed from the log.
@@ -35,6 +38,7 @@ type replayed struct {
 	reason            string
 	cause             string
 	cancelRequested   bool
+	growth            // of what grew from it, or it from
 }
 
 // replay reads the log entry by entry and tracks the state of its runs.
@@ -44,15 +48,20 @@ type replay struct {
 	holds  map[string]map[string]bool // by lock, then by holder RUN/TASK; true if exclusive
 	fences map[string]int64           // of the latest holder of a lock
 	paused map[string]bool            // queues
+	asks   map[string]*replayed       // by approval
 }
 
 type replayedRun struct {
 	story           *runStory
 	tasks           map[api.TaskID]*replayed
 	queue           string
+	fired           int // how often its slot fired
 	submitted       int
+	appended        int
+	dispatches      int64 // that were accepted
 	paused          bool
 	cancelRequested bool
+	expired         bool // it reached its time limit
 	settled         bool
 	entries         []uint64
 }
@@ -64,18 +73,14 @@ func (r *replay) say(e *entry, format string, args ...any) {
 // wrongRuns replays the log and lists violations in it and in stories. It
 // ignores entries of other runs.
 func wrongRuns(log []entry, stories []*runStory) []string {
-	r := &replay{runs: map[string]*replayedRun{}, holds: map[string]map[string]bool{}, fences: map[string]int64{}, paused: map[string]bool{}}
+	r := &replay{runs: map[string]*replayedRun{}, holds: map[string]map[string]bool{}, fences: map[string]int64{}, paused: map[string]bool{}, asks: map[string]*replayed{}}
 	for _, s := range stories {
 		run := &replayedRun{story: s, tasks: map[api.TaskID]*replayed{}, queue: string(s.plan.Queue)}
 		if run.queue == "" {
 			run.queue = string(api.DefaultQueue)
 		}
 		for _, t := range s.plan.Tasks {
-			o := &replayed{plan: t, after: slices.Clone(t.DependsOn), state: api.TaskPending}
-			for _, n := range t.Needs {
-				o.after = append(o.after, n.From)
-			}
-			run.tasks[t.ID] = o
+			run.tasks[t.ID] = declared(t)
 		}
 		if s.run != nil {
 			for _, t := range s.run.Tasks {
@@ -101,6 +106,10 @@ func (r *replay) entry(e *entry) {
 		r.paused[e.Detail.Queue] = e.Kind == "queue.paused"
 		return
 	}
+	if e.Kind == "operator.recorded" {
+		r.voted(e)
+		return
+	}
 	run := r.runs[e.Run]
 	if run == nil {
 		return
@@ -108,6 +117,12 @@ func (r *replay) entry(e *entry) {
 	run.entries = append(run.entries, e.Seq)
 	if run.settled {
 		r.say(e, "UNTRUE: the run has settled before it")
+	}
+	if e.Kind == "schedule.fired" {
+		if run.fired++; run.fired > 1 || run.submitted > 0 {
+			r.say(e, "DOUBLED: its slot fires %d times, and it was submitted %d times before", run.fired, run.submitted)
+		}
+		return
 	}
 	if run.submitted == 0 && e.Kind != "run.submitted" && e.Kind != "run.denied" {
 		r.say(e, "UNTRUE: the run is not submitted before it")
@@ -129,7 +144,7 @@ func (r *replay) entry(e *entry) {
 			run.cancelRequested = true
 		}
 	case "run.expired":
-		run.cancelRequested = true
+		run.cancelRequested, run.expired = true, true
 		return
 	case "run.settled":
 		run.settled = true
@@ -142,6 +157,9 @@ func (r *replay) entry(e *entry) {
 		return
 	case "run.denied":
 		return
+	case "run.appended":
+		r.appended(e, run)
+		return
 	}
 	t := run.tasks[api.TaskID(e.Task)]
 	if t == nil {
@@ -151,14 +169,18 @@ func (r *replay) entry(e *entry) {
 		return
 	}
 	if strings.HasPrefix(e.Kind, "dispatch.") {
-		r.dispatch(e, t)
+		r.dispatch(e, run, t)
+		return
+	}
+	if e.Kind == "approval.requested" {
+		r.asked(e, t)
 		return
 	}
 	r.task(e, run, t)
 }
 
 // dispatch replays an entry of a task's dispatch.
-func (r *replay) dispatch(e *entry, t *replayed) {
+func (r *replay) dispatch(e *entry, run *replayedRun, t *replayed) {
 	if e.Dispatch != t.dispatch {
 		r.say(e, "UNTRUE: it is about dispatch %s, the task's is %q", e.Dispatch, t.dispatch)
 		return
@@ -167,6 +189,7 @@ func (r *replay) dispatch(e *entry, t *replayed) {
 		if t.accepted++; t.accepted > 1 {
 			r.say(e, "DOUBLED: dispatch %s is accepted %d times", e.Dispatch, t.accepted)
 		}
+		r.spent(e, run)
 	}
 	if t.state != api.TaskRunning && (e.Kind == "dispatch.accepted" || e.Kind == "dispatch.started" || e.Kind == "dispatch.answered") {
 		r.say(e, "UNTRUE: the task is %s", t.state)
@@ -196,21 +219,41 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 	case "task.started":
 		r.started(e, run, t)
 		return
+	case "run.grown":
+		r.grown(e, run, t)
+		return
+	case "task.reused": // it admits the result of another dispatch, and ends with it
+		if t.accepted++; was != api.TaskRunning || t.accepted > 1 {
+			r.say(e, "DOUBLED or UNTRUE: it was %s, and its dispatch was admitted %d times", was, t.accepted)
+		}
+		t.ends++
+		t.end = &end{api.EventFinished, ""}
+		return
 	case "task.answered":
 		if t.answers++; was != api.TaskWaiting || !t.asks || t.answers > 1 {
 			r.say(e, "DOUBLED or UNTRUE: it is %s, asks: %v, answered %d times", was, t.asks, t.answers)
 		}
 		return
 	case "task.waiting":
+		if t.plan.Approval != nil {
+			r.waitsForPeople(e, run, t)
+			return
+		}
 		t.state, t.asks, t.answers, t.reason = api.TaskWaiting, e.Detail.Until == "", 0, e.Detail.Reason
 		r.waiting(e, t, was)
 	case "task.done":
 		t.state = api.TaskDone
+		if r.controlEnded(e, run, t, was) {
+			break
+		}
 		if was != api.TaskRunning || t.end == nil || *t.end != (end{api.EventFinished, ""}) {
 			r.say(e, "UNTRUE: it was %s, its dispatch ended with %v", was, t.end)
 		}
 	case "task.failed":
 		t.state, t.reason = api.TaskFailed, e.Detail.Reason
+		if r.controlEnded(e, run, t, was) {
+			break
+		}
 		if was != api.TaskRunning && was != api.TaskWaiting || t.end != nil && (t.end.state != api.EventFailed || string(t.end.reason) != e.Detail.Reason) {
 			r.say(e, "UNTRUE: it was %s, its dispatch ended with %v", was, t.end)
 		}
@@ -222,11 +265,12 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 		if e.Detail.By == "" {
 			r.say(e, "UNTRUE: it names no caller")
 		}
+		if e.Detail.By == string(api.Service) && !run.expired && (t.parent == nil || !t.parent.state.Settled()) {
+			r.say(e, "UNTRUE: the service cancelled it, and nothing that it grew from has settled")
+		}
 	case "task.denied":
 		t.state = api.TaskDenied
-		if was != api.TaskRunning {
-			r.say(e, "UNTRUE: it was %s", was)
-		}
+		r.denied(e, run, t, was)
 	case "task.skipped":
 		t.state, t.cause = api.TaskSkipped, e.Detail.Cause
 		r.skipped(e, run, t, was)
@@ -266,11 +310,7 @@ func (r *replay) started(e *entry, run *replayedRun, t *replayed) {
 	who := e.Run + "/" + e.Task
 	switch {
 	case t.state == api.TaskPending && t.attempt == 0 && e.Attempt == 1:
-		for _, dep := range t.after {
-			if d := run.tasks[dep]; d == nil || d.state != api.TaskDone {
-				r.say(e, "UNTRUE: it depends on %s, which is not done", dep)
-			}
-		}
+		r.checkDependencies(e, run, t)
 	case t.state == api.TaskWaiting && t.asks && t.answers == 1 && e.Attempt == t.attempt && e.Dispatch == t.dispatch:
 	case t.state == api.TaskWaiting && !t.asks && e.Attempt == t.attempt+1 && e.Dispatch != t.dispatch:
 	default:
@@ -286,7 +326,7 @@ func (r *replay) started(e *entry, run *replayedRun, t *replayed) {
 	t.state, t.attempt, t.dispatch, t.asks, t.answers = api.TaskRunning, e.Attempt, e.Dispatch, false, 0
 	var want []string
 	for _, l := range t.plan.Locks {
-		want = append(want, fmt.Sprint(l.Key, l.Shared))
+		want = append(want, fmt.Sprint(strings.ReplaceAll(l.Key, "{{each.name}}", t.item), l.Shared))
 	}
 	var got []string
 	for alone, keys := range map[bool][]string{true: e.Detail.Locks, false: e.Detail.Shared} {
@@ -326,6 +366,11 @@ func (r *replay) skipped(e *entry, run *replayedRun, t *replayed, was api.TaskSt
 	}
 	climb(t.after)
 	cause := run.tasks[api.TaskID(t.cause)]
+	if w := t.plan.When; was == api.TaskPending && w != nil && t.cause == string(w.Task) && cause != nil && cause.state == api.TaskDone && !holds(w) {
+		t.passed = true
+		return
+	}
+	t.passed = cause != nil && cause.passed
 	if was != api.TaskPending || cause == nil || !before[api.TaskID(t.cause)] || !cause.state.Settled() || cause.state == api.TaskDone {
 		r.say(e, "UNTRUE: it was %s and is skipped because of %q", was, t.cause)
 	}
@@ -336,7 +381,7 @@ func (r *replay) skipped(e *entry, run *replayedRun, t *replayed, was api.TaskSt
 func (r *replay) checkSkips(e *entry, run *replayedRun) {
 	for id, t := range run.tasks {
 		for _, dep := range t.after {
-			if d := run.tasks[dep]; t.state == api.TaskPending && d != nil && d.state.Settled() && d.state != api.TaskDone && e.Kind != "task.cancelled" && string(id) != e.Task {
+			if d := run.tasks[dep]; t.state == api.TaskPending && d != nil && d.state.Settled() && !satisfied(t, d) && e.Kind != "task.cancelled" && string(id) != e.Task {
 				r.say(e, "LOST: task %s is not skipped, and %s is %s", id, dep, d.state)
 			}
 		}
@@ -382,17 +427,24 @@ func (r *replay) checkEnd(run *replayedRun) {
 		}
 	}
 	late := s.run.Deadline != nil && s.run.SettledAt != nil && s.run.SettledAt.After(*s.run.Deadline)
-	if want := derived(counts, len(run.tasks), run.cancelRequested || late); s.run.State != want {
+	if want := derived(run.ends(), run.cancelRequested || late); s.run.State != want {
 		say("UNTRUE: it is %s, its tasks %v make it %s", s.run.State, counts, want)
+	}
+	if s.added && run.appended == 0 {
+		say("LOST: its caller got a response that tasks were added, the log has none")
 	}
 	if s.seen != nil && !slices.Equal(s.seen, run.entries) {
 		say("LOST or DOUBLED: its follower received the entries %v, the log has %v", s.seen, run.entries)
 	}
 }
 
-// derived is the state of a settled run with these task counts. A requested
-// cancel makes it cancelled only if that cancelled a task.
-func derived(counts map[api.TaskState]int, total int, toEnd bool) api.RunState {
+// derived is the state of a settled run whose tasks ended so. A requested cancel makes
+// it cancelled only if that cancelled a task.
+func derived(counts map[api.TaskState]int, toEnd bool) api.RunState {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
 	switch {
 	case counts[api.TaskDone] == total:
 		return api.RunDone

@@ -33,7 +33,7 @@ import (
 // trialBin builds the programs with failpoints, once.
 var trialBin = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(filepath.Dir(bin), "trial")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-worker")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-worker", "../cmd/bailiwick-tool")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -56,6 +56,8 @@ type trial struct {
 
 	signed map[uint64][]byte // every checkpoint seen, by size; used only by the goroutine that drives the trial
 	forked []string          // problems found when a checkpoint was seen
+
+	counter *counter // that its agents call
 }
 
 // process is a running bailiwickd.
@@ -77,7 +79,13 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	for _, kind := range append(runKinds(), chatter()) {
 		subs = append(subs, kind.subagent)
 	}
-	k.catalog(subs...)
+	k.init()
+	k.manifest(subs...)
+	k.replace(manifest, "level: full, mode: guarded}", "level: full, mode: guarded, egress: [allowed.example:443]}")
+	k.counter = newCounter(t)
+	k.replace(manifest, "roles: [transform, quality]", "roles: [transform, quality]\n"+k.counter.tools())
+	k.must("catalog", "plan", "--pin", "--connect", "-f", k.path(manifest))
+	k.must("catalog", "apply", "--connect", "-f", k.path(manifest))
 	// Low enough that a trial exceeds it, so that older content is removed;
 	// higher than what one round produces.
 	k.configure("retention:\n  content: {count: 20}\n")
@@ -353,20 +361,33 @@ type entry struct {
 	Seq      uint64                `json:"-"`
 	At       time.Time             `json:"at"`
 	Kind     string                `json:"kind"`
+	By       string                `json:"principal"`
 	Run      string                `json:"run"`
 	Task     string                `json:"task"`
 	Dispatch string                `json:"dispatch"`
 	Attempt  int                   `json:"attempt"`
 	Refs     map[string]api.Digest `json:"refs"`
 	Detail   struct {
-		Reason string   `json:"reason"`
-		By     string   `json:"by"`
-		Cause  string   `json:"cause"`
-		Queue  string   `json:"queue"`
-		Until  string   `json:"until"`
-		Fence  int64    `json:"fence"`
-		Locks  []string `json:"locks"`
-		Shared []string `json:"shared"`
+		Reason string `json:"reason"`
+		By     string `json:"by"`
+		Cause  string `json:"cause"`
+		Queue  string `json:"queue"`
+		Until  string `json:"until"`
+		Fence  int64  `json:"fence"`
+		Number int64  `json:"number"`
+		// Of growth, approvals, reuse and schedules.
+		Round    int      `json:"round"`
+		Tasks    int      `json:"tasks"`
+		Total    int      `json:"total"`
+		Count    int      `json:"count"`
+		Approval string   `json:"approval"`
+		Verb     string   `json:"verb"`
+		Of       string   `json:"of"`
+		Schedule string   `json:"schedule"`
+		Slot     string   `json:"slot"`
+		Last     string   `json:"last"`
+		Locks    []string `json:"locks"`
+		Shared   []string `json:"shared"`
 	} `json:"detail"`
 	leaf string
 }
@@ -450,7 +471,7 @@ func (k *trial) remains(hits []hit) (left []string) {
 			left = append(left, "file "+filepath.Join(dir, f.Name()))
 		}
 	}
-	known := []string{"address", "anchor", "blobs", "checkouts", "dispatches", "high-water", "log", "private", "reserve", "scratch", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal"}
+	known := []string{"address", "anchor", "blobs", "checkouts", "dispatches", "high-water", "log", "private", "reserve", "scratch", "secrets", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal", "tool"}
 	for _, pattern := range []string{"*", "store/*", "blobs/*"} {
 		files, _ := filepath.Glob(k.path("state/bailiwick", pattern))
 		for _, f := range files {

@@ -21,6 +21,7 @@ type kind struct {
 	log    string // of a sealed last attempt
 	cancel bool   // its caller cancels it while it runs
 	answer bool   // its caller answers its question
+	calls  int    // requests that its agent makes and that are refused
 }
 
 // end is how an attempt ends.
@@ -54,6 +55,18 @@ func kinds() []kind {
 			subagent: subagent{name: "waits", script: half + `echo '{"question": "Which?"}' > .bailiwick/question.json`, more: "    limits: {answer: 1s}\n"},
 			want:     endsWith(api.EventNeedsInput, ""), patch: true, log: "begun\n",
 		},
+		{
+			subagent: subagent{name: "calls", script: half + `for i in 1 2 3; do exec 3<>/dev/tcp/127.0.0.1/19514; printf 'CONNECT evil%d.example:443 HTTP/1.1\r\nHost: evil%d.example:443\r\n\r\n' $i $i >&3; read -r line <&3; exec 3>&-; done; echo done`},
+			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\ndone\n", calls: 3,
+		},
+		{
+			subagent: subagent{name: "tools", script: half + toolScript + "call counter_add 1; call tell 2; call counter_secret 3; call report 4; echo done"},
+			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\ndone\n",
+		},
+		{
+			subagent: subagent{name: "requests", script: half + toolScript + "call counter_sign 1; call counter_add 2; echo done"},
+			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\ndone\n",
+		},
 	}
 }
 
@@ -72,7 +85,8 @@ type story struct {
 	patch    []byte        // as the service returns it
 	applied  string        // what is wrong with the tree after applying the patch; empty if nothing
 	log      string
-	stopped  bool // its caller got a response that the cancel was accepted
+	stopped  bool  // its caller got a response that the cancel was accepted
+	arrived  []int // how often each of its tool calls arrived
 }
 
 // attemptOf is the number of the attempt that a failpoint's subject names; 0 if
@@ -112,16 +126,26 @@ func (s *story) wrong() (bad []string) {
 	last := 0
 	var endRefs map[string]api.Digest
 	cancelled := false // a cancel is in the log before the end
+	refused := map[int][]int64{}
 	for _, e := range s.entries {
+		if e.Kind == "egress.refused" {
+			if len(ends[e.Attempt]) > 0 {
+				say("UNTRUE: request %d of attempt %d was refused after its end", e.Detail.Number, e.Attempt)
+			}
+			refused[e.Attempt] = append(refused[e.Attempt], e.Detail.Number)
+		}
 		count[e.Kind+" "+strconv.Itoa(e.Attempt)]++
 		last = max(last, e.Attempt)
-		if e.Kind == "dispatch.cancel_requested" && !slices.ContainsFunc(ends[e.Attempt], func(e end) bool { return e.state != api.EventNeedsInput }) {
+		if (e.Kind == "dispatch.cancel_requested" || e.Kind == "dispatch.aborted") && !slices.ContainsFunc(ends[e.Attempt], func(e end) bool { return e.state != api.EventNeedsInput }) {
 			cancelled = true
 		}
 		if event, ok := endEvent(e.Kind); ok {
 			ends[e.Attempt] = append(ends[e.Attempt], end{event, api.Reason(e.Detail.Reason)})
 			endRefs = e.Refs
 		}
+	}
+	if s.record == nil && len(s.hits) == 0 && !slices.ContainsFunc(s.entries, func(e entry) bool { return e.Kind != "dispatch.denied" }) && len(s.entries) > 0 {
+		return bad // it is of a task that was denied, again after a kill
 	}
 	if s.record == nil {
 		if s.answered || len(s.entries) > 0 {
@@ -134,11 +158,13 @@ func (s *story) wrong() (bad []string) {
 	}
 	for attempt := 1; attempt <= last; attempt++ {
 		s.wrongAttempt(attempt, last, cancelled, count, ends[attempt], say)
+		s.wrongRefusals(attempt, refused[attempt], say)
 	}
 	if r := s.record; len(ends[last]) == 0 || r.State != ends[last][len(ends[last])-1].state || r.Reason != ends[last][len(ends[last])-1].reason || r.Attempt != last {
 		say("UNTRUE: its record says attempt %d is %s %s, the log says attempt %d is %v", r.Attempt, r.State, r.Reason, last, ends[last])
 	}
 	s.wrongContent(endRefs, say)
+	s.wrongCalls(say)
 	return bad
 }
 
@@ -170,6 +196,17 @@ func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string
 	}
 	if allowed := s.allowed(attempt, cancelled); !slices.Contains(allowed, ends[0]) {
 		say("UNTRUE: attempt %d ended with %s, it must be one of %v (killed %v, blindly %v)", attempt, ends[0], allowed, s.killed, s.blindly)
+	}
+}
+
+// wrongRefusals checks the refused requests of an attempt in the log.
+func (s *story) wrongRefusals(attempt int, numbers []int64, say func(string, ...any)) {
+	slices.Sort(numbers)
+	if n := len(numbers); n > s.kind.calls || n != len(slices.Compact(slices.Clone(numbers))) {
+		say("DOUBLED: the log has the refused requests %v of attempt %d, its agent made %d", numbers, attempt, s.kind.calls)
+	}
+	if sealed := len(s.did(attempt, failpoint.WorkerResultPlaced)) > 0; sealed && len(numbers) != s.kind.calls {
+		say("LOST: the log has the refused requests %v of attempt %d, its agent made %d", numbers, attempt, s.kind.calls)
 	}
 }
 
@@ -265,7 +302,7 @@ func (k *trial) story(j *job, log []entry, hits []hit, killed, blindly map[int]b
 	k.t.Helper()
 	s := &story{id: j.id, kind: j.kind, answered: j.answered, stopped: j.stopped, killed: map[int]bool{}, blindly: map[int]bool{}}
 	for _, e := range log {
-		if e.Dispatch == j.id && strings.HasPrefix(e.Kind, "dispatch.") { // task entries count the attempts of the task
+		if e.Dispatch == j.id && (strings.HasPrefix(e.Kind, "dispatch.") || strings.HasPrefix(e.Kind, "tool.") || e.Kind == "egress.refused") { // task entries count the attempts of the task
 			s.entries = append(s.entries, e)
 		}
 	}
@@ -292,7 +329,7 @@ func (k *trial) story(j *job, log []entry, hits []hit, killed, blindly map[int]b
 			s.applied = k.apply(j.id, s.patch, d.State != api.EventCancelled)
 		}
 	}
-	s.log = k.text(j.id)
+	s.log, s.arrived = k.text(j.id), k.counter.of(j.id)
 	return s
 }
 

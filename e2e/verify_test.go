@@ -59,7 +59,7 @@ func TestTheAgentsEnvironmentIsDefaultDeny(t *testing.T) {
 			name, _, _ := strings.Cut(line, "=")
 			names[name] = true
 		}
-		for _, want := range []string{"PATH", "HOME", "USER", "LANG", "TMPDIR", "BAILIWICK_DISPATCH", "TRACEPARENT", "COLOUR"} {
+		for _, want := range []string{"PATH", "HOME", "USER", "LANG", "TMPDIR", "BAILIWICK_DISPATCH", "TRACEPARENT", "COLOUR", "BAILIWICK_MCP_URL"} {
 			if !names[want] {
 				t.Errorf("%s is missing", want)
 			}

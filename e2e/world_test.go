@@ -77,6 +77,7 @@ type world struct {
 	uid int // account that runs the programs
 	dir string
 	env []string
+	net *island // where the commands run; nil: the network of the test
 }
 
 // newWorld creates the directories. The programs run as uid.
@@ -169,7 +170,14 @@ func (w *world) exec(program string, args ...string) done {
 	cmd := w.command(program, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
+	start := cmd.Start
+	if w.net != nil {
+		start = func() error { return w.net.start(cmd) }
+	}
+	err := start()
+	if err == nil {
+		err = cmd.Wait()
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		w.t.Fatalf("%s: %v", program, err)

@@ -37,6 +37,7 @@ func run() int {
 			}
 			return width
 		},
+		Env:     os.Environ(),
 		Version: api.Version(),
 	}
 	cfg.Colour = cfg.Screen && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"

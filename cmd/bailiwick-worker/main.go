@@ -1,6 +1,8 @@
 // Command bailiwick-worker supervises one dispatch. bailiwickd starts it with
-// the directory of the attempt, with the socket to listen on as descriptor 3
-// and the lock of the attempt as descriptor 4.
+// the directory of the attempt, with the socket to listen on as descriptor 3,
+// the lock of the attempt as descriptor 4, and the values of its secrets as
+// descriptor 5. It is also the process that fetches a source (--fetch), and the one that
+// runs a server of tools (--tool).
 package main
 
 import (
@@ -12,47 +14,86 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/fetch"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/toolhost"
 	"github.com/bailiwick-dev/bailiwick/internal/worker"
 )
 
 func main() {
 	jail.Main() // the worker is also the first process of its jail
-	if err := run(); err != nil {
+	code, err := run()
+	if err != nil {
 		failure.Print(os.Stderr, "bailiwick-worker", "text", err, func(s string) string { return s })
-		os.Exit(1)
+		code = 1
 	}
+	os.Exit(code)
 }
 
-func run() error {
+// run returns the exit status.
+func run() (int, error) {
 	flags := flag.NewFlagSet("bailiwick-worker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	dir := flags.String("attempt", "", "directory of the attempt")
+	fetching := flags.Bool("fetch", false, "fetch a commit of a source")
+	tool := flags.Bool("tool", false, "run a server of tools")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		return failure.OfFlag(err, "bailiwickd --help; it starts this program")
+		return 0, failure.OfFlag(err, "bailiwickd --help; it starts this program")
 	}
 	if *version {
 		_, err := fmt.Printf("bailiwick-worker version %s\n", api.Version())
-		return err
+		return 0, err
 	}
-	if *dir == "" || flags.NArg() > 0 {
-		return fmt.Errorf("bailiwickd starts this program; do not run it by hand")
+	dirs := api.DirsFrom(os.Getenv, os.Getuid())
+	switch {
+	case flags.NArg() > 0 || len(slices.DeleteFunc([]bool{*dir != "", *fetching, *tool}, func(set bool) bool { return !set })) != 1:
+		return 0, fmt.Errorf("bailiwickd starts this program; do not run it by hand")
+	case *fetching:
+		return 0, fetch.Run(context.Background(), fetch.Config{Dirs: dirs, In: os.Stdin, Out: os.Stdout})
+	case *tool:
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a starter that is gone fails, and does not kill
+		return toolhost.Run(context.Background(), toolhost.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now})
 	}
 	// Child processes must not inherit them.
 	syscall.CloseOnExec(3)
 	syscall.CloseOnExec(4)
+	syscall.CloseOnExec(5)
+	secrets, err := readSecrets(os.NewFile(5, "secrets"))
+	if err != nil {
+		return 0, fmt.Errorf("descriptor 5 has no secrets: %w", err)
+	}
 	listener, err := net.FileListener(os.NewFile(3, "control"))
 	if err != nil {
-		return fmt.Errorf("descriptor 3 is not the socket of the attempt: %w", err)
+		return 0, fmt.Errorf("descriptor 3 is not the socket of the attempt: %w", err)
 	}
-	return worker.Run(context.Background(), worker.Config{
-		Dir: *dir, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Now: time.Now,
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	return 0, worker.Run(context.Background(), worker.Config{
+		Dir: *dir, Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: dirs, Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
+}
+
+// readSecrets reads what the service wrote before it started this process, and
+// closes the pipe.
+func readSecrets(pipe *os.File) (secrets record.Secrets, err error) {
+	doc, err := io.ReadAll(io.LimitReader(pipe, record.MaxSecrets))
+	if err == nil {
+		err = canon.Decode(doc, &secrets)
+	}
+	clear(doc)
+	return secrets, errors.Join(err, pipe.Close())
 }

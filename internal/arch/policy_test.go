@@ -9,17 +9,20 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 func floors() [][]string {
 	return [][]string{
 		{"internal/durable", "internal/failpoint", "internal/gitexec", "internal/mountinfo"}, // failpoint is empty in what is shipped
-		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
-		{"internal/failure"},
-		{"client", "internal/blob", "internal/console", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/telemetry"},
-		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot"},
-		{"internal/anchor", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/worker"},
+		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/jail"},
+		{"internal/failure", "internal/mcpwire"},
+		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/telemetry"},
+		{"deploy", "internal/agent", "internal/broker", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
+		{"internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
+		{"internal/upstream"},
+		{"internal/gateway"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},
+		{"internal/schedule"},
 		{"internal/server"},
 		{"internal/daemoncli"},
-		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-verify", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/suite"},
+		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-tool", "cmd/bailiwick-verify", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/scriptmodel", "e2e/suite", "e2e/sweep", "e2e/toolserver"},
 	}
 }
 
@@ -60,9 +63,10 @@ func closure() map[string][]string {
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
-		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress", "internal/failure"},
-		"internal/mcphttp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcpserve"},
-		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcphttp", "internal/mcpserve"},
+		"internal/mcpserve":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcpwire"},
+		"internal/mcphttp":   {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcpserve", "internal/mcpwire"},
+		"cmd/bailiwick-tool": {"api"}, // it runs in jails, and asks the gateway
+		"cmd/bailiwick-mcp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcphttp", "internal/mcpserve", "internal/mcpwire"},
 	}
 }
 
@@ -70,7 +74,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/failure", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
+		"api", "internal/canon", "internal/catalog", "internal/cron", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/failure", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
 	}
 }
 
@@ -98,16 +102,26 @@ func direct() map[string][]string {
 // only lists, for some packages, the packages that may reach them.
 func only() map[string][]string {
 	return map[string][]string{
-		"deploy":             {"internal/deploycli", "cmd/bailiwick-deploy"},
-		"internal/faultdisk": {}, // tests only
-		"internal/telemetry": {"internal/daemoncli", "cmd/bailiwickd"},
+		"deploy":               {"internal/deploycli", "cmd/bailiwick-deploy"},
+		"internal/faultdisk":   {},                  // tests only
+		"internal/scriptmodel": {"e2e/scriptmodel"}, // tests and the demo only
+		"internal/telemetry":   {"internal/daemoncli", "cmd/bailiwickd"},
 		// R-O1: one process runs plans.
-		"internal/orchestrator": {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/orchestrator": {"internal/schedule", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/oauth":        {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/anchor":       {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/notify":       {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/store":        {"internal/anchor", "internal/audit", "internal/export", "internal/notify", "internal/operator", "internal/retain", "internal/snapshot", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/jail":         {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+		"internal/store":        {"internal/anchor", "internal/approval", "internal/audit", "internal/budget", "internal/export", "internal/notify", "internal/operator", "internal/retain", "internal/snapshot", "internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		// Only a worker's broker holds values of secrets for requests.
+		"internal/broker": {"internal/toolhost", "internal/worker", "cmd/bailiwick-worker"},
+		// The process that fetches holds a credential; the service does not link it.
+		"internal/fetch": {"cmd/bailiwick-worker"},
+		// Only the service decides and makes calls of tools; only a process of its own runs
+		// a server of them.
+		"internal/gateway":  {"internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/upstream": {"internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/toolhost": {"cmd/bailiwick-worker"},
+		"internal/jail":     {"internal/fetch", "internal/toolhost", "internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }
 

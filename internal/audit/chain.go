@@ -48,7 +48,8 @@ type dispatchChain struct {
 type runChain struct {
 	last uint64
 	record.RunChain
-	tasks map[string]record.TaskChain // of an open run; nil if not followed
+	tasks   map[string]record.TaskChain // of an open run; nil if not followed
+	retries bool                        // it retries another run; likewise
 }
 
 type ruleChain struct {
@@ -142,7 +143,7 @@ func (c *chains) dispatch(r store.Reader, e *record.Entry, seq uint64) (uint64, 
 	s, ok := c.dispatches.get(id)
 	if !ok {
 		err := eachOf(r, "dispatch", id, seq, func(seq uint64, e *record.Entry) {
-			_ = s.Step(e.Kind, e.Attempt) // signed already; a check of the whole log reports it
+			_ = s.Step(e) // signed already; a check of the whole log reports it
 			s.last = seq + 1
 		})
 		if err != nil {
@@ -150,7 +151,7 @@ func (c *chains) dispatch(r store.Reader, e *record.Entry, seq uint64) (uint64, 
 		}
 	}
 	last := s.last
-	if err := s.Step(e.Kind, e.Attempt); err != nil && (c.strict || s.Over()) {
+	if err := s.Step(e); err != nil && (c.strict || s.Over()) {
 		return 0, stepError{err}
 	}
 	s.last = seq + 1
@@ -202,12 +203,15 @@ func (s *runChain) task(e *record.Entry) error {
 		s.tasks = nil
 		return nil
 	}
+	if d, ok := e.Detail.(record.RunRequest); ok && e.Kind == record.KindRunSubmitted {
+		s.retries = d.RetryOf != ""
+	}
 	if e.Task == "" || !record.StepsTask(e.Kind) {
 		return nil
 	}
 	t, ok := s.tasks[e.Task]
 	if !ok {
-		t = record.NewTaskChain()
+		t = record.TaskChainAt(e, s.retries)
 	}
 	err := t.Step(e)
 	s.tasks[e.Task] = t
@@ -224,8 +228,8 @@ func (c *chains) loadRun(r store.Reader, id string, before uint64) (s runChain, 
 	if c.strict {
 		s.tasks = map[string]record.TaskChain{}
 	}
-	var kind string
-	switch err := r.Get("SELECT kind FROM audit_entry INDEXED BY audit_entry_run WHERE run = ? AND seq < ? AND kind <> 'run.denied' ORDER BY seq DESC LIMIT 1", args, &kind); {
+	var kind string // of an entry that follows the submission, or is it
+	switch err := r.Get("SELECT kind FROM audit_entry INDEXED BY audit_entry_run WHERE run = ? AND seq < ? AND kind NOT IN ('run.denied', 'schedule.fired') ORDER BY seq DESC LIMIT 1", args, &kind); {
 	case errors.Is(err, store.ErrNoRow):
 		return s, nil
 	case err != nil:

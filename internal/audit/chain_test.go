@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -39,4 +40,30 @@ func TestEntriesLinkToThePreviousOneOfTheirRunDispatchAndRules(t *testing.T) {
 			t.Errorf("entry #%d: %+v, want %+v", i, c.Entry.Prev, want[i])
 		}
 	}
+}
+
+// A service that ends between the slot of a schedule and the submission of its run
+// leaves a log that the next one continues. The control is a second submission.
+//
+// proves R-O10, R-A1
+func TestARunIsSubmittedAfterItsSlotFiredBeforeARestart(t *testing.T) {
+	w := newWorld(t)
+	restart := func() error { w.close(); return w.open(t) }
+	must(t, w.open(t))
+	w.commit(t, Item{Entry: record.Entry{Kind: record.KindScheduleFired, Run: "nightly", Detail: record.ScheduleSlot{}}})
+	w.covered(t)
+	must(t, restart())
+	submit := Item{Decision: decide(t, "local:root"), Entry: record.Entry{Kind: record.KindRunSubmitted, Run: "nightly", Detail: record.RunRequest{}}}
+	w.commit(t, submit)
+	w.covered(t)
+	must(t, restart())
+	w.commit(t, submit)
+	if err := restart(); !errors.Is(err, ErrImpossible) {
+		t.Errorf("submitted twice: %v", err)
+	}
+}
+
+func (w *world) commit(t *testing.T, item Item) {
+	t.Helper()
+	must(t, w.ledger.CommitAll(t.Context(), []Item{item}, nil))
 }

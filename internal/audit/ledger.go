@@ -132,6 +132,46 @@ func (l *Ledger) Deny(ctx context.Context, d policy.Decision, e record.Entry, am
 	return amend(denied)
 }
 
+// Late completes the detail of an entry in its transaction, where its number is known,
+// and writes the state that belongs to it. Its errors are those of fn in Commit.
+type Late func(tx *store.Tx, seq uint64, e *record.Entry) error
+
+// Decide makes the decision d, allowed or denied, durable as Commit does, together with
+// the state that fn writes. Only an allowed one yields an Admission that admits.
+func (l *Ledger) Decide(ctx context.Context, d policy.Decision, e record.Entry, fn Late) (Admission, error) {
+	if !d.Valid() || e.Kind.Decided() != record.Allow {
+		return Admission{}, fmt.Errorf("audit: entry %q without a decision", e.Kind)
+	}
+	allowed(&e, d)
+	if d.Allowed() {
+		if err := l.Admits(e.Kind); err != nil {
+			return Admission{}, err
+		}
+	} else {
+		var err error
+		if e, err = e.Denied(d.Reasons()); err != nil {
+			return Admission{}, err
+		}
+	}
+	seq, err := l.write(ctx, func(tx *store.Tx, seq uint64) ([]row, error) {
+		if err := fn(tx, seq, &e); err != nil {
+			return nil, err
+		}
+		r, err := l.row(ctx, &e)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		return []row{r}, nil
+	})
+	if err != nil {
+		return Admission{}, err
+	}
+	if !d.Allowed() {
+		return Admission{seq: seq}, nil
+	}
+	return mint(seq, &e), nil
+}
+
 // AccessEntry returns the entry of an operation that has no kind of its own.
 // dispatch may be empty.
 func AccessEntry(dispatch api.DispatchID, operation string) record.Entry {
@@ -205,23 +245,34 @@ func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx)
 	return l.appendAll(ctx, []record.Entry{*e}, fn)
 }
 
-// appendAll is the only writer of entries. It prepares them before the store's
-// writer runs, and returns the number of the first.
-func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(*store.Tx) error) (first uint64, err error) {
+// appendAll prepares entries before the store's writer runs, and returns the number of
+// the first.
+func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(*store.Tx) error) (uint64, error) {
 	rows := make([]row, len(entries))
 	for i := range entries {
+		var err error
 		if rows[i], err = l.row(ctx, &entries[i]); err != nil {
 			return 0, unavailable(err)
 		}
 	}
-	var own error // fn's
-	err = l.store.Update(ctx, func(tx *store.Tx) error {
-		if fn != nil {
-			if own = fn(tx); own != nil {
-				return own
-			}
+	return l.write(ctx, func(tx *store.Tx, _ uint64) ([]row, error) {
+		if fn == nil {
+			return rows, nil
 		}
+		return rows, fn(tx)
+	})
+}
+
+// write is the only writer of entries. fn gets the number of the first in its
+// transaction, and returns them.
+func (l *Ledger) write(ctx context.Context, fn func(*store.Tx, uint64) ([]row, error)) (first uint64, err error) {
+	var own error // fn's
+	var rows []row
+	err = l.store.Update(ctx, func(tx *store.Tx) error {
 		first = l.next
+		if rows, own = fn(tx, first); own != nil {
+			return own
+		}
 		for i := range rows {
 			// A failed group poisons the store, so a number is either committed or
 			// no entry follows it.
@@ -238,8 +289,8 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 		return nil
 	})
 	if err == nil {
-		for i := range entries {
-			l.observe(entries[i].Kind)
+		for i := range rows {
+			l.observe(rows[i].entry.Kind)
 		}
 	}
 	return first, appendError(ctx, err, own)

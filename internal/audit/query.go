@@ -23,7 +23,7 @@ type Query struct {
 	Task      api.TaskID // tasks of this name, and their dispatches
 	Dispatch  api.DispatchID
 	Role      api.Name // dispatches in this role
-	Tool      string   // calls of this tool
+	Tool      string   // calls of this tool; * stands for any text
 	Principal api.Principal
 	Kind      record.Kind
 	Kinds     []record.Kind // one of these
@@ -49,7 +49,7 @@ func (q *Query) limit() int {
 // filtered reports whether there may be gaps between the matches.
 func (q *Query) filtered() bool {
 	_, some := q.kinds()
-	return some || len(q.filters()) > 0 || q.Before != 0 || !q.Since.IsZero() || !q.Until.IsZero()
+	return some || len(q.filters()) > 0 || q.Tool != "" || q.Before != 0 || !q.Since.IsZero() || !q.Until.IsZero()
 }
 
 // kinds returns the kinds that match. some is false if all do.
@@ -65,28 +65,35 @@ func (q *Query) kinds() (list []record.Kind, some bool) {
 	return list, true
 }
 
-// filter requires a column to have one of some values.
+// filter requires a column to have one of some values, or to match one pattern.
 type filter struct {
-	column, index string
+	column, index string // index is empty for a pattern
 	values        []any
 }
 
 func (f filter) sql() string {
+	if f.index == "" {
+		return f.column + " GLOB ?"
+	}
 	if len(f.values) == 1 {
 		return f.column + " = ?"
 	}
 	return f.column + " IN (?" + strings.Repeat(", ?", len(f.values)-1) + ")"
 }
 
-// filters returns the filters of q other than its times, those that are likely
-// to match least first.
+// filters returns the filters of q other than its times and a pattern of tools, those
+// that are likely to match least first.
 func (q *Query) filters() []filter {
 	var list []filter
+	tool := q.Tool
+	if strings.Contains(tool, "*") {
+		tool = "" // see toolFilter
+	}
 	for _, f := range [...]struct{ column, value string }{
 		{"dispatch", string(q.Dispatch)},
 		{"task", string(q.Task)},
 		{"run", string(q.Run)},
-		{"tool", q.Tool},
+		{"tool", tool},
 		{"role", string(q.Role)},
 		{"principal", string(q.Principal)},
 	} {
@@ -166,6 +173,9 @@ func drive(r store.Reader, list []filter, s span) error {
 	}
 	best, least := 0, int64(probe)
 	for i, f := range list {
+		if f.index == "" {
+			continue
+		}
 		args := append(slices.Clone(f.values), int64(s.from), int64(s.to), probe) //nolint:gosec // G115: see append
 		var n int64
 		err := r.Get("SELECT count(*) FROM (SELECT 1 FROM audit_entry INDEXED BY "+f.index+" WHERE "+f.sql()+" AND seq >= ? AND seq < ? LIMIT ?)", args, &n)
@@ -191,6 +201,9 @@ func (q *Query) sql(list []filter, s span, limit int) (string, store.Args) {
 	if !q.Since.IsZero() || !q.Until.IsZero() {
 		from, to := q.between()
 		where, args = where+" AND at >= ? AND at < ?", append(args, from, to)
+	}
+	if len(list) > 0 && list[0].index == "" { // a pattern alone: every entry is looked at
+		where, args, list = where+" AND "+list[0].sql(), append(args, list[0].values...), nil
 	}
 	if len(list) == 0 {
 		return "SELECT " + wholeRow + " FROM audit_entry" + where + order, append(args, limit)
@@ -225,6 +238,13 @@ func (q *Query) run(r store.Reader, head uint64) ([]Committed, error) {
 		return nil, err
 	}
 	filters := q.filters()
+	if strings.Contains(q.Tool, "*") {
+		f, err := q.toolFilter(r)
+		if err != nil {
+			return nil, err
+		}
+		filters = append(filters, f)
+	}
 	for _, f := range filters {
 		if len(f.values) == 0 { // no kind is of that decision
 			return nil, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -73,9 +74,10 @@ func clocked(t testing.TB, at func(i int) time.Time) (*Ledger, *store.Store) {
 // matches is the definition of Query for a single entry.
 func (q *Query) matches(seq uint64, e *record.Entry) bool {
 	either := func(want, got string) bool { return want == "" || want == got }
+	tool := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(q.Tool), `\*`, ".*") + "$")
 	return seq >= q.From && (q.Before == 0 || seq < q.Before) &&
 		either(string(q.Run), e.Run) && either(string(q.Task), e.Task) && either(string(q.Dispatch), string(e.Dispatch)) &&
-		either(string(q.Role), string(e.Role)) && either(q.Tool, e.Tool) && either(string(q.Principal), string(e.Principal)) &&
+		either(string(q.Role), string(e.Role)) && (q.Tool == "" || e.Tool != "" && tool.MatchString(e.Tool)) && either(string(q.Principal), string(e.Principal)) &&
 		either(string(q.Kind), string(e.Kind)) && (q.Kinds == nil || slices.Contains(q.Kinds, e.Kind)) && either(string(q.Decision), string(e.Decision)) &&
 		(q.Since.IsZero() || !e.At.Before(q.Since)) && (q.Until.IsZero() || e.At.Before(q.Until))
 }
@@ -159,6 +161,9 @@ func anyQuery(t *rapid.T, n int, at func(int) time.Time) Query {
 	if some("tool") {
 		q.Tool = like.Tool
 	}
+	if some("pattern") {
+		q.Tool = rapid.SampledFrom([]string{"*", "warehouse/*", "*/3", "w*e/*", "*house/1", "warehouse/1*1", "ware?ouse/*", "[w]arehouse/*", "x*", "*//*"}).Draw(t, "which pattern")
+	}
 	if some("principal") {
 		q.Principal = like.Principal
 	}
@@ -181,6 +186,33 @@ func anyQuery(t *rapid.T, n int, at func(int) time.Time) Query {
 		q.Until = edge("until at")
 	}
 	return q
+}
+
+// A pattern finds the same entries where agents called tools of more names than it is
+// replaced by, also of names with characters that mean something to GLOB.
+//
+// proves R-A8
+func TestAPatternOfToolsFindsAnyNumberOfNames(t *testing.T) {
+	l, _ := clocked(t, func(i int) time.Time { return now().Add(time.Duration(i) * time.Second) })
+	const n = 5 * maxPatternTools
+	written(t, l, n, func(i int) record.Entry {
+		e := mixed(4)
+		e.Tool = fmt.Sprintf("warehouse/%d[?*]", i)
+		return e
+	})
+	for pattern, want := range map[string]int{"*": n, "warehouse/*": n, "warehouse/7[?*]": 1, "warehouse/7*": 11, "warehouse/1?*": 0, "warehouse/1[*]": 1, "*/30*]": 11, "other/*": 0} {
+		for _, newest := range []bool{false, true} {
+			q := Query{Tool: pattern, Limit: maxLimit, Newest: newest}
+			list, err := l.List(t.Context(), q)
+			if err != nil || len(list) != want {
+				t.Errorf("%s: %d entries, %v; want %d", pattern, len(list), err, want)
+			}
+			q.Role = "quality"
+			if list, err := l.List(t.Context(), q); err != nil || len(list) > 0 {
+				t.Errorf("%s in another role: %d entries, %v", pattern, len(list), err)
+			}
+		}
+	}
 }
 
 // Every query uses an index, and reads no span outside its times.

@@ -22,6 +22,7 @@ type Result struct {
 	Tree      string // tree of the base with the patch applied
 	Files     []api.FileChange
 	LeftOut   []api.LeftOut
+	Secrets   bool // a file was left out because it has the value of a secret
 	// LinksOut are the symbolic links in the patch whose target is absolute or
 	// outside the tree. A reader should review them.
 	LinksOut []string
@@ -40,7 +41,10 @@ func (r *Repo) Capture(ctx context.Context, root *os.File, baseline *Snapshot) (
 	}
 	c := &change{before: baseline, now: now, deleted: map[string]bool{}}
 	c.compare()
-	res := Result{Base: baseline.base.id, Tree: baseline.base.id, LeftOut: c.out.done(), LinksOut: c.linksOut()}
+	if err := c.leaveOutSecrets(ctx, root); err != nil {
+		return Result{}, fmt.Errorf("capture: %w", err)
+	}
+	res := Result{Base: baseline.base.id, Tree: baseline.base.id, LeftOut: c.out.done(), LinksOut: c.linksOut(), Secrets: c.secrets}
 	if len(c.set)+len(c.deleted) > now.cfg.MaxChanged {
 		return res, &LimitError{What: "changed paths", Limit: int64(now.cfg.MaxChanged)}
 	}
@@ -64,6 +68,7 @@ type change struct {
 	deleted     map[string]bool // removed paths of the base
 	total       int64
 	out         report
+	secrets     bool // leaveOutSecrets left something out
 }
 
 func (c *change) compare() {

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -28,6 +29,11 @@ type Config struct {
 	// the baseline, or "". Its changes count as changes since the baseline, so the
 	// patch has the work of both attempts.
 	Resumed string
+
+	// Secret reports whether content or a name has the value of a secret; nil: nothing
+	// has. Such a file is left out whole: a patch without parts of its text would be
+	// another program.
+	Secret func(io.Reader) (bool, error)
 
 	MaxEntries int   // files and directories in the workspace: 500,000
 	MaxNames   int64 // bytes of all their paths and link targets: 256 MiB

@@ -11,11 +11,11 @@ var (
 	fullObject = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
-// checkCommitish accepts HEAD, an object name of four or more lower-case
+// CheckCommitish accepts HEAD, an object name of four or more lower-case
 // hexadecimal digits, and the name of a branch or tag, short or from refs/ on. It
 // refuses options, ranges, paths, expressions and characters that git refuses in
 // a ref.
-func checkCommitish(s string) error {
+func CheckCommitish(s string) error {
 	bad := func(why string) error {
 		return fmt.Errorf("commit %s: %s; want HEAD, a branch, a tag or an object name", Printable(s), why)
 	}

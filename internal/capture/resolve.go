@@ -20,33 +20,39 @@ var ErrNoCommit = errors.New("no such commit")
 // untrusted text, names in s: HEAD, a branch, a tag or an object name. A name that
 // is both a branch and a tag is refused. scratch is a directory for temporary
 // files; "" means the system's.
-func (s *Source) Resolve(ctx context.Context, commitish, scratch string) (_ string, err error) {
-	if err := checkCommitish(commitish); err != nil {
-		return "", err
+func (s *Source) Resolve(ctx context.Context, commitish, scratch string) (string, error) {
+	commit, _, err := s.ResolveTree(ctx, commitish, scratch)
+	return commit, err
+}
+
+// ResolveTree is Resolve, and also returns the object name of the tree of the commit.
+func (s *Source) ResolveTree(ctx context.Context, commitish, scratch string) (commit, tree string, err error) {
+	if err := CheckCommitish(commitish); err != nil {
+		return "", "", err
 	}
 	defer wrap(&err, fmt.Sprintf("source %s: commit %s", Printable(s.path), Printable(commitish)))
 	id, err := s.lookUp(commitish)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	// Objects are read through a temporary repository of ours.
 	dir, err := os.MkdirTemp(scratch, "resolve-")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // at worst an empty repository is left in a temporary directory
 	r, err := s.repo(filepath.Join(dir, "repo"))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	commit, _, err := r.peel(ctx, id)
+	commit, tree, err = r.peel(ctx, id)
 	switch {
 	case errors.Is(err, errMissing):
 		err = fmt.Errorf("%w: %w", ErrNoCommit, err)
 	case err == nil && commit == "":
 		err = fmt.Errorf("%w: is a tree", ErrNoCommit)
 	}
-	return commit, err
+	return commit, tree, err
 }
 
 // lookUp returns the object name, possibly abbreviated, of a commitish.
@@ -95,7 +101,7 @@ func (s *Source) ref(name string, depth int) (string, error) {
 	}
 	if target, ok := strings.CutPrefix(value, "ref:"); ok {
 		target = strings.TrimSpace(target)
-		if err := checkCommitish(target); err != nil || !strings.HasPrefix(target, "refs/") {
+		if err := CheckCommitish(target); err != nil || !strings.HasPrefix(target, "refs/") {
 			return "", fmt.Errorf("%s: symbolic ref to an invalid ref", Printable(name))
 		}
 		return s.ref(target, depth+1)

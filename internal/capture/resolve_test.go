@@ -59,7 +59,7 @@ func FuzzCheckCommitish(f *testing.F) {
 	}
 	repo := strictRepo(f)
 	f.Fuzz(func(t *testing.T, s string) {
-		if checkCommitish(s) != nil || s == "HEAD" || len(s) > 200 {
+		if CheckCommitish(s) != nil || s == "HEAD" || len(s) > 200 {
 			return
 		}
 		// What we accept git takes for a well-formed ref.

@@ -75,6 +75,16 @@ func openBelow(dir int, name string, flags uint64) (int, error) {
 	return -1, unix.EAGAIN
 }
 
+// Open opens a path below root for reading, through no symbolic link and no other
+// mount; flags are further ones of open(2).
+func Open(root *os.File, path string, flags uint64) (*os.File, error) {
+	fd, err := openBelow(int(root.Fd()), path, unix.O_RDONLY|flags)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 // walk lists everything below the directory name of root, sorted bytewise by
 // path; paths are relative to that directory.
 func (w *walker) walk(root *os.File, name string) ([]entry, error) {

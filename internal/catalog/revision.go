@@ -97,6 +97,16 @@ func (r *Revision) Env(name api.Name) (api.Env, api.Digest, error) {
 	return lookup(r, api.KindEnv, r.set.Envs, name)
 }
 
+// Model returns a model and the digest of its document.
+func (r *Revision) Model(name api.Name) (api.Model, api.Digest, error) {
+	return lookup(r, api.KindModel, r.set.Models, name)
+}
+
+// Secret returns a secret and the digest of its document.
+func (r *Revision) Secret(name api.Name) (api.Secret, api.Digest, error) {
+	return lookup(r, api.KindSecret, r.set.Secrets, name)
+}
+
 // Source returns a source and the digest of its document.
 func (r *Revision) Source(name api.Name) (api.Source, api.Digest, error) {
 	return lookup(r, api.KindSource, r.set.Sources, name)

@@ -15,11 +15,15 @@ import (
 type Set struct {
 	Capabilities map[api.Name]api.Capability
 	Subagents    map[api.Name]api.Subagent
+	Models       map[api.Name]api.Model
 	Envs         map[api.Name]api.Env
+	Secrets      map[api.Name]api.Secret
 	Sources      map[api.Name]api.Source
 	Targets      map[api.Name]api.Target
+	Tools        map[api.Name]api.ToolServer
 	Roles        map[api.Name]api.Role
 	Grants       map[api.Name]api.Grant
+	Schedules    map[api.Name]api.Schedule
 
 	docs     map[api.Ref][]byte
 	projects map[api.Ref]api.Name
@@ -28,9 +32,9 @@ type Set struct {
 // NewSet returns an empty set.
 func NewSet() *Set {
 	return &Set{
-		Capabilities: map[api.Name]api.Capability{}, Subagents: map[api.Name]api.Subagent{},
+		Capabilities: map[api.Name]api.Capability{}, Subagents: map[api.Name]api.Subagent{}, Models: map[api.Name]api.Model{}, Secrets: map[api.Name]api.Secret{},
 		Envs: map[api.Name]api.Env{}, Sources: map[api.Name]api.Source{}, Targets: map[api.Name]api.Target{},
-		Roles: map[api.Name]api.Role{}, Grants: map[api.Name]api.Grant{}, docs: map[api.Ref][]byte{}, projects: map[api.Ref]api.Name{},
+		Tools: map[api.Name]api.ToolServer{}, Roles: map[api.Name]api.Role{}, Grants: map[api.Name]api.Grant{}, Schedules: map[api.Name]api.Schedule{}, docs: map[api.Ref][]byte{}, projects: map[api.Ref]api.Name{},
 	}
 }
 
@@ -52,16 +56,24 @@ func (s *Set) Add(ref api.Ref, doc []byte) error {
 		}
 	case api.KindSubagent:
 		err = add(s.Subagents, name, doc, func(v *api.Subagent) api.Name { return v.Name })
+	case api.KindModel:
+		err = add(s.Models, name, doc, func(v *api.Model) api.Name { return v.Name })
 	case api.KindEnv:
 		err = add(s.Envs, name, doc, func(v *api.Env) api.Name { return v.Name })
+	case api.KindSecret:
+		err = add(s.Secrets, name, doc, func(v *api.Secret) api.Name { return v.Name })
 	case api.KindSource:
 		err = add(s.Sources, name, doc, func(v *api.Source) api.Name { return v.Name })
 	case api.KindTarget:
 		err = add(s.Targets, name, doc, func(v *api.Target) api.Name { return v.Name })
+	case api.KindTool:
+		err = add(s.Tools, name, doc, func(v *api.ToolServer) api.Name { return v.Name })
 	case api.KindRole:
 		err = add(s.Roles, name, doc, func(v *api.Role) api.Name { return v.Name })
 	case api.KindGrant:
 		err = add(s.Grants, name, doc, func(v *api.Grant) api.Name { return v.Name })
+	case api.KindSchedule:
+		err = add(s.Schedules, name, doc, func(v *api.Schedule) api.Name { return v.Name })
 	default:
 		err = fmt.Errorf("unknown kind %q", kind)
 	}
@@ -124,8 +136,11 @@ func (s *Set) Problems() []Problem {
 		if v.Target != "" {
 			w.one("target", api.KindTarget, v.Target)
 		}
+		w.model(v)
 		all = append(all, w.problems...)
 	}
+	all = append(all, s.secretProblems()...)
+	all = append(all, s.toolProblems()...)
 	for name, v := range s.Grants {
 		w := &references{ref: api.RefTo(api.KindGrant, name), set: s}
 		w.list("subagents", api.KindSubagent, v.Subagents)
@@ -133,11 +148,37 @@ func (s *Set) Problems() []Problem {
 		w.list("sources", api.KindSource, v.Sources)
 		w.list("capabilities", api.KindCapability, v.Capabilities)
 		w.list("targets", api.KindTarget, v.Targets)
+		w.list("approve", api.KindRole, v.Approve)
 		all = append(all, w.problems...)
 	}
 	slices.SortFunc(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Ref, b.Ref), cmp.Compare(a.Field, b.Field))
 	})
+	return all
+}
+
+// secretProblems returns the unresolved references to secrets.
+func (s *Set) secretProblems() (all []Problem) {
+	one := func(kind api.Kind, name api.Name, field string, secret api.Name) {
+		w := &references{ref: api.RefTo(kind, name), set: s}
+		w.one(field, api.KindSecret, secret)
+		all = append(all, w.problems...)
+	}
+	for name, v := range s.Models {
+		if v.Credential != nil {
+			one(api.KindModel, name, "credential.secret", v.Credential.Secret)
+		}
+	}
+	for name, v := range s.Envs {
+		for variable, use := range v.Secrets {
+			one(api.KindEnv, name, "secrets."+variable, use.Secret)
+		}
+	}
+	for name, v := range s.Sources {
+		if v.Secret != "" {
+			one(api.KindSource, name, "secret", v.Secret)
+		}
+	}
 	return all
 }
 
@@ -150,6 +191,22 @@ type references struct {
 func (w *references) one(field string, kind api.Kind, name api.Name) {
 	if _, ok := w.set.docs[api.RefTo(kind, name)]; !ok {
 		w.problems = append(w.problems, Problem{w.ref, field, fmt.Sprintf("no such %s %q", kind, string(name))})
+	}
+}
+
+// model checks the model of a subagent. In a catalog without models, it is any text.
+func (w *references) model(v api.Subagent) {
+	if v.Model == "" || len(w.set.Models) == 0 {
+		return
+	}
+	name, level, err := api.SplitModel(v.Model)
+	if err != nil {
+		w.problems = append(w.problems, Problem{w.ref, "model", err.Error()})
+		return
+	}
+	w.one("model", api.KindModel, name)
+	if m, ok := w.set.Models[name]; ok && m.Levels[level] == "" {
+		w.problems = append(w.problems, Problem{w.ref, "model", fmt.Sprintf("model %q has no level %q; it has %s", name, level, api.OneOf(slices.Sorted(maps.Keys(m.Levels))))})
 	}
 }
 

@@ -33,7 +33,7 @@ func (t *auditVerbs) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List log entries in plain words, oldest first", Args: cobra.NoArgs,
 		Long: "List log entries in plain words, one per line, oldest first. An entry is shown if all\nfilters match it.\n\n" + timesHelp,
-		Example: console.Examples("bailiwick audit list --last 20", "bailiwick audit list --decision deny --since 24h", "bailiwick audit list --run nightly-7 --kind task.failed --kind task.denied",
+		Example: console.Examples("bailiwick audit list --last 20", "bailiwick audit list --decision deny --since 24h", "bailiwick audit list --role quality --tool 'warehouse/*'", "bailiwick audit list --run nightly-7 --kind task.failed --kind task.denied",
 			"bailiwick audit list --principal agent:claude --since 2026-11-20 --until 2026-11-21 -o jsonl"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return t.Page(func() error { return t.readLog(cmd.Context(), q, false) })
@@ -71,10 +71,10 @@ func (t *auditVerbs) addFilters(cmd *cobra.Command, q *api.LogQuery) {
 	flags.Func("last", fmt.Sprintf("only the `number` newest entries, at most %d", api.MaxLogPage), into(&q.Last, parseCount(api.MaxLogPage)))
 	flags.Func("principal", "only entries of this `principal`, such as agent:claude", into(&q.Principal, api.ParsePrincipal))
 	flags.Func("run", "only entries of this `run`, its tasks and their dispatches", into(&q.Run, api.ParseRunID))
-	flags.Func("task", "only entries of tasks of this `name`, and their dispatches", into(&q.Task, api.ParseTaskID))
+	flags.Func("task", "only entries of tasks of this `name`, and their dispatches", into(&q.Task, api.ParseGrownTaskID))
 	flags.Func("dispatch", "only entries of this dispatch, by its `id`", into(&q.Dispatch, api.ParseDispatchID))
 	flags.Func("role", "only entries of dispatches in this `role`", into(&q.Role, api.ParseName))
-	flags.Func("tool", "only entries of calls of this `tool`", into(&q.Tool, func(s string) (string, error) { return s, api.CheckTool(s) }))
+	flags.Func("tool", "only entries about this `tool`, such as warehouse/query; * stands for any text", into(&q.Tool, func(s string) (string, error) { return s, api.CheckToolPattern(s) }))
 	flags.StringArrayVar(&q.Kinds, "kind", nil, "only entries of this `kind`, such as dispatch.denied; may be repeated")
 	flags.Func("decision", "only entries with this `decision`: allow or deny", into(&q.Decision, parseDecision))
 	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return console.ParseTime(s, t.Now(), 0) }))

@@ -207,6 +207,8 @@ type shownEntry struct {
 	Hash  string          `json:"hash"` // RFC 6962 leaf hash of the entry, hexadecimal
 	Entry json.RawMessage `json:"entry"`
 	Tree  *shownTree      `json:"tree,omitempty"` // absent if no checkpoint covers it yet
+	// Related are the entries that belong to one about a tool call or an approval.
+	Related []relatedEntry `json:"related,omitempty"`
 }
 
 func (t *auditVerbs) showEntry(ctx context.Context, o client.Operator, l api.LogLine) error {
@@ -226,8 +228,14 @@ func (t *auditVerbs) showEntry(ctx context.Context, o client.Operator, l api.Log
 			out.Tree.Proof = append(out.Tree.Proof, base64.StdEncoding.EncodeToString(h[:]))
 		}
 	}
+	if out.Related, err = related(ctx, o, l, &e); err != nil {
+		return err
+	}
 	return t.Emit(out, fmt.Sprint(l.Seq), func() {
 		t.printEntry(l, &e)
+		for _, r := range out.Related {
+			t.Row(r.What, "%s", t.EntryLine(r.Text))
+		}
 		t.Row("hash", "%s", out.Hash)
 		if !covered {
 			t.Row("tree", "no checkpoint covers it yet")

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -147,6 +148,8 @@ func tokenIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate
 // canWords completes the arguments of can.
 func (t *tree) canWords(ctx context.Context, c *client.Conn, args []string) ([]candidate, error) {
 	switch {
+	case len(args) > 0 && strings.HasPrefix(args[0], "role:"):
+		return callWords(ctx, c, args)
 	case len(args) > 0 && args[len(args)-1] == "dispatch":
 		return artifactNames(api.KindSubagent)(ctx, c, args)
 	case len(args) == 1:
@@ -155,5 +158,54 @@ func (t *tree) canWords(ctx context.Context, c *client.Conn, args []string) ([]c
 		return nil, nil
 	}
 	list, _ := principals(ctx, c, args) // without a service, dispatch remains
+	roles, _ := artifactNames(api.KindRole)(ctx, c, args)
+	for _, r := range roles {
+		list = append(list, candidate{"role:" + r.word, r.about})
+	}
 	return append([]candidate{{"dispatch", "by you"}}, list...), nil
+}
+
+// callWords completes the arguments of can role:ROLE call TOOL.
+func callWords(ctx context.Context, c *client.Conn, args []string) (list []candidate, err error) {
+	role, err := api.ParseName(strings.TrimPrefix(args[0], "role:"))
+	switch {
+	case len(args) == 1:
+		return []candidate{{word: "call"}}, nil
+	case len(args) > 2 || args[1] != "call" || err != nil:
+		return nil, err
+	}
+	found, err := c.Runtime().RoleTools(ctx, role, false)
+	for _, k := range found.Tools {
+		list = append(list, candidate{k.Tool, k.Tier.String()})
+	}
+	return list, err
+}
+
+// toolIDs completes the tools of each role that the caller may use.
+func (t *tree) toolIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	roles, err := (&findVerbs{t}).toolsByRole(ctx, c, "")
+	for _, r := range roles {
+		for _, k := range r.Tools {
+			if !slices.ContainsFunc(list, func(known candidate) bool { return known.word == k.Tool }) {
+				list = append(list, candidate{word: k.Tool})
+			}
+		}
+	}
+	return list, err
+}
+
+// callNumbers completes the tool calls of the dispatch that the first argument names.
+func callNumbers(ctx context.Context, c *client.Conn, args []string) (list []candidate, err error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	id, err := api.ParseDispatchID(args[0])
+	if err != nil {
+		return nil, err
+	}
+	err = c.Runtime().Tools(ctx, id, client.ToolQuery{}, func(l api.ToolCallLine) error {
+		list = append(list, candidate{strconv.FormatInt(l.Number, 10), l.Tool + " " + l.State})
+		return nil
+	})
+	return list[max(0, len(list)-completeList):], err
 }

@@ -93,6 +93,7 @@ Stop:     bailiwick stop --all`,
 			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
 			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
 			t.catalogCommand(),
+			t.delegatedCommand("agent", "Install and list agent programs", deployProgram, "agent", "bailiwick agent install claude-code", "bailiwick agent list"),
 			(&mcpVerbs{t}).noun(),
 		}},
 		console.Group{Title: "Service:", Commands: []*cobra.Command{
@@ -103,7 +104,7 @@ Stop:     bailiwick stop --all`,
 		}},
 		console.Group{Title: "Work:", Commands: append([]*cobra.Command{dispatch.noun()}, runs...)},
 		console.Group{Title: "Find:", Commands: append([]*cobra.Command{find.whoamiCommand(), find.canCommand()}, find.nouns()...)},
-		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.stopNoun()}},
+		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}},
 		console.Group{Title: "Evidence:", Commands: []*cobra.Command{(&auditVerbs{t}).noun(), operator.anchorNoun()}},
 		console.Group{Title: "Help:", Commands: []*cobra.Command{t.versionCommand(), t.manCommand(root)}})
 	root.SetHelpCommandGroupID("Help:")

@@ -122,13 +122,19 @@ func (t *tree) argCompleters(noun string) map[string]completer {
 		id = stopIDs
 	case "token":
 		id = tokenIDs
+	case "approval":
+		id = approvalIDs
 	}
 	name := artifactNames(api.Kind(noun))
 	if noun == "queue" {
 		name = queueNames
 	}
+	number := fixed() // of an entry
+	if noun == "dispatch" {
+		number = callNumbers
+	}
 	return map[string]completer{
-		"ID": id, "NAME": name, "RUN": runIDs, "TASK": taskIDs, "SUBAGENT": artifactNames(api.KindSubagent), "QUEUE": queueNames,
+		"NUMBER": number, "ID": id, "NAME": name, "RUN": runIDs, "TASK": taskIDs, "SUBAGENT": artifactNames(api.KindSubagent), "QUEUE": queueNames,
 		"PRINCIPAL": principals, "TIER": fixed(tierNames()...), "PATH": outputPaths,
 	}
 }
@@ -147,7 +153,7 @@ func (t *tree) flagCompleters(noun, verb string) map[string]completer {
 		"output": fixed("text", "json", "jsonl", "name"), "state": states, "run": runIDs, "dispatch": t.dispatchIDs, "task": taskIDs,
 		"principal": principals, "target": artifactNames(api.KindTarget), "source": artifactNames(api.KindSource), "env": artifactNames(api.KindEnv),
 		"capability": artifactNames(api.KindCapability), "subagent": artifactNames(api.KindSubagent), "role": artifactNames(api.KindRole), "queue": queueNames,
-		"client": fixed(clientNames()...), "decision": fixed("allow", "deny"), "after": t.dispatchIDs,
+		"client": fixed(clientNames()...), "decision": fixed("allow", "deny"), "after": t.dispatchIDs, "tool": t.toolIDs,
 	}
 	if noun == "run" {
 		to["after"], to["from"] = runIDs, taskIDs

@@ -47,7 +47,12 @@ func (t *operatorVerbs) printReceipt(receipt api.OperatorReceipt, text string) e
 }
 
 // decide has r signed and sends it to the service.
-func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.OperatorRecord) (receipt api.OperatorReceipt, err error) {
+func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.OperatorRecord) (api.OperatorReceipt, error) {
+	return t.decideContent(ctx, f, r, nil)
+}
+
+// decideContent is decide for a record that names content, which goes with it.
+func (t *operatorVerbs) decideContent(ctx context.Context, f decideFlags, r api.OperatorRecord, content []byte) (receipt api.OperatorReceipt, err error) {
 	err = t.withOperator(func(o client.Operator) error {
 		head, err := o.Head(ctx)
 		if err != nil {
@@ -57,7 +62,7 @@ func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.Operato
 		if err != nil {
 			return err
 		}
-		receipt, err = o.Record(ctx, envelope)
+		receipt, err = o.Record(ctx, envelope, content)
 		if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
 			return e.WithHint("the decision may or may not be in force; see: bailiwick audit list --kind operator.recorded")
 		}
@@ -69,7 +74,8 @@ func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.Operato
 // signed returns the envelope of r as the record after head. This program has no
 // key: bailiwick-deploy shows the decision and asks for the passphrase on the
 // terminal (R-B9).
-func (t *operatorVerbs) signed(ctx context.Context, f decideFlags, head api.OperatorHead, r api.OperatorRecord) ([]byte, error) {
+// action is that which a vote is about, in canonical form.
+func (t *operatorVerbs) signed(ctx context.Context, f decideFlags, head api.OperatorHead, r api.OperatorRecord, action ...byte) ([]byte, error) {
 	r.V, r.Service, r.Number, r.Previous = 1, head.Service, head.Number+1, head.Digest
 	r.At, r.Reason = t.Now().UTC().Truncate(time.Second), f.reason
 	if err := r.Check(); err != nil {
@@ -78,6 +84,9 @@ func (t *operatorVerbs) signed(ctx context.Context, f decideFlags, head api.Oper
 	payload, err := canon.Marshal(r)
 	if err != nil {
 		return nil, err
+	}
+	if len(action) > 0 {
+		payload = append(append(payload, '\n'), action...)
 	}
 	args := []string{"operator", "sign"}
 	for _, k := range f.keys {

@@ -21,7 +21,7 @@ type dispatchVerbs struct{ *tree }
 func (t *dispatchVerbs) noun() *cobra.Command {
 	return console.Noun("dispatch", "Start, watch and cancel dispatches, and take their results",
 		console.Group{Title: "Start:", Commands: []*cobra.Command{t.runCommand(), t.answerCommand(), t.cancelCommand()}},
-		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.logsCommand()}},
+		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.logsCommand(), t.networkCommand(), t.toolsCommand(), t.transcriptCommand()}},
 		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), runcli.DispatchApply(t.runConfig()), t.outputsCommand(), t.attestationCommand()}},
 		console.Group{Title: "Retention:", Commands: []*cobra.Command{
 			t.pinCommand("pin", "Keep a dispatch, whatever the retention rules say", true), t.pinCommand("unpin", "Apply the retention rules to a dispatch again", false),
@@ -194,7 +194,11 @@ func (t *dispatchVerbs) showCommand() *cobra.Command {
 		Use: "show ID", Short: "Show the record of a dispatch, with its question", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick dispatch show ID", "bailiwick dispatch show ID --attempt 1 -o json"),
 	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
-		return t.printed(r.Attempt(ctx, id, attempt))
+		d, err := r.Attempt(ctx, id, attempt)
+		if err := t.printed(d, err); err != nil || d.State.Ended() || t.Format != "text" {
+			return err
+		}
+		return t.printApprovals(ctx, r, d.ID)
 	})
 	attemptFlag(cmd, &attempt)
 	return cmd

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -100,13 +101,29 @@ func (t *dispatchVerbs) list(ctx context.Context, r client.Runtime, filter api.D
 		}
 		more = len(next) > 0
 	}
-	err := console.List(&t.Output, list, func(d api.Dispatch) string { return string(d.ID) }, "ID\tSTATE\tSUBAGENT\tPRINCIPAL\tACCEPTED\tRUN\tTASK", func(d api.Dispatch) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", d.ID, stateText(d), d.Subagent, d.Principal, t.Ago(d.AcceptedAt), console.Dash(string(d.Run)), console.Dash(string(d.Task)))
+	head, usage := "ID\tSTATE\tSUBAGENT\tPRINCIPAL\tACCEPTED\tRUN\tTASK", slices.ContainsFunc(list, func(d api.Dispatch) bool { return len(usageOf(&d)) > 0 })
+	if usage {
+		head += "\tCOST"
+	}
+	err := console.List(&t.Output, list, func(d api.Dispatch) string { return string(d.ID) }, head, func(d api.Dispatch) string {
+		row := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", d.ID, stateText(d), d.Subagent, d.Principal, t.Ago(d.AcceptedAt), console.Dash(string(d.Run)), console.Dash(string(d.Task)))
+		if usage {
+			row += "\t" + console.Dash(console.Cost(usageOf(&d)))
+		}
+		return row
 	})
 	if err == nil && t.Format == "text" && more {
 		fmt.Fprintf(t.Stderr, "older dispatches: %s\n", f.behind(filter.After))
 	}
 	return err
+}
+
+// usageOf is what the current attempt of a dispatch used of its model, if it has one.
+func usageOf(d *api.Dispatch) []api.ModelUsage {
+	if d.Outcome == nil || d.Outcome.Usage.Model == nil {
+		return nil
+	}
+	return []api.ModelUsage{*d.Outcome.Usage.Model}
 }
 
 // behind returns the command that lists the next page.

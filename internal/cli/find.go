@@ -1,15 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,11 +19,11 @@ type findVerbs struct{ *tree }
 
 // nouns returns a noun with list and show for every kind of artifact.
 func (t *findVerbs) nouns() (list []*cobra.Command) {
-	for _, kind := range []api.Kind{api.KindSubagent, api.KindCapability, api.KindEnv, api.KindSource, api.KindTarget, api.KindRole, api.KindGrant} {
+	for _, kind := range []api.Kind{api.KindSubagent, api.KindModel, api.KindCapability, api.KindEnv, api.KindSource, api.KindTarget, api.KindGrant} {
 		list = append(list, console.Noun(string(kind), "List and show the "+plural(kind)+" that you may use",
 			console.Group{Commands: []*cobra.Command{t.listCommand(kind), t.showCommand(kind)}}))
 	}
-	return list
+	return append(list, t.roleNoun(), t.toolNoun())
 }
 
 func plural(kind api.Kind) string {
@@ -100,12 +96,12 @@ func (t *findVerbs) artifacts(ctx context.Context, c *client.Conn, who api.Who, 
 // use it with.
 func (t *findVerbs) users(ctx context.Context, c *client.Conn, kind api.Kind) (map[api.Name][]api.Name, error) {
 	with := map[api.Name][]api.Name{}
-	if kind == api.KindSubagent || kind == api.KindGrant {
+	if kind == api.KindSubagent || kind == api.KindGrant || kind == api.KindRole {
 		return with, nil
 	}
 	subagents, _, err := t.artifacts(ctx, c, api.Who{}, api.KindSubagent)
 	for _, s := range subagents {
-		for _, n := range used(s.Listing, kind) {
+		for _, n := range used(s, kind) {
 			with[n] = append(with[n], s.Name)
 		}
 	}
@@ -113,7 +109,7 @@ func (t *findVerbs) users(ctx context.Context, c *client.Conn, kind api.Kind) (m
 }
 
 // used returns what a subagent may be used with of a kind.
-func used(s api.Listing, kind api.Kind) []api.Name {
+func used(s api.ArtifactInfo, kind api.Kind) []api.Name {
 	switch kind { //nolint:exhaustive // the others are not used by a subagent
 	case api.KindCapability:
 		return s.Capabilities
@@ -123,8 +119,10 @@ func used(s api.Listing, kind api.Kind) []api.Name {
 		return s.Sources
 	case api.KindTarget:
 		return s.Targets
-	case api.KindRole:
-		return []api.Name{s.Role}
+	case api.KindModel:
+		if s.Model != nil {
+			return []api.Name{s.Model.Name}
+		}
 	}
 	return nil
 }
@@ -140,9 +138,17 @@ func table(kind api.Kind, with map[api.Name][]api.Name) (head string, row func(a
 		return "NAME\tREPOSITORY\tSUBAGENTS\tDESCRIPTION", func(a api.ArtifactInfo) string {
 			return fmt.Sprintf("%s\t%s\t%s\t%s", a.Name, console.Dash(console.Line(a.Repo)), joined(with[a.Name]), console.Line(a.Description))
 		}
+	case api.KindModel:
+		return "NAME\tAPI\tLEVELS\tSUBAGENTS\tDESCRIPTION", func(a api.ArtifactInfo) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", a.Name, a.API, joined(slices.Sorted(maps.Keys(a.Levels))), joined(with[a.Name]), console.Line(a.Description))
+		}
 	case api.KindTarget:
 		return "NAME\tMODE\tSUBAGENTS\tDESCRIPTION", func(a api.ArtifactInfo) string {
 			return fmt.Sprintf("%s\t%s\t%s\t%s", a.Name, a.Mode, joined(with[a.Name]), console.Line(a.Description))
+		}
+	case api.KindRole:
+		return "NAME\tTOOLS\tSUBAGENTS\tDESCRIPTION", func(a api.ArtifactInfo) string {
+			return fmt.Sprintf("%s\t%d\t%s\t%s", a.Name, a.ToolCount, joined(a.Subagents), console.Line(a.Description))
 		}
 	case api.KindGrant:
 		return "NAME\tPRINCIPAL\tUP TO\tSUBAGENTS\tSOURCES\tTARGETS", func(a api.ArtifactInfo) string {
@@ -245,70 +251,4 @@ func (t *findVerbs) find(ctx context.Context, c *client.Conn, who api.Who, kind 
 		return shown{}, e.WithHint("why: bailiwick can %s dispatch %s; see: bailiwick subagent list", who.Principal, name)
 	}
 	return shown{}, e.WithHint("see: bailiwick %s list", kind)
-}
-
-func (t *findVerbs) printShown(s shown, who api.Who) {
-	t.Row(string(s.Kind), "%s", s.Name)
-	t.OptionalRow("", "%s", s.Description)
-	t.OptionalRow("principal", "%s", string(s.Principal))
-	if s.Tier != nil {
-		t.Row("tier", "%s, in role %s", s.Tier, s.Role)
-	}
-	if s.Ceiling != nil {
-		t.Row("up to", "%s", s.Ceiling)
-	}
-	t.OptionalRow("mode", "%s", string(s.Mode))
-	t.OptionalRow("repository", "%s", s.Repo)
-	t.OptionalRow("subagents", "%s", console.Joined(append(s.Subagents, s.With...), ", ", ""))
-	targets := console.Joined(s.Targets, ", ", "")
-	if s.Target != "" {
-		targets += fmt.Sprintf(" (default %s)", s.Target)
-	}
-	t.OptionalRow("targets", "%s", targets)
-	t.OptionalRow("sources", "%s", console.Joined(s.Sources, ", ", ""))
-	t.OptionalRow("envs", "%s", console.Joined(s.Envs, ", ", ""))
-	t.OptionalRow("extra", "capabilities %s", console.Joined(s.Capabilities, ", ", ""))
-	t.OptionalRow("input", "%s", schemaText(s.Input))
-	t.OptionalRow("output", "%s", schemaText(s.Output))
-	if s.Limits != nil {
-		t.Row("limits", "%s", limitsText(*s.Limits))
-	}
-	if s.Verify {
-		t.Row("verify", "a command judges its patch")
-	}
-	t.Rows("may run it", len(s.MayRun), func(i int) string {
-		return fmt.Sprintf("%s, by grant %s", s.MayRun[i].Principal, s.MayRun[i].Grant)
-	})
-	t.Row("registered", "%s, in force in catalog revision %d", t.Time(s.RegisteredAt), s.Revision)
-	t.Row("digest", "%s", s.Digest)
-	t.OptionalRow("example", "%s", s.Example)
-}
-
-// schemaText returns a JSON Schema on one line if it is short.
-func schemaText(schema json.RawMessage) string {
-	if len(schema) <= 80 {
-		return string(schema)
-	}
-	var b bytes.Buffer
-	if json.Indent(&b, schema, "", "  ") != nil {
-		return string(schema)
-	}
-	return b.String()
-}
-
-// limitsText lists the limits that are set, by their names in the manifest.
-func limitsText(l api.Limits) string {
-	var list []string
-	v := reflect.ValueOf(l)
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if f := v.Field(i); !f.IsZero() {
-			value := f.Interface()
-			if d, ok := value.(api.Duration); ok {
-				value = time.Duration(d)
-			}
-			list = append(list, fmt.Sprintf("%s %v", name, value))
-		}
-	}
-	return strings.Join(list, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -97,12 +98,49 @@ func (t *dispatchVerbs) followAttempt(ctx context.Context, r client.Runtime, d a
 	}
 	p := t.NewProgress("dispatch " + string(d.ID) + " is in progress")
 	defer p.Close()
+	if !f.quiet && t.Format == "text" {
+		defer t.showReports(ctx, r, d, p)()
+	}
 	if !f.quiet {
 		if err := t.followLog(ctx, r, d, p, steps); err != nil {
 			return d, err
 		}
 	}
 	return awaitEnd(ctx, r, d)
+}
+
+// reportInterval is how often an attempt is asked what its agent reported.
+const reportInterval = time.Second
+
+// showReports prints each report of the agent of an attempt until the returned function
+// is called.
+func (t *dispatchVerbs) showReports(ctx context.Context, r client.Runtime, d api.Dispatch, p *console.Progress) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var shown time.Time
+	if d.Progress != nil {
+		shown = d.Progress.At
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(reportInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			now, err := r.Describe(ctx, d.ID, 0)
+			if err != nil || now.Attempt != d.Attempt || now.Progress == nil || !now.Progress.At.After(shown) {
+				continue
+			}
+			shown = now.Progress.At
+			if p.Note("agent reports "+console.AgentMarker+console.Line(now.Progress.Text)) != nil {
+				return
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
 }
 
 // awaitEnd waits until the attempt of d has ended. Its question may be answered

@@ -30,7 +30,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	}
 	// No subagent is visible, so nothing about it is checked before the request.
 	hidden := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Path, "/catalog/artifacts/") {
+		if strings.Contains(r.URL.Path, "/catalog/artifacts/subagent") {
 			_, _ = w.Write([]byte(`{"items":[]}`))
 			return
 		}

@@ -194,16 +194,24 @@ func (t *mcpVerbs) startCommand(ctx context.Context, tokenFile string) ([]string
 		return command, nil
 	}
 	path, err := filepath.Abs(tokenFile)
-	info, statErr := os.Lstat(tokenFile)
-	switch err = errors.Join(err, statErr); {
-	case err != nil:
-		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file: %w", err).WithHint("create one: bailiwick token create PRINCIPAL --out FILE")
-	case !info.Mode().IsRegular(): // the server would refuse it, and the client hide that error
-		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file %s: not a regular file", path).WithHint("name the file itself, not a link")
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file %s: others can read or write it (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)
+	if err := errors.Join(err, checkTokenFile(path)); err != nil {
+		return nil, err // the server would refuse it, and the client hide that error
 	}
 	return append(command, "--principal-token-file", path), nil
+}
+
+// checkTokenFile refuses a file for a token that is a link, or that others can read.
+func checkTokenFile(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return api.Errorf(api.CodeInvalid, "--principal-token-file: %w", err).WithHint("create one: bailiwick token create PRINCIPAL --out FILE")
+	case !info.Mode().IsRegular():
+		return api.Errorf(api.CodeInvalid, "--principal-token-file %s: not a regular file", path).WithHint("name the file itself, not a link")
+	case info.Mode().Perm()&0o077 != 0:
+		return api.Errorf(api.CodeInvalid, "--principal-token-file %s: others can read or write it (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)
+	}
+	return nil
 }
 
 // serviceSocket is the socket of the service, or the one that a service would

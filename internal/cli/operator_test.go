@@ -22,7 +22,7 @@ func TestStopNeedsExactlyOneScope(t *testing.T) {
 		{stopFlags{principal: "agent:a"}, api.StopRequest{Scope: api.StopPrincipal, Name: "agent:a"}, ""},
 		{stopFlags{target: "local"}, api.StopRequest{Scope: api.StopTarget, Name: "local"}, ""},
 		{stopFlags{dispatch: "d-1234"}, api.StopRequest{Scope: api.StopDispatch, Name: "d-1234"}, ""},
-		{stopFlags{}, api.StopRequest{}, "--all, --principal PRINCIPAL, --target TARGET, --run RUN or --dispatch ID"},
+		{stopFlags{}, api.StopRequest{}, "--all, --principal PRINCIPAL, --target TARGET, --run RUN, --dispatch ID or --schedule NAME"},
 		{stopFlags{all: true, target: "local"}, api.StopRequest{}, "one scope"},
 		{stopFlags{principal: "everybody"}, api.StopRequest{}, "principal"},
 		{stopFlags{target: "A\x1b[2J"}, api.StopRequest{}, "name"},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -71,6 +73,7 @@ func (t *findVerbs) ready(ctx context.Context) readiness {
 	t.checkAuthority(&r, id)
 	if len(id.Subagents) > 0 {
 		t.checkSource(ctx, &r, c, id.Subagents[0])
+		t.checkSecrets(ctx, &r, c, id)
 	}
 	for _, stop := range id.Stops {
 		r.missing("stop", "bailiwick stop lift "+stop, "emergency stop %s is engaged; only an operator can lift it", stop)
@@ -130,11 +133,39 @@ func (t *findVerbs) checkSource(ctx context.Context, r *readiness, c *client.Con
 		return // the dispatch says what is wrong
 	}
 	source := page.Items[0]
-	if source.Repo != "" && !runcli.HasCommit(ctx, t.Env, source.Repo) {
+	if source.Repo != "" && !api.IsRemote(source.Repo) && !runcli.HasCommit(ctx, t.Env, source.Repo) {
 		r.missing("source", "git -C "+console.ShellText(source.Repo)+" commit", "%s: the repository %s has no commit yet, or cannot be read by this account", source.Name, source.Repo)
 		return
 	}
 	r.met("source", "%s", source.Name)
+}
+
+// checkSecrets checks the secrets that a dispatch of the first subagent uses. Only an
+// operator may ask for their values' places.
+func (t *findVerbs) checkSecrets(ctx context.Context, r *readiness, c *client.Conn, id identity) {
+	answer, err := c.Runtime().Can(ctx, api.CanRequest{Principal: id.Principal, Subagent: id.Subagents[0].Name})
+	if err != nil || len(answer.Secrets) == 0 {
+		return // the dispatch says what is wrong
+	}
+	list, err := c.Operator().Secrets(ctx, true)
+	if err != nil {
+		return
+	}
+	for _, s := range list.Secrets {
+		uses := func(u api.SecretRef) bool { return u.Name == s.Name }
+		if !slices.ContainsFunc(answer.Secrets, uses) {
+			continue
+		}
+		if s.Problem == "" {
+			r.met("secret", "%s", s.Name)
+			continue
+		}
+		run := "bailiwick secret check"
+		if name, ok := strings.CutPrefix(s.Ref, "file:"); ok {
+			run = "bailiwick secret set " + name
+		}
+		r.missing("secret", run, "%s: %s", s.Name, s.Problem)
+	}
 }
 
 func (t *findVerbs) printReady(r readiness) error {

@@ -40,7 +40,9 @@ func (t *dispatchVerbs) printEnd(d api.Dispatch, f followFlags) error {
 	t.printState(d)
 	if d.Outcome != nil {
 		t.printOutcome(*d.Outcome, d.State)
+		t.printAgent(&d)
 	}
+	t.printTools(&d)
 	t.Row("next", "%s", nextCommand(d, f.again))
 	return nil
 }
@@ -105,6 +107,9 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 	t.printState(d)
 	t.Row("subagent", "%s (role %s, tier %s) on target %s", d.Subagent, d.Role, d.Tier, d.Target)
 	t.Row("principal", "%s", d.Principal)
+	if r := d.Reused; r != nil {
+		t.Row("reused", "from dispatch %s, which ended at %s with the same inputs; this one did not run", r.DispatchID, t.Time(r.EndedAt))
+	}
 	if d.Source != nil {
 		t.Row("source", "%s at %s", d.Source.Name, d.Source.Commit)
 	}
@@ -112,8 +117,12 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 	t.Row("manifest", "%s", d.Manifest)
 	if d.Outcome != nil {
 		t.printOutcome(*d.Outcome, d.State)
-		t.printConditions(*d.Outcome)
+		t.printAgent(&d)
+		if d.Reused == nil {
+			t.printConditions(*d.Outcome)
+		}
 	}
+	t.printTools(&d)
 	t.OptionalRow("result", "%s", string(d.Result))
 	t.OptionalRow("trace", "%s", d.Trace.ID())
 	if d.Pinned != nil {
@@ -171,7 +180,7 @@ func (t *dispatchVerbs) printOutcome(o api.ResultSummary, state api.Event) {
 	if len(o.Value) > 0 {
 		t.Row("value", "%s", o.Value)
 	}
-	if u := o.Usage; u != (api.Usage{}) {
+	if u := o.Usage; u.WallSeconds != 0 || u.CPUSeconds != 0 || u.MaxMemory != 0 {
 		t.Row("usage", "%.2fs, %.2fs of processor time, at most %s of memory", u.WallSeconds, u.CPUSeconds, console.Bytes(int64(u.MaxMemory)))
 	}
 }
@@ -193,25 +202,24 @@ func (t *dispatchVerbs) printConditions(o api.ResultSummary) {
 	if o.LogBytes > o.LogKept {
 		t.Row("log", "%d bytes kept of %d written", o.LogKept, o.LogBytes)
 	}
+	if a := o.Transcript; a != nil {
+		t.Row("transcript", "%d bytes %s", a.Size, a.Digest)
+	}
+	if a := o.Network; a != nil {
+		t.Row("network", "%d bytes %s", a.Size, a.Digest)
+	}
 }
 
 func (t *dispatchVerbs) patchCommand() *cobra.Command {
-	var file string
-	var attempt int
-	var raw bool
-	cmd := t.verb(&cobra.Command{
-		Use: "patch ID", Short: "Print the patch of a dispatch, for git apply", Args: cobra.ExactArgs(1),
+	return t.contentVerb(&cobra.Command{
+		Use: "patch ID", Short: "Print the patch of a dispatch, for git apply",
 		Example: console.Examples("bailiwick dispatch patch ID | git apply", "bailiwick dispatch patch ID --to work.patch"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
-		if file == "" {
-			return t.Content(raw, func(w io.Writer) error { return r.Patch(ctx, id, attempt, w) })
+	}, func(r client.Runtime, ctx context.Context, id api.DispatchID, attempt int, w io.Writer) error {
+		if d, err := r.Describe(ctx, id, 0); err == nil && d.Outcome != nil && d.Outcome.Patch != nil && d.Outcome.Patch.Redacted {
+			fmt.Fprintln(t.Stderr, console.RedactedPatch)
 		}
-		return console.WriteFile(file, func(w io.Writer) error { return r.Patch(ctx, id, attempt, w) })
+		return r.Patch(ctx, id, attempt, w)
 	})
-	cmd.Flags().StringVar(&file, "to", "", "write it to this new file")
-	console.RawFlag(cmd, &raw)
-	attemptFlag(cmd, &attempt)
-	return cmd
 }
 
 func (t *dispatchVerbs) outputsCommand() *cobra.Command {

@@ -15,9 +15,9 @@ import (
 
 // stopFlags are the scope of a stop.
 type stopFlags struct {
-	all                              bool
-	principal, target, run, dispatch string
-	reason                           string
+	all                                        bool
+	principal, target, run, dispatch, schedule string
+	reason                                     string
 }
 
 func (t *operatorVerbs) stopNoun() *cobra.Command {
@@ -49,6 +49,7 @@ operator's signature.`,
 	fl.StringVar(&f.target, "target", "", "stop the dispatches on this target")
 	fl.StringVar(&f.run, "run", "", "stop this run: its dispatches are cancelled and no more start")
 	fl.StringVar(&f.dispatch, "dispatch", "", "stop this dispatch: it is cancelled and cannot be answered")
+	fl.StringVar(&f.schedule, "schedule", "", "stop this schedule: the dispatches of its runs are cancelled and it submits no more")
 	fl.StringVar(&f.reason, "reason", "", "why, for the log")
 	console.AddGroups(cmd, console.Group{Commands: []*cobra.Command{t.stopListCommand(), t.stopLiftCommand()}})
 	return cmd
@@ -60,14 +61,14 @@ func (f stopFlags) request() (api.StopRequest, error) {
 		all = append(all, api.StopRequest{Scope: api.StopAll})
 	}
 	for _, one := range []api.StopRequest{
-		{Scope: api.StopPrincipal, Name: f.principal}, {Scope: api.StopTarget, Name: f.target}, {Scope: api.StopRun, Name: f.run}, {Scope: api.StopDispatch, Name: f.dispatch},
+		{Scope: api.StopPrincipal, Name: f.principal}, {Scope: api.StopTarget, Name: f.target}, {Scope: api.StopRun, Name: f.run}, {Scope: api.StopDispatch, Name: f.dispatch}, {Scope: api.StopSchedule, Name: f.schedule},
 	} {
 		if one.Name != "" {
 			all = append(all, one)
 		}
 	}
 	if len(all) != 1 {
-		return api.StopRequest{}, api.Errorf(api.CodeInvalid, "stop: want one scope: --all, --principal PRINCIPAL, --target TARGET, --run RUN or --dispatch ID").
+		return api.StopRequest{}, api.Errorf(api.CodeInvalid, "stop: want one scope: --all, --principal PRINCIPAL, --target TARGET, --run RUN, --dispatch ID or --schedule NAME").
 			WithHint("to shut the service down: bailiwick down; to cancel one dispatch: bailiwick dispatch cancel ID")
 	}
 	req := all[0]

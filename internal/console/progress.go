@@ -19,8 +19,9 @@ type Progress struct {
 	wait sync.WaitGroup
 
 	mu    sync.Mutex
-	shown bool // the line is on the screen; guarded by mu
-	mid   bool // the last write did not end its line; guarded by mu
+	shown bool   // the line is on the screen; guarded by mu
+	mid   bool   // the last write did not end its line; guarded by mu
+	note  string // that waits for the end of that line; guarded by mu
 }
 
 // RedrawInterval is how often a terminal is redrawn.
@@ -62,7 +63,31 @@ func (p *Progress) Write(b []byte) (int, error) {
 	if len(b) > 0 {
 		p.mid = b[len(b)-1] != '\n'
 	}
-	return p.to.Write(b)
+	n, err := p.to.Write(b)
+	if err == nil {
+		err = p.flush()
+	}
+	return n, err
+}
+
+// Note writes a line of its own, as soon as the last line that was written has ended. A
+// later one replaces one that waits.
+func (p *Progress) Note(line string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.note = line + "\n"
+	return p.flush()
+}
+
+// flush writes the note that waits, if it can. p.mu is held.
+func (p *Progress) flush() error {
+	if p.mid || p.note == "" {
+		return nil
+	}
+	p.clear()
+	_, err := io.WriteString(p.to, p.note)
+	p.note = ""
+	return err
 }
 
 func (p *Progress) clear() {
@@ -82,4 +107,6 @@ func (p *Progress) Close() {
 	if p.mid {
 		fmt.Fprintln(p.to)
 	}
+	p.mid = false
+	_ = p.flush() // as the other writes of an end
 }

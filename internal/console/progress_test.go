@@ -53,3 +53,27 @@ func TestProgressIsSilentWithoutATerminal(t *testing.T) {
 		}
 	})
 }
+
+// A note is a line of its own: what an agent writes behind it, or before it, cannot
+// become a part of it.
+func TestANoteWaitsForTheEndOfTheLine(t *testing.T) {
+	s := &screen{}
+	p := (&Output{Stderr: s, Now: time.Now}).NewProgress("under way")
+	for _, step := range []func() error{
+		func() error { return p.Note("first") },
+		func() error { _, err := p.Write([]byte("| half")); return err },
+		func() error { return p.Note("replaced") },
+		func() error { return p.Note("second") },
+		func() error { _, err := p.Write([]byte(" a line\n| more\n")); return err },
+		func() error { _, err := p.Write([]byte("| open")); return err },
+		func() error { return p.Note("last") },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Close()
+	if got, want := s.b.String(), "first\n| half a line\n| more\nsecond\n| open\nlast\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -134,6 +134,9 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, "KMGTPE"[unit])
 }
 
+// RedactedPatch warns of a patch that is not what the agent wrote.
+const RedactedPatch = "warning: values of secrets were removed from this patch, so it is not what the agent wrote; it cannot be applied by bailiwick"
+
 // NoChanges is why finished work has no patch.
 const NoChanges = "no file that a patch can contain has changed"
 

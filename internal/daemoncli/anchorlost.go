@@ -146,7 +146,7 @@ func (s *service) recordLost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	receipt, err := s.registry.Add(ctx, me, envelope)
+	receipt, err := s.registry.Add(ctx, me, envelope, nil)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type settings struct {
 	Keys      keySettings
 	Anchors   anchorsSettings
 	Notify    []notifySettings
+	Secrets   secretsSettings
 
 	Orchestrator orchestratorSettings
 }
@@ -60,6 +61,7 @@ func (s settings) private() (places []string) {
 	for _, n := range s.Notify {
 		places = append(places, n.Secret)
 	}
+	places = append(places, s.Secrets.private()...)
 	return slices.DeleteFunc(places, func(p string) bool { return p == "" })
 }
 
@@ -75,6 +77,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"keys":      r.keys,
 		"anchors":   r.anchors,
 		"notify":    r.notify,
+		"secrets":   r.secrets,
 
 		"orchestrator": r.orchestrator,
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,6 +90,7 @@ func (t *tree) doctor(ctx context.Context) error {
 	checks = append(checks, t.issuerCheck(ctx)...)
 	checks = append(checks, t.anchorChecks(ctx)...)
 	checks = append(checks, t.notifyChecks(t.settings())...)
+	checks = append(checks, t.toolChecks(ctx)...)
 	var running []check
 	running, r.Service = t.serviceChecks(ctx)
 	checks = append(checks, running...)
@@ -182,8 +184,10 @@ func (t *tree) gitCheck(ctx context.Context) check {
 
 func (t *tree) programCheck() check {
 	path := t.worker()
-	if _, err := os.Stat(path); err != nil {
-		return check{name: "worker", found: err.Error(), fix: "put bailiwick-worker beside bailiwickd"}
+	for _, p := range []string{path, filepath.Join(filepath.Dir(path), "bailiwick-tool")} {
+		if _, err := os.Stat(p); err != nil {
+			return check{name: "worker", found: err.Error(), fix: "put " + filepath.Base(p) + " beside bailiwickd"}
+		}
 	}
 	return check{name: "worker", ok: true, found: path}
 }

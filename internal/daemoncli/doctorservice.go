@@ -46,6 +46,8 @@ func (t *tree) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus) 
 	out = append(out, runningAnchors(&s)...)
 	out = append(out, check{name: "service layers", ok: true, found: strings.Join(s.Isolation, "\n")})
 	out = append(out, runningNotify(&s)...)
+	out = append(out, secretCheck(ctx, conn)...)
+	out = append(out, t.agentChecks(ctx, conn)...)
 	if len(s.Stops) > 0 {
 		out = append(out, check{name: "stops", advice: true, found: "in force: " + strings.Join(s.Stops, ", "), fix: "see: bailiwick stop list"})
 	}

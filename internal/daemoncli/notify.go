@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/command"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/notify"
@@ -37,7 +38,7 @@ type notifySettings struct {
 
 // notifiable are the kinds that a receiver can ask for.
 func notifiable() []string {
-	return []string{string(api.WaitingQuestion), string(api.WaitingFailed)}
+	return []string{string(api.WaitingQuestion), string(api.WaitingApproval), string(api.WaitingFailed)}
 }
 
 func (r *settingsReader) notify(n *yaml.Node) {
@@ -75,11 +76,7 @@ func (r *settingsReader) receiver(n *yaml.Node, what string) (s notifySettings) 
 				}
 			})
 		},
-		"command": func(n *yaml.Node) {
-			r.Items(n, what+".command", func(i int, item *yaml.Node) {
-				s.Command = append(s.Command, r.Line(item, fmt.Sprintf("%s.command[%d]", what, i)))
-			})
-		},
+		"command": func(n *yaml.Node) { s.Command = r.argv(n, what+".command") },
 		"webhook": func(n *yaml.Node) { s.Webhook = r.Line(n, what+".webhook") },
 		"secret":  func(n *yaml.Node) { s.Secret = r.path(n, what+".secret") },
 		"ca":      func(n *yaml.Node) { s.CA = r.path(n, what+".ca") },
@@ -102,20 +99,25 @@ func (r *settingsReader) receiver(n *yaml.Node, what string) (s notifySettings) 
 	case (command == nil) == (webhook == nil):
 		r.At(n, "%s: write one of command and webhook", what)
 	case command != nil:
-		r.command(command, &s, what)
+		if s.Secret != "" || s.CA != "" {
+			r.At(command, "%s: secret and ca are of a webhook", what)
+		}
 	default:
 		r.webhook(n, &s, what)
 	}
 	return s
 }
 
-func (r *settingsReader) command(n *yaml.Node, s *notifySettings, what string) {
-	if len(s.Command) == 0 || len(s.Command) > maxArguments || !filepath.IsAbs(s.Command[0]) || filepath.Clean(s.Command[0]) != s.Command[0] {
-		r.At(n, "%s.command: want [/absolute/path, ARGUMENT, ...], at most %d; no shell reads it", what, maxArguments)
+// argv reads a program, which is not empty, with its arguments.
+func (r *settingsReader) argv(n *yaml.Node, what string) (argv []string) {
+	before := r.Len()
+	r.Items(n, what, func(i int, item *yaml.Node) {
+		argv = append(argv, r.Line(item, fmt.Sprintf("%s[%d]", what, i)))
+	})
+	if r.Len() == before && (len(argv) == 0 || len(argv) > maxArguments || !filepath.IsAbs(argv[0]) || filepath.Clean(argv[0]) != argv[0]) {
+		r.At(n, "%s: want [/absolute/path, ARGUMENT, ...], at most %d; no shell reads it", what, maxArguments)
 	}
-	if s.Secret != "" || s.CA != "" {
-		r.At(n, "%s: secret and ca are of a webhook", what)
-	}
+	return argv
 }
 
 func (r *settingsReader) webhook(n *yaml.Node, s *notifySettings, what string) {
@@ -148,18 +150,25 @@ func (t *tree) receivers(list []notifySettings) (subs []notify.Subscription, err
 }
 
 func (t *tree) commandReceiver(s *notifySettings) (notify.Receiver, error) {
-	check := func() error {
-		if err := t.ownFile(s.Command[0]); err != nil {
-			return err
-		}
-		if err := unix.Access(s.Command[0], unix.X_OK); err != nil {
-			return fmt.Errorf("%s: cannot be executed: %w; run: chmod u+x %s", s.Command[0], err, s.Command[0])
-		}
-		return nil
+	check := func() error { return t.ownProgram(s.Command[0]) }
+	return notify.NewCommand(command.Command{Argv: s.Command, Env: t.programEnv(), Check: check}), check()
+}
+
+// ownProgram refuses a program that others can change, or that cannot be executed.
+func (t *tree) ownProgram(path string) error {
+	if err := t.ownFile(path); err != nil {
+		return err
 	}
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return fmt.Errorf("%s: cannot be executed: %w; run: chmod u+x %s", path, err, path)
+	}
+	return nil
+}
+
+// programEnv is all of the environment of a configured program.
+func (t *tree) programEnv() []string {
 	home, _ := t.Lookup("HOME")
-	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=" + home}
-	return notify.NewCommand(notify.CommandConfig{Argv: s.Command, Env: env, Check: check}), check()
+	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=" + home}
 }
 
 func (t *tree) webhookReceiver(s *notifySettings) (notify.Receiver, error) {
@@ -214,6 +223,7 @@ func (s *service) openNotify(ctx context.Context, me api.Principal) error {
 			}
 			return d, err
 		},
+		Approval: s.tools.approvals.Get,
 		Run: func(ctx context.Context, id api.RunID) (api.Run, error) {
 			return s.archive.Describe(ctx, me, id, "", 1)
 		},

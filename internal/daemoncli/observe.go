@@ -95,14 +95,41 @@ func (s *service) state(ctx context.Context) telemetry.State {
 	st.Queues = s.queueState(ctx)
 	st.Anchors = s.anchorState(ctx)
 	st.Receivers = s.notifyState()
+	st.Budgets = s.budgetState(ctx)
 	if tree := s.treeStatus(ctx); tree != nil {
 		st.LogSize, st.LogCovered, st.LogLag = tree.Size, tree.Checkpoint, tree.LagSeconds
+	}
+	if s.tools != nil {
+		st.CallsOut, st.ApprovalsOpen, st.ToolSessions = s.tools.gateway.Out(ctx), s.tools.approvals.Open(ctx), s.tools.pool.Sessions()
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(s.t.Dirs.State, &disk); err == nil {
 		st.Free, st.Size = disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize) //nolint:gosec // G115: the size of a block
 	}
 	return st
+}
+
+// budgetState returns the budgets per day of grants for metrics.
+func (s *service) budgetState(ctx context.Context) (list []telemetry.Budget) {
+	budgets, err := s.dispatch.BudgetsOfToday(ctx, telemetry.MaxBudgets)
+	if err != nil {
+		return nil // a catalog that is not valid, or shutting down: a check says so
+	}
+	for i := range budgets {
+		b := &budgets[i]
+		limit := b.Budget.Limit()
+		for _, of := range api.SpendNames() {
+			if limit.Member(of) == 0 {
+				continue
+			}
+			one := telemetry.Budget{Grant: string(b.Grant), Of: of, Limit: limit.Float(of), Spent: b.Spent.Float(of), Reserved: b.Reserved.Float(of)}
+			if of == "cost" {
+				one.Currency = limit.Currency
+			}
+			list = append(list, one)
+		}
+	}
+	return list
 }
 
 // worker returns the path of the program that supervises one dispatch.

@@ -21,14 +21,18 @@ import (
 
 // Bounds of the section. Each queue has several series of metrics.
 const (
-	maxQueues = 64
-	maxSlots  = 10_000
+	maxQueues   = 64
+	maxSlots    = 10_000
+	maxWeight   = 100
+	maxWeighted = 1000 // principals of a queue
 )
 
 // orchestratorSettings is the section orchestrator.
 type orchestratorSettings struct {
 	On     bool             // whether the section exists
 	Queues map[api.Name]int // slots by queue; orchestrator.DefaultSlots by default
+	// Weights of principals by queue; 1 by default.
+	Weights map[api.Name]map[api.Principal]int
 }
 
 // all returns the queues, including the default queue.
@@ -62,28 +66,57 @@ func (r *settingsReader) queues(n *yaml.Node) {
 		return
 	}
 	seen := map[string]*yaml.Node{}
-	r.s.Orchestrator.Queues = map[api.Name]int{}
+	r.s.Orchestrator.Queues, r.s.Orchestrator.Weights = map[api.Name]int{}, map[api.Name]map[api.Principal]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if !r.Key(key, "orchestrator.queues", seen) {
 			continue
 		}
 		if name := r.Name(key, "orchestrator.queues"); name != "" {
-			r.s.Orchestrator.Queues[name] = r.queue(value, "orchestrator.queues."+string(name))
+			r.queue(value, name)
 		}
 	}
 }
 
-func (r *settingsReader) queue(n *yaml.Node, what string) int {
-	slots := orchestrator.DefaultSlots
+func (r *settingsReader) queue(n *yaml.Node, name api.Name) {
+	what, slots := "orchestrator.queues."+string(name), orchestrator.DefaultSlots
 	r.Fields(n, what, map[string]func(*yaml.Node){
 		"slots": func(n *yaml.Node) {
 			if slots = r.Count(n, what+".slots"); slots > maxSlots {
 				r.At(n, "%s.slots: %d is too many: at most %d", what, slots, maxSlots)
 			}
 		},
+		"weights": func(n *yaml.Node) { r.s.Orchestrator.Weights[name] = r.weights(n, what+".weights") },
 	})
-	return slots
+	r.s.Orchestrator.Queues[name] = slots
+}
+
+// weights reads how many tasks of a principal start in one of its turns.
+func (r *settingsReader) weights(n *yaml.Node, what string) map[api.Principal]int {
+	if n.Kind != yaml.MappingNode {
+		r.Fields(n, what, nil) // reports the wrong kind
+		return nil
+	}
+	if len(n.Content)/2 > maxWeighted {
+		r.At(n, "%s: %d principals, more than %d", what, len(n.Content)/2, maxWeighted)
+		return nil
+	}
+	weights, seen := map[api.Principal]int{}, map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if !r.Key(key, what, seen) {
+			continue
+		}
+		p, err := api.ParsePrincipal(key.Value)
+		if err != nil {
+			r.At(key, "%s: %v", what, err)
+			continue
+		}
+		if weights[p] = r.Count(value, what+"."+key.Value); weights[p] > maxWeight {
+			r.At(value, "%s.%s: %d is too many: at most %d", what, key.Value, weights[p], maxWeight)
+		}
+	}
+	return weights
 }
 
 // wantsRuns reports whether the service has an orchestrator. One that shuts down
@@ -138,18 +171,20 @@ func (r *relay) open(runs *orchestrator.Orchestrator) {
 // openRuns opens the orchestrator if one is configured, else the archive of its
 // runs. It needs the dispatches.
 func (s *service) openRuns(ctx context.Context) (err error) {
+	s.settled = &settledRuns{Observer: s.telemetry}
 	if !s.t.wantsRuns(s.set) {
-		s.archive = orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: s.store, Ledger: s.ledger, Rules: s.dispatch, Now: s.t.Now})
+		s.archive = orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: s.store, Ledger: s.ledger, Rules: s.dispatch, Now: s.t.Now, Approvals: s.tools.approvals})
 		return nil
 	}
 	var seed [8]byte
 	_, _ = rand.Read(seed[:]) // never fails
 	s.runs, err = orchestrator.Open(ctx, orchestrator.Config{
-		Store: s.store, Ledger: s.ledger, Dispatch: s.dispatch, Queues: s.set.Orchestrator.all(), Seed: binary.LittleEndian.Uint64(seed[:]),
-		Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
+		Store: s.store, Ledger: s.ledger, Dispatch: s.dispatch, Queues: s.set.Orchestrator.all(), Weights: s.set.Orchestrator.Weights, Seed: binary.LittleEndian.Uint64(seed[:]),
+		Now: s.t.Now, Logger: s.logger, Observer: s.settled, Approvals: s.tools.approvals,
 	})
 	if err == nil {
 		s.archive = s.runs.Archive
+		s.tools.runs.Store(s.runs)
 		s.relay.open(s.runs)
 	}
 	return err

@@ -18,11 +18,14 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/anchor"
+	"github.com/bailiwick-dev/bailiwick/internal/approval"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/budget"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/notify"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
@@ -30,6 +33,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
+	"github.com/bailiwick-dev/bailiwick/internal/schedule"
+	"github.com/bailiwick-dev/bailiwick/internal/secret"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
@@ -72,12 +77,17 @@ type service struct {
 	blobs     *blob.Store
 	keys      keys
 	registry  *operator.Registry
+	secrets   *secret.Store
+	files     *secret.Files   // its directory
 	issuer    *oauth.Verifier // nil: only the service's own tokens are accepted
 	me        api.Principal   // the service's own account, which is the operator
+	tools     *toolGate
 	dispatch  *dispatch.Service
 	relay     *relay
 	runs      *orchestrator.Orchestrator // may be nil
 	archive   *orchestrator.Archive      // of its runs
+	schedules *schedule.Keeper
+	settled   *settledRuns
 	evidence  *evidenceService
 	notify    *notify.Keeper // nil: no receiver is configured
 	retain    *retain.Collector
@@ -140,7 +150,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.tools.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Secrets: s.listSecrets, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -229,6 +239,9 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.openRegistry(ctx); err != nil {
 		return err
 	}
+	if err := s.openSecrets(); err != nil {
+		return err
+	}
 	if err := s.openAnchors(ctx); err != nil {
 		return err
 	}
@@ -261,15 +274,24 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := s.openTools(ctx); err != nil {
+		return err
+	}
 	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
 		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
+		Secrets: s.secrets, Tools: s.tools.openView, Calls: s.tools.gateway.Calls, Seal: s.tools.gateway.Seal, Unasked: s.tools.approvals.EndDispatch, Forget: s.tools.approvals.ForgetDispatch, Shown: s.tools.approvals.Shows,
 		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	if err != nil {
 		return err
 	}
+	s.tools.rules.Store(s.dispatch)
+	s.tools.approvals.Start(ctx)
 	if err := s.openRuns(ctx); err != nil {
+		return err
+	}
+	if err := s.openSchedules(ctx); err != nil {
 		return err
 	}
 	s.openAgreement(ctx)
@@ -277,18 +299,25 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.openNotify(ctx, me); err != nil {
 		return err
 	}
-	return s.openRetention(ctx)
+	if err := s.openRetention(ctx); err != nil {
+		return err
+	}
+	s.schedules.Start(ctx)
+	return nil
 }
 
 // openRegistry verifies the operators' decisions. It needs the keys.
 func (s *service) openRegistry(ctx context.Context) (err error) {
-	s.registry, err = operator.Open(ctx, operator.Config{Root: s.t.Dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Now: s.t.Now})
+	if s.files, err = secret.OpenFiles(s.t.Dirs.Secrets()); err != nil {
+		return err
+	}
+	s.registry, err = operator.Open(ctx, operator.Config{Root: s.t.Dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Secrets: s.files, Now: s.t.Now})
 	return err
 }
 
 // migrations returns the schemas of all packages with tables in the state database.
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration(), notify.Migration()}
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration(), notify.Migration(), gateway.Migration(), approval.Migration(), budget.Migration(), schedule.Migration()}
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
@@ -308,9 +337,10 @@ func openBlobs(dir string) (*blob.Store, error) {
 	return b, err
 }
 
-// workerEnv keeps the variables that name directories, and no others.
+// workerEnv keeps the variables that name directories and the certificates of servers,
+// and no others.
 func workerEnv(env []string) []string {
-	keep := []string{"HOME", "PATH", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "TMPDIR"}
+	keep := []string{"HOME", "PATH", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return !slices.Contains(keep, name)
@@ -337,12 +367,16 @@ func (s *service) close() error {
 	if s.retain != nil {
 		errs = append(errs, s.retain.Close())
 	}
+	if s.schedules != nil {
+		s.schedules.Close()
+	}
 	if s.runs != nil {
 		errs = append(errs, s.runs.Close())
 	}
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
+	s.closeTools()
 	errs = append(errs, s.closeAnchors(), s.closeTree(), s.closeTelemetry())
 	if s.store != nil {
 		errs = append(errs, s.store.Close())

@@ -27,14 +27,18 @@ func (p *program) catalogCommand() *cobra.Command {
 
 // planFlags are the flags of the verbs that read a manifest.
 type planFlags struct {
-	file string
-	opt  deploy.Options
+	file    string
+	opt     deploy.Options
+	secrets []string
+	pin     bool
 }
 
 func (f *planFlags) add(cmd *cobra.Command, ceiling **api.Tier) {
 	cmd.Flags().StringVarP(&f.file, "file", "f", manifestName, "the manifest")
 	cmd.Flags().BoolVar(&f.opt.Prune, "prune", false, "remove artifacts of the project that the manifest does not declare")
 	cmd.Flags().BoolVar(&f.opt.SourcesElsewhere, "sources-elsewhere", false, "do not look for the repositories of sources: the service runs on another machine")
+	cmd.Flags().BoolVar(&f.opt.Connect, "connect", false, "let new and changed servers of tools use their egress and connect while they are asked for their tools")
+	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, "ask servers of tools with the value of this secret: NAME asks on the terminal, NAME=@FILE reads a file; may be repeated")
 	cmd.Flags().Func("caller-ceiling", "", func(s string) error {
 		*ceiling = new(api.Tier)
 		return (*ceiling).UnmarshalText([]byte(s))
@@ -70,6 +74,7 @@ func (p *program) planCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd, &p.ceiling)
+	cmd.Flags().BoolVar(&f.pin, "pin", false, "write the pins of the definitions of tools, which it shows, into the manifest")
 	cmd.Flags().StringVar(&outFile, "out", "", "write the plan to this file, for apply")
 	p.formatFlag(cmd)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 2 if there are changes")
@@ -77,6 +82,21 @@ func (p *program) planCommand() *cobra.Command {
 }
 
 func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
+	if err := p.readSecrets(ctx, f.secrets); err != nil {
+		return nil, err
+	}
+	plan, err := p.planOnce(ctx, c, f)
+	if errors.Is(err, errPinned) { // what the servers say now is compared with what they said then
+		f.pin = false
+		plan, err = p.planOnce(ctx, c, f)
+	}
+	return plan, err
+}
+
+// errPinned says that the manifest has new pins.
+var errPinned = errors.New("new pins")
+
+func (p *program) planOnce(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
 	m, err := deploy.Load(ctx, f.file)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +104,14 @@ func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*de
 		}
 		return nil, err
 	}
-	return c.Plan(ctx, m, f.opt)
+	plan, err := c.Plan(ctx, m, f.opt)
+	if unpinned, ok := errors.AsType[*deploy.UnpinnedError](err); ok {
+		err = p.pinned(ctx, m, unpinned, f.pin)
+		if err == nil {
+			err = errPinned
+		}
+	}
+	return plan, err
 }
 
 func (p *program) showPlan(plan *deploy.Plan) error {
@@ -114,8 +141,8 @@ func (p *program) applyCommand() *cobra.Command {
 		Use: "apply [PLANFILE]", Short: "Sign and publish the manifest as a new revision", Args: cobra.MaximumNArgs(1),
 		Example: console.Examples("bailiwick catalog apply --reason 'new reviewer'", "bailiwick catalog apply plan.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file") || cmd.Flags().Changed("sources-elsewhere")) {
-				return api.Errorf(api.CodeInvalid, "apply: --file, --prune and --sources-elsewhere do not go with a plan file, which has them")
+			if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file") || cmd.Flags().Changed("sources-elsewhere") || cmd.Flags().Changed("connect")) {
+				return api.Errorf(api.CodeInvalid, "apply: --file, --prune, --connect and --sources-elsewhere do not go with a plan file, which has them")
 			}
 			return p.withCatalog(func(c *deploy.Catalog) error {
 				plan, err := p.planToApply(cmd.Context(), c, args, f)
@@ -136,6 +163,9 @@ func (p *program) applyCommand() *cobra.Command {
 func (p *program) planToApply(ctx context.Context, c *deploy.Catalog, args []string, f planFlags) (*deploy.Plan, error) {
 	if len(args) == 0 {
 		return p.plan(ctx, c, f)
+	}
+	if err := p.readSecrets(ctx, f.secrets); err != nil {
+		return nil, err
 	}
 	file, err := os.Open(args[0])
 	if err != nil {

@@ -7,22 +7,30 @@ import (
 	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 // decision says in plain words everything that r decides: it is all that the user
 // sees before typing the passphrase. Text that others wrote is quoted behind a
 // label, and each of its lines behind a mark, so that no part of it can look like
 // a row of this program or overwrite one.
-func decision(r api.OperatorRecord) string {
+func decision(r api.OperatorRecord, action *api.Action) string {
 	o := &out{}
 	o.line("")
 	o.line("You are asked to sign ONE decision of the operator:")
 	o.line("")
-	o.line("  " + sentence(r))
+	what := "call"
+	if action != nil && action.Step != nil {
+		what = "task"
+	}
+	o.line("  " + sentence(r, what))
 	if r.Ceiling != nil {
 		o.line("  " + tierText(*r.Ceiling))
 	}
 	o.line("")
+	if action != nil {
+		o.action(action)
+	}
 	o.fact("verb", string(r.Verb))
 	o.fact("principal", string(r.Principal))
 	if r.Ceiling != nil {
@@ -37,6 +45,12 @@ func decision(r api.OperatorRecord) string {
 	o.fact("stop", r.Stop)
 	o.fact("anchor", r.Anchor)
 	o.fact("found", string(r.Found))
+	o.fact("secret", string(r.Secret))
+	if r.Approval == "" {
+		o.fact("content", string(r.Content))
+	} else {
+		o.fact("action", string(r.Content))
+	}
 	if r.OAuth != nil {
 		o.quote("issuer", r.OAuth.Issuer)
 		o.quote("subject", r.OAuth.Subject)
@@ -51,8 +65,9 @@ func decision(r api.OperatorRecord) string {
 }
 
 // sentence is the decision in one sentence. It has only values of a narrow form:
-// names of principals, tiers, ids and times.
-func sentence(r api.OperatorRecord) string {
+// names of principals, tiers, ids and times. what is the kind
+// of an action.
+func sentence(r api.OperatorRecord, what string) string {
 	switch r.Verb {
 	case api.VerbPrincipalAdd:
 		if r.OAuth != nil {
@@ -73,8 +88,42 @@ func sentence(r api.OperatorRecord) string {
 		return fmt.Sprintf("Lift the emergency stop %s. Other stops stay in force.", r.Stop)
 	case api.VerbAnchorLost:
 		return fmt.Sprintf("Start although the anchor %s contradicts the log or was changed, in exactly the state found below. It gets no more checkpoints.", r.Anchor)
+	case api.VerbSecretSet:
+		return fmt.Sprintf("Replace the value of the secret %s, for all workers from now on, by the encrypted content below.", r.Secret)
+	case api.VerbSecretRemove:
+		return fmt.Sprintf("Remove the value of the secret %s. Dispatches that need it fail until it is set again.", r.Secret)
+	case api.VerbApprove:
+		return fmt.Sprintf("As %s, approve the %s below, once. It has the approval %s.", r.Principal, what, r.Approval)
+	case api.VerbDeny:
+		return fmt.Sprintf("As %s, deny the %s below. It has the approval %s.", r.Principal, what, r.Approval)
 	}
 	return string(r.Verb)
+}
+
+// action writes all of an action, each line of what others wrote behind a mark.
+func (o *out) action(a *api.Action) {
+	for _, f := range console.ActionFacts(a) {
+		o.fact(f.Label, f.Value)
+	}
+	label, text := console.ActionText(a)
+	for line := range strings.Lines(text) {
+		for _, part := range parts([]rune(strings.TrimSuffix(line, "\n"))) {
+			o.linef("  %-12s | %s", label, part)
+			label = ""
+		}
+	}
+	if foreign := console.Foreign(text); foreign != "" {
+		o.linef("  %-12s %s", "not ASCII", visible(foreign))
+	}
+	o.line("")
+}
+
+// parts divides a line so that a terminal does not.
+func parts(line []rune) (list []string) {
+	for len(line) > quoteWidth {
+		list, line = append(list, string(line[:quoteWidth])), line[quoteWidth:]
+	}
+	return append(list, string(line))
 }
 
 // tierText says what a tier means.

@@ -35,6 +35,12 @@ func exampleDecision(verb api.OperatorVerb) api.OperatorRecord {
 		r.Principal, r.Stop = "", "s-7"
 	case api.VerbAnchorLost:
 		r.Principal, r.Anchor, r.Found = "", "disk", api.DigestOf([]byte("found"))
+	case api.VerbSecretSet:
+		r.Principal, r.Secret, r.Content = "", "anthropic", api.DigestOf([]byte("encrypted"))
+	case api.VerbSecretRemove:
+		r.Principal, r.Secret = "", "anthropic"
+	case api.VerbApprove, api.VerbDeny:
+		r.Principal, r.Approval, r.Content = "local:ann", "a-aaaaaaaaaaaa", api.DigestOf([]byte("action"))
 	}
 	return r
 }
@@ -46,7 +52,7 @@ func TestDecisionText(t *testing.T) {
 		if err := r.Check(); err != nil {
 			t.Fatal(err)
 		}
-		all.WriteString(decision(r))
+		all.WriteString(shownFor(r))
 	}
 	golden(t, "decisions.txt", all.String())
 }
@@ -90,7 +96,7 @@ var hostile = []string{
 func TestDecisionTextCannotBeForged(t *testing.T) {
 	for _, verb := range api.OperatorVerbs() {
 		good := exampleDecision(verb)
-		want := rows(decision(good))
+		want := rows(shownFor(good))
 		for _, text := range hostile {
 			r := good
 			r.Reason = text
@@ -100,8 +106,8 @@ func TestDecisionTextCannotBeForged(t *testing.T) {
 			checkShown(t, r, want)
 		}
 	}
-	bare := strings.Replace(decision(exampleDecision(api.VerbCeilingSet)), `| "the night run"`, hostile[0], 1)
-	if got := rows(bare); strings.Join(got, "\n") == strings.Join(rows(decision(exampleDecision(api.VerbCeilingSet))), "\n") {
+	bare := strings.Replace(shownFor(exampleDecision(api.VerbCeilingSet)), `| "the night run"`, hostile[0], 1)
+	if got := rows(bare); strings.Join(got, "\n") == strings.Join(rows(shownFor(exampleDecision(api.VerbCeilingSet))), "\n") {
 		t.Error("the check does not see a forged row")
 	}
 }
@@ -110,7 +116,7 @@ var quotedLine = regexp.MustCompile(`^  [a-z ]{12} \| .*$`)
 
 func checkShown(t *testing.T, r api.OperatorRecord, want []string) {
 	t.Helper()
-	shown := decision(r)
+	shown := shownFor(r)
 	if got := rows(shown); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("reason %q changes the rows:\n%s", r.Reason, shown)
 	}
@@ -141,7 +147,7 @@ func FuzzDecisionTextCannotBeForged(f *testing.F) {
 		good := exampleDecision(api.VerbCeilingSet)
 		r := good
 		r.Reason = text
-		checkShown(t, r, rows(decision(good)))
+		checkShown(t, r, rows(shownFor(good)))
 	})
 }
 

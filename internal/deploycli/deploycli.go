@@ -3,7 +3,9 @@
 //
 // It asks for passphrases only on the controlling terminal, never takes one from
 // a variable, a flag or standard input, and does not read the environment itself.
-// Before it signs an operator's decision it shows all of it in plain words.
+// Before it signs an operator's decision it shows all of it in plain words. Values of
+// secrets for a plan come from that terminal or a file, and go to the server of tools that
+// uses them.
 // Answers go to standard output, everything else to standard error.
 //
 // It carries the command side of R-B1, R-B9 (key handling) and R-C6.
@@ -28,6 +30,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/mountinfo"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -43,6 +46,7 @@ type Config struct {
 	Width          func() int // of the terminal, in columns; 0: unknown
 	Colour         bool       // and it shows colour
 	Beside         string     // folder of this executable; empty: unknown
+	Env            []string   // of bailiwick-worker, which runs servers of tools for a plan
 	Version        string
 }
 
@@ -58,7 +62,8 @@ type program struct {
 	dataDir string
 	keys    []string
 	format  string
-	ceiling *api.Tier // of the user, as bailiwick asked the service; nil if unknown
+	secrets record.Secrets // that servers of tools are asked with
+	ceiling *api.Tier      // of the user, as bailiwick asked the service; nil if unknown
 }
 
 func (p *program) root() *cobra.Command {
@@ -79,6 +84,7 @@ func (p *program) root() *cobra.Command {
 	}
 	console.AddGroups(root,
 		console.Group{Title: "Catalog:", Commands: []*cobra.Command{p.initCommand(), p.catalogCommand()}},
+		console.Group{Title: "Agents:", Commands: []*cobra.Command{p.agentCommand()}},
 		console.Group{Title: "Keys:", Commands: []*cobra.Command{p.keyCommand(), p.operatorCommand()}},
 		console.Group{Title: "Help:", Commands: []*cobra.Command{console.ManCommand(root, nil)}})
 	root.SetHelpCommandGroupID("Help:")
@@ -132,7 +138,7 @@ func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: private})
+	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: private, Define: p.define})
 	if err != nil {
 		return initFirst(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
@@ -26,7 +27,7 @@ type made struct {
 
 func (p *program) initCommand() *cobra.Command {
 	var unencrypted bool
-	var project string
+	var project, agent string
 	cmd := &cobra.Command{
 		Use: "init [DIR]", Short: "Create keys, trust files, an empty catalog and a sample manifest", Args: cobra.MaximumNArgs(1),
 		Long: `Create what does not exist yet, and never overwrite anything: the deploy key, which signs
@@ -35,28 +36,32 @@ principals, and operators.json that lists it; an empty catalog; and in DIR a com
 bailiwick.yaml that can be applied as it is. The new keys get one passphrase.
 
 Run it once in each project. From the second one on, keys and catalog exist and serve all of
-them: init adds a manifest with its own project, whose sample names begin with its name.`,
-		Example: console.Examples("bailiwick init", "bailiwick init demo --insecure-unencrypted", "bailiwick init --project garden"),
+them: init adds a manifest with its own project, whose sample names begin with its name.
+
+With --agent, the sample's subagent is a coding agent with a model of its provider.`,
+		Example: console.Examples("bailiwick init", "bailiwick init demo --insecure-unencrypted", "bailiwick init --project garden", "bailiwick init --agent claude-code"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			return p.init(cmd.Context(), dir, project, unencrypted)
+			return p.init(cmd.Context(), dir, project, agent, unencrypted)
 		},
 	}
 	cmd.Flags().BoolVar(&unencrypted, "insecure-unencrypted", false, "do not encrypt the keys: anyone who can read the files can sign")
 	cmd.Flags().StringVar(&project, "project", "", "project of the new manifest (default the name of DIR)")
+	cmd.Flags().StringVar(&agent, "agent", "command", "agent of the sample: "+api.OneOf(api.Agents()))
+	_ = cmd.RegisterFlagCompletionFunc("agent", cobra.FixedCompletions(api.Agents(), cobra.ShellCompDirectiveNoFileComp)) // it fails only if there is one already
 	p.formatFlag(cmd)
 	return cmd
 }
 
-func (p *program) init(ctx context.Context, dir, project string, unencrypted bool) error {
+func (p *program) init(ctx context.Context, dir, project, agent string, unencrypted bool) error {
 	deployPath, err := p.keyPath(p.deployKey())
 	if err != nil {
 		return err
 	}
-	begun, err := p.newSample(ctx, dir, project) // checks before anything is made
+	begun, err := p.newSample(ctx, dir, project, agent) // checks before anything is made
 	if err != nil {
 		return err
 	}

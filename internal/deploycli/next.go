@@ -26,6 +26,9 @@ func (p *program) nextAfterPlan(plan *deploy.Plan, f planFlags, file string) {
 	if p.dataDir != "" {
 		command = append(command, "--data-dir", p.dataDir)
 	}
+	for _, s := range f.secrets {
+		command = append(command, "--secret", s)
+	}
 	if file != "" {
 		p.next(append(command, file)...)
 		return
@@ -38,6 +41,9 @@ func (p *program) nextAfterPlan(plan *deploy.Plan, f planFlags, file string) {
 	}
 	if f.opt.SourcesElsewhere {
 		command = append(command, "--sources-elsewhere")
+	}
+	if f.opt.Connect {
+		command = append(command, "--connect")
 	}
 	p.next(command...)
 }

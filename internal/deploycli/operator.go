@@ -1,6 +1,7 @@
 package deploycli
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"time"
@@ -13,8 +14,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// maxRecord is the largest record to sign, in bytes.
-const maxRecord = 64 << 10
+// maxRecord is the largest record to sign, in bytes, and maxAction the largest action that
+// one approves.
+const (
+	maxRecord = 64 << 10
+	maxAction = 2*api.MaxToolArguments + 64<<10
+)
 
 func (p *program) operatorCommand() *cobra.Command {
 	return console.Noun("operator", "Create and show operator keys, and sign single decisions", console.Group{Commands: []*cobra.Command{
@@ -22,7 +27,8 @@ func (p *program) operatorCommand() *cobra.Command {
 		p.createCommand("operator keygen", p.operatorKey(), "Create an operator key, protected by a passphrase",
 			`Create an operator key, and write its public half beside it. Its signatures count once
 operators.json lists it: init writes that file for the first key; for further keys a person
-adds a line, as in trust.json.`),
+adds theirs, and "jq -cS '.keys += [input]' operators.json NEW.key.pub" prints the file
+with it.`),
 		p.showKeyCommand("operator show", p.operatorKey(), "Show the public half of an operator key"),
 	}})
 }
@@ -34,7 +40,9 @@ func (p *program) operatorSignCommand() *cobra.Command {
 decides, ask for the passphrase on the controlling terminal, and write the signed envelope
 to standard output. Typing the passphrase is the consent to this one decision and nothing
 else. These verbs of bailiwick call it: principal add and remove, token create, rotate and
-revoke, ceiling set, stop lift, anchor lost.
+revoke, ceiling set, stop lift, anchor lost, secret set and remove, approval approve and
+deny. The record of an approval is followed by a line with the action, which is shown
+completely; it has to be the one that the record names.
 
 The key is $XDG_CONFIG_HOME/bailiwick/operator.key unless --key names others.`,
 		Example: console.Examples("bailiwick operator sign < record.json > envelope.json", "bailiwick operator sign --key ann.key < record.json"),
@@ -43,15 +51,20 @@ The key is $XDG_CONFIG_HOME/bailiwick/operator.key unless --key names others.`,
 }
 
 func (p *program) operatorSign(ctx context.Context) error {
-	payload, err := io.ReadAll(io.LimitReader(p.Stdin, maxRecord+1))
+	payload, err := io.ReadAll(io.LimitReader(p.Stdin, maxRecord+maxAction+1))
 	if err != nil {
 		return err
 	}
+	payload, doc, _ := bytes.Cut(payload, []byte("\n"))
 	r, err := readRecord(payload, p.Now())
+	var action *api.Action
+	if err == nil {
+		action, err = readAction(r, doc)
+	}
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "nothing was signed: %w", err).WithHint("the verbs of bailiwick make such a record; see: bailiwick token --help, bailiwick ceiling --help")
 	}
-	signers, err := p.signers(ctx, p.operatorKey(), decision(r)+"\n", ", to sign this")
+	signers, err := p.signers(ctx, p.operatorKey(), decision(r, action)+"\n", ", to sign this")
 	if err != nil {
 		return err
 	}
@@ -61,6 +74,25 @@ func (p *program) operatorSign(ctx context.Context) error {
 	}
 	_, err = p.Stdout.Write(append(envelope, '\n'))
 	return err
+}
+
+// readAction decodes the action that a vote is about. It refuses any but the one that r
+// names: what is shown must be what is signed.
+func readAction(r api.OperatorRecord, doc []byte) (*api.Action, error) {
+	if r.Approval == "" {
+		if len(doc) > 0 {
+			return nil, api.Errorf(api.CodeInvalid, "operator record: text follows it")
+		}
+		return nil, nil //nolint:nilnil // only votes have one
+	}
+	var a api.Action
+	switch err := canon.DecodeExact(doc, &a); {
+	case err != nil:
+		return nil, api.Errorf(api.CodeInvalid, "action: %w", err)
+	case api.DigestOf(doc) != r.Content || a.ID != r.Approval:
+		return nil, api.Errorf(api.CodeIntegrity, "action: it is not the one that the record names: %s of approval %s", r.Content, r.Approval)
+	}
+	return &a, nil
 }
 
 // readRecord decodes the record to sign. It refuses anything but the canonical

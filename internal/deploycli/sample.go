@@ -23,7 +23,8 @@ var sample embed.FS //nolint:gochecknoglobals // go:embed needs a variable; noth
 // sampleOf is the sample manifest that init writes into a directory, with its files.
 type sampleOf struct {
 	dir, login string
-	exists     bool // the directory has a manifest, which stays as it is
+	agent      string // adapter of its subagent
+	exists     bool   // the directory has a manifest, which stays as it is
 	project    api.Name
 	prefix     string           // of the sample's names: it keeps them apart from those of other projects
 	others     map[api.Name]int // artifacts of the projects in the catalog
@@ -32,8 +33,11 @@ type sampleOf struct {
 
 // newSample checks what init would write into dir. It refuses a project that has
 // artifacts already: its manifest is elsewhere.
-func (p *program) newSample(ctx context.Context, dir, project string) (sampleOf, error) {
-	s := sampleOf{dir: dir, login: p.Login, project: api.Name(project)}
+func (p *program) newSample(ctx context.Context, dir, project, agent string) (sampleOf, error) {
+	s := sampleOf{dir: dir, login: p.Login, agent: agent, project: api.Name(project)}
+	if !slices.Contains(api.Agents(), agent) {
+		return s, api.Errorf(api.CodeInvalid, "agent %q: want one of %s", agent, api.OneOf(api.Agents()))
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return s, err
@@ -42,6 +46,9 @@ func (p *program) newSample(ctx context.Context, dir, project string) (sampleOf,
 		s.exists = true
 		if project != "" {
 			return s, api.Errorf(api.CodeConflict, "%s exists already", visible(filepath.Join(dir, manifestName))).WithHint("set \"project: %s\" in it; init does not change files", project)
+		}
+		if agent != "command" {
+			return s, api.Errorf(api.CodeConflict, "%s exists already", visible(filepath.Join(dir, manifestName))).WithHint("declare a subagent with agent: %s in it; init does not change files", agent)
 		}
 	}
 	if project == "" {
@@ -91,7 +98,11 @@ func (s sampleOf) write() ([]made, error) {
 		return []made{{Path: filepath.Join(s.dir, manifestName), What: "manifest"}}, nil
 	}
 	var all []made
-	err := fs.WalkDir(sample, "sample", func(name string, d fs.DirEntry, err error) error {
+	from := "sample/agent"
+	if s.agent == "command" {
+		from = "sample/command"
+	}
+	err := fs.WalkDir(sample, from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -99,7 +110,7 @@ func (s sampleOf) write() ([]made, error) {
 		if err != nil {
 			return err
 		}
-		rel := strings.TrimPrefix(name, "sample/")
+		rel := strings.TrimPrefix(name, from+"/")
 		m := made{Path: filepath.Join(s.dir, filepath.FromSlash(rel)), What: "sample"}
 		if rel == manifestName {
 			m.What = "manifest"
@@ -120,6 +131,9 @@ func (s sampleOf) fill(text string) string {
 			"    sources: [PREFIXhere]\n", "#   sources: [PREFIXhere]\n",
 		).Replace(text)
 	}
+	if s.agent != "command" {
+		text = providerOf(s.agent).replacer(s.agent).Replace(text)
+	}
 	return strings.NewReplacer("PROJECT", string(s.project), "PREFIX", s.prefix, "LOGIN", s.login).Replace(text)
 }
 
@@ -130,6 +144,9 @@ func (s sampleOf) report(p *program) {
 	}
 	if !s.exists && !s.repository {
 		p.print("%s is not a git repository, so the manifest declares no source.", visible(s.dir))
+	}
+	if !s.exists && s.agent != "command" {
+		p.print("The subagent needs its program and the key of its model, once for this machine:\n  bailiwick agent install %s\n  bailiwick secret set %s%s", s.agent, s.prefix, providerOf(s.agent).name)
 	}
 	next := []string{"bailiwick", "catalog", "plan"}
 	if filepath.Clean(s.dir) != "." {

@@ -5,13 +5,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/budget"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -23,13 +26,16 @@ import (
 type gate struct {
 	*Service
 	mark      string
+	commits   *atomic.Int64
 	deployKey seal.Signer // of the catalog, where there is one
 }
 
 func newGate(t testing.TB) gate {
 	t.Helper()
 	dir := t.TempDir()
-	st, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), operator.Migration(), Migration()}})
+	g := gate{mark: filepath.Join(dir, "mark"), commits: new(atomic.Int64)}
+	observe := func(int) func() { g.commits.Add(1); return func() {} }
+	st, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(dir, "store"), Observe: observe, Migrations: []store.Migration{audit.Migration(), operator.Migration(), gateway.Migration(), budget.Migration(), Migration()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +57,6 @@ func newGate(t testing.TB) gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := gate{mark: filepath.Join(dir, "mark")}
 	program := filepath.Join(dir, "worker")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n: > '"+g.mark+"'\n"), 0o700); err != nil {
 		t.Fatal(err)

@@ -96,7 +96,13 @@ func checkOne(v store.Reader, id api.DispatchID) error {
 			return differs(id, "the log says %s, attempt %d of %s; the state says %s, attempt %d of %s", s.State, s.Attempt, s.Principal, d.State, d.Attempt, d.Principal)
 		}
 	}
-	if what := r.disagrees(&s); what != "" {
+	what := ""
+	if s.Reused.Of == "" {
+		what = r.disagrees(&s)
+	} else if what, err = r.disagreesReused(v, &s); err != nil {
+		return err
+	}
+	if what != "" {
 		return differs(id, "its %s is not that of the log", what)
 	}
 	return nil
@@ -109,6 +115,17 @@ func (r *row) disagrees(s *record.DispatchStanding) string {
 	var source api.Name
 	if d.Source != nil {
 		source, commit = d.Source.Name, d.Source.Commit
+	}
+	refused := s.Refused
+	if d.Outcome != nil && d.Result != "" { // of a worker without a result only the log says it
+		refused = 0
+		if r := d.Outcome.Refusals; r != nil {
+			refused = r.Count
+		}
+	}
+	calls := api.ToolCalls{}
+	if d.Calls != nil {
+		calls = *d.Calls
 	}
 	sum, refs := record.EndOf(d.Outcome)
 	end := s.End
@@ -136,6 +153,10 @@ func (r *row) disagrees(s *record.DispatchStanding) string {
 		{"outcome", sum.Partial == end.Partial && sum.Files == end.Files && sum.Verify == end.Verify && sum.ExitCode == end.ExitCode},
 		{"canceller", d.State != api.EventCancelled || string(d.CancelBy) == s.End.By},
 		{"statement", d.Statement == s.Statement},
+		{"number of refused requests", refused == s.Refused},
+		{"number of tool calls", calls.Allowed == s.Called && calls.Denied == s.NotCalled},
+		{"record of tool calls", calls.Record == nil && s.Calls == "" || calls.Record != nil && calls.Record.Digest == s.Calls},
+		{"taint", s.Taint == nil && (d.Taint == nil || d.Taint.Dispatch != d.ID) || s.Taint != nil && d.Taint != nil && (*d.Taint == *s.Taint || d.Taint.Dispatch != d.ID)},
 	} {
 		if !c.equal {
 			return c.what
@@ -161,12 +182,19 @@ func checkCounts(v store.Reader) error {
 	if err != nil {
 		return err
 	}
+	reused, err := audit.Count(v, record.KindTaskReused)
+	if err != nil {
+		return err
+	}
 	for _, state := range []api.Event{api.EventFinished, api.EventFailed, api.EventCancelled} {
 		ended, err := audit.Count(v, record.KindOf(state))
 		if err != nil {
 			return err
 		}
 		open -= ended
+		if state == api.EventFinished {
+			ended += reused
+		}
 		if rows[state] != ended {
 			return differs("", "the log says that %d are %s, the state says %d", ended, state, rows[state])
 		}

@@ -56,8 +56,8 @@ func (s *Service) answer(ctx context.Context, in answering, r row) (api.Dispatch
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	d, err = s.resume(ctx, r, next, in)
-	return d, s.denyOvertaken(ctx, sub, err)
+	d, err = s.resume(ctx, r, sub, next, in)
+	return d, s.denySpent(ctx, sub, s.denyOvertaken(ctx, sub, err))
 }
 
 // invalidAnswer logs an invalid answer of a caller. What the engine delivers was
@@ -161,6 +161,10 @@ func (s *Service) nextAttempt(ctx context.Context, r row, in answering) (n nextA
 	if p := r.record.Outcome.Patch; p != nil {
 		m.Resume.Patch = p.Digest
 	}
+	if p := r.record.Outcome.Session; p != nil {
+		m.Resume.Session = p.Digest
+	}
+	m.Taint = r.record.Taint // nothing removes it
 	m.NotBefore, m.Expires, m.Nonce = now, now.Add(startTime), nonce()
 	m.Trace = r.record.Trace.Attempt(m.ID, m.Attempt)
 	return n, nil
@@ -196,7 +200,7 @@ func (s *Service) decideResume(ctx context.Context, m *record.Manifest, ceiling 
 
 // resume makes the answer durable together with the next attempt, and starts
 // that.
-func (s *Service) resume(ctx context.Context, r row, n nextAttempt, in answering) (api.Dispatch, error) {
+func (s *Service) resume(ctx context.Context, r row, sub *submission, n nextAttempt, in answering) (api.Dispatch, error) {
 	digest, err := s.storeManifest(ctx, n.manifest)
 	if err != nil {
 		return api.Dispatch{}, err
@@ -204,10 +208,14 @@ func (s *Service) resume(ctx context.Context, r row, n nextAttempt, in answering
 	entry := lifeEntry(record.KindDispatchAnswered, r, record.AnswerRequest{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
 	entry.Attempt = n.manifest.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.answer.Digest}
+	spending, err := s.spending(ctx, sub, &n.manifest, n.answer.At)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
 	asked := r.record.Attempt
 	after := r
 	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
-	admission, err := s.cfg.Ledger.Commit(ctx, in.decision, entry, func(tx *store.Tx) error {
+	admission, err := s.commit(ctx, in.decision, entry, spending, func(tx *store.Tx) error {
 		if err := in.caller.CheckToken(); err != nil {
 			return err
 		}
@@ -237,7 +245,7 @@ func (s *Service) resume(ctx context.Context, r row, n nextAttempt, in answering
 	}
 	failpoint.Hit(failpoint.AnswerCommitted, string(r.record.ID))
 	s.observeAccepted(after.record, n.answer.At)
-	s.start(admission, after, s.job(after, n.manifest))
+	s.launch(admission, after, n.manifest)
 	return after.record, nil
 }
 
@@ -263,6 +271,6 @@ func (s *Service) answeredMeanwhile(ctx context.Context, r row, n nextAttempt, i
 func (r row) next(manifest api.Digest, a api.Answer) row {
 	d := r.record
 	d.Attempt, d.State, d.Manifest, d.ResumedAt = d.Attempt+1, api.EventAccepted, manifest, &a.At
-	d.Message, d.Result, d.Outcome, d.StartedAt, d.EndedAt, d.AnswerBy = "", "", nil, nil, nil, nil
+	d.Message, d.Result, d.Outcome, d.StartedAt, d.EndedAt, d.AnswerBy, d.Calls = "", "", nil, nil, nil, nil, nil
 	return row{record: d, request: r.request}
 }

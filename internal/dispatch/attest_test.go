@@ -95,7 +95,7 @@ func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	if err := canon.DecodeExact(doc, &result); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Binds(&m, r.record.Manifest, &result, r.record.Result); err != nil {
+	if err := s.Binds(&m, r.record.Manifest, &result, r.record.Result, ""); err != nil {
 		t.Error(err)
 	}
 	item = g.items(t)[id]

@@ -16,9 +16,12 @@ type Caller struct {
 	// TokenValid reports whether the caller's token is still valid; nil for a
 	// caller without one. It is checked again in the transaction that admits.
 	TokenValid func() bool
-	// Retries is the run whose plan the caller submits again: a stop of that run
-	// covers what Validate decides about.
+	// Retries is the run whose plan the caller submits again, or that it adds to: a stop
+	// of that run covers what Validate decides about.
 	Retries api.RunID
+	// Pinned is the catalog revision that Validate finds names in, that of the run which
+	// the caller adds to; "": the one in force.
+	Pinned api.Digest
 }
 
 // CheckToken refuses a caller whose token was revoked or has expired.

@@ -112,6 +112,7 @@ func markCancelled(tx *store.Tx, r row, by api.Actor, reason string) (row, error
 func (l *lifecycle) deliverCancel(ctx context.Context, r row) bool {
 	a := l.activeOf(r.record.ID)
 	if a == nil {
+		l.endReading(r.record.ID)
 		return false
 	}
 	signal(a.cancelled)

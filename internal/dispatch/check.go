@@ -14,11 +14,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
 
-// pinSource returns the commit that a source refers to now.
+// pinSource returns the commit that a source refers to now. A source by URL has it in
+// Dirs.Repository then.
 func (s *Service) pinSource(ctx context.Context, p snapshot.Snapshot, from api.SourceRequest) (string, error) {
 	src, _, err := p.Revision.Source(from.Name)
 	if err != nil {
 		return "", err
+	}
+	if api.IsRemote(src.Repo) {
+		return s.fetchSource(ctx, p, src, from.Commit)
 	}
 	repo, err := capture.OpenSource(ctx, src.Repo)
 	if err != nil {
@@ -77,12 +81,14 @@ func checkInput(schema *jsonschema.Resolved, agent *api.Subagent, input []byte) 
 	return nil
 }
 
-// checkEnvs refuses envs that set one variable to different values, and returns
-// the index of the env that conflicts with an earlier one.
+// checkEnvs refuses envs that set one variable to different values, or to a secret
+// and something else, and returns the index of the env that conflicts with an earlier
+// one.
 func (sub *submission) checkEnvs() (int, error) {
 	type origin struct {
-		env   api.Name
-		value string
+		env    api.Name
+		value  string
+		secret bool
 	}
 	seen := map[string]origin{}
 	for i, n := range sub.request.Envs {
@@ -90,11 +96,21 @@ func (sub *submission) checkEnvs() (int, error) {
 		if err != nil {
 			return i, err
 		}
+		now := map[string]origin{}
 		for k, v := range e.Values {
-			if o, ok := seen[k]; ok && o.value != v {
+			now[k] = origin{n, v, false}
+		}
+		for k := range e.Secrets {
+			now[k] = origin{env: n, secret: true}
+		}
+		for k, v := range now {
+			switch o, ok := seen[k]; {
+			case ok && (o.secret || v.secret):
+				return i, api.Errorf(api.CodeInvalid, "envs %q and %q both set %s, one of them to a secret", o.env, n, k)
+			case ok && o.value != v.value:
 				return i, api.Errorf(api.CodeInvalid, "envs %q and %q both set %s, to different values", o.env, n, k)
 			}
-			seen[k] = origin{n, v}
+			seen[k] = v
 		}
 	}
 	return 0, nil

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -17,16 +16,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // maxResult bounds a signed result document.
 const maxResult = 16 << 20
 
-var (
-	errNoRecord  = errors.New("no record of the dispatch")
-	errCancelled = errors.New("the dispatch was cancelled after it was read")
-)
+var errNoRecord = errors.New("no record of the dispatch")
 
 // collect stores what a worker left and makes the outcome durable. Every
 // dispatch whose worker was started ends here.
@@ -35,40 +30,27 @@ func (l *lifecycle) collect(ctx context.Context, r row) error {
 	failpoint.Hit(failpoint.CollectBegin, string(r.record.ID))
 	ctx, release := l.cfg.Blobs.Protect(ctx)
 	defer release() // by then the row refers to what is stored
-	for {
-		// A cancel may have been recorded while the worker ran.
-		latest, ok, err := l.row(ctx, r.record.ID)
-		if err != nil || !ok {
-			return errors.Join(err, fmt.Errorf("dispatch %s: %w", r.record.ID, errNoRecord))
+	return l.endLatest(ctx, r, func(ctx context.Context, latest row) (outcome, error) {
+		if err := l.completeRefusals(ctx, latest); err != nil {
+			return outcome{}, err
 		}
-		by := latest.record.CancelBy
-		o, err := l.outcomeOf(ctx, latest)
-		if err != nil {
-			return err
+		return l.withCalls(ctx, latest)
+	})
+}
+
+// withCalls is outcomeOf with the record of the attempt's tool calls.
+func (l *lifecycle) withCalls(ctx context.Context, r row) (outcome, error) {
+	var calls *api.Artifact
+	if l.cfg.Seal != nil {
+		var err error
+		if calls, err = l.cfg.Seal(ctx, r.record.ID, r.record.Attempt); err != nil {
+			return outcome{}, err
 		}
-		err = l.end(ctx, latest, o, func(tx *store.Tx, r row) error {
-			now, ok, err := load(tx, r.record.ID)
-			if err == nil && ok && now.record.CancelBy != by {
-				err = errCancelled
-			}
-			if err != nil {
-				return err
-			}
-			return update(tx, r)
-		})
-		if errors.Is(err, errCancelled) {
-			continue // at most once: it cannot be cancelled again
-		}
-		if err != nil || o.event != api.EventNeedsInput || by == "" {
-			return err
-		}
-		// It asked a question after it had been cancelled.
-		latest, ok, err = l.row(ctx, r.record.ID)
-		if err != nil || !ok || latest.record.State != api.EventNeedsInput {
-			return err
-		}
-		return l.endWaiting(ctx, latest, cancelled(latest.record))
+		failpoint.Hit(failpoint.CollectCalls, string(r.record.ID))
 	}
+	o, err := l.outcomeOf(ctx, r)
+	o.calls = calls
+	return o, err
 }
 
 func (l *lifecycle) outcomeOf(ctx context.Context, r row) (outcome, error) {
@@ -139,24 +121,35 @@ func corrupt(what string, err error) outcome {
 	return outcome{event: api.EventFailed, reason: api.ReasonIntegrity, message: what + ": " + err.Error()}
 }
 
-// lost is the outcome of an attempt without a result. Its log is kept.
+// lost is the outcome of an attempt without a result. Its log and its network record
+// are kept.
 func (c *collector) lost(ctx context.Context) (outcome, error) {
 	o := outcome{event: api.EventFailed, reason: api.ReasonLost, message: strings.TrimSuffix("the worker died without a result: "+c.errorTail(), ": ")}
 	if by := c.row.record.CancelBy; by != "" {
 		o = outcome{event: api.EventCancelled, cancelBy: by, message: "the worker left no result"}
+	}
+	sum := &api.ResultSummary{Partial: true}
+	network := api.Artifact{}
+	var err error
+	network.Digest, network.Size, err = c.storeFile(ctx, filepath.Join(c.dir, record.WorkNetwork))
+	switch {
+	case err == nil && network.Size > 0:
+		sum.Network, o.summary = &network, sum
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return o, err
 	}
 	logDir := filepath.Join(c.dir, record.WorkLog)
 	parts, err := logParts(logDir)
 	if err != nil || len(parts) == 0 {
 		return o, err
 	}
-	o.summary = &api.ResultSummary{Partial: true}
+	o.summary = sum
 	for _, p := range parts {
 		if p.Digest, p.Size, err = c.storeFile(ctx, filepath.Join(logDir, record.LogFile(p))); err != nil {
 			return o, err
 		}
-		o.summary.Log = append(o.summary.Log, p)
-		o.summary.LogBytes, o.summary.LogKept = p.Offset+p.Size, o.summary.LogKept+p.Size
+		sum.Log = append(sum.Log, p)
+		sum.LogBytes, sum.LogKept = p.Offset+p.Size, sum.LogKept+p.Size
 	}
 	return o, nil
 }
@@ -189,14 +182,12 @@ func (c *collector) storeContent(ctx context.Context, sum api.ResultSummary) err
 	for _, p := range sum.Log {
 		want[filepath.Join(record.WorkLog, record.LogFile(p))] = p.Digest
 	}
-	out := func(a *api.Artifact) { want[filepath.Join(record.WorkOut, a.Digest.Hex())] = a.Digest }
-	for i := range sum.Outputs {
-		out(&sum.Outputs[i])
-	}
-	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
-		if a != nil {
-			out(a)
+	for _, a := range record.Captured(&sum) {
+		name := filepath.Join(record.WorkOut, a.Digest.Hex())
+		if a == sum.Network {
+			name = record.WorkNetwork
 		}
+		want[name] = a.Digest
 	}
 	for name, digest := range want {
 		got, _, err := c.storeFile(ctx, filepath.Join(c.dir, name))

@@ -48,7 +48,7 @@ func (g gate) operators(t *testing.T) (set func(api.Principal, api.Tier)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := registry.Add(t.Context(), "local:ann", envelope); err != nil {
+		if _, err := registry.Add(t.Context(), "local:ann", envelope, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

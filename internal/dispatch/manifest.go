@@ -28,7 +28,7 @@ func (sub *submission) policyRequest() policy.Request {
 	req := sub.request
 	req.Target = sub.target
 	r := policy.DispatchRequest(sub.principal, req, sub.subagent.Tier)
-	r.Consent, r.Session, r.Stops = sub.consent, sub.ceiling, sub.stops
+	r.Consent, r.Session, r.Stops, r.Spent = sub.consent, sub.ceiling, sub.stops, sub.spent
 	return r
 }
 
@@ -66,6 +66,10 @@ func (sub *submission) manifest(now time.Time, decision policy.Decision) (record
 	if err != nil {
 		return record.Manifest{}, err
 	}
+	access, err := rev.Access(sub.subagent, target, sub.request.Envs)
+	if err != nil {
+		return record.Manifest{}, err
+	}
 	own := sub.subagent.Capabilities
 	extra := slices.DeleteFunc(slices.Clone(sub.request.Capabilities), func(n api.Name) bool { return slices.Contains(own, n) })
 	m := record.Manifest{
@@ -74,11 +78,11 @@ func (sub *submission) manifest(now time.Time, decision policy.Decision) (record
 		Subagent: sub.subagent.Name, Agent: sub.subagent.Agent, Model: sub.subagent.Model, Role: sub.subagent.Role, Tier: sub.subagent.Tier,
 		Ceiling: min(decision.Ceiling(), mode), Target: target.Name, Level: target.Level,
 		Capabilities: slices.Concat(own, extra), Envs: sub.request.Envs,
-		Limits: sub.limits(target), Egress: []string{}, Input: api.DigestOf(sub.request.Input), Trace: sub.trace.Attempt(sub.request.DispatchID, 1),
+		Limits: sub.limits(target), Egress: access.Egress, Endpoint: access.Endpoint, Secrets: access.Secrets, Tools: rev.ToolServers(sub.subagent.Role), Taint: sub.taint, Input: api.DigestOf(sub.request.Input), Pure: sub.pure, Trace: sub.trace.Attempt(sub.request.DispatchID, 1),
 		NotBefore: now, Expires: now.Add(startTime), Nonce: nonce(),
 	}
 	if sub.forTask != nil {
-		m.Run, m.Task, m.Fence, m.Needs = sub.run, sub.task, sub.forTask.Fence, sub.needs
+		m.Run, m.Task, m.Fence, m.Needs, m.ItemFrom = sub.run, sub.task, sub.forTask.Fence, sub.needs, sub.forTask.ItemFrom
 	}
 	if sub.request.Source != nil {
 		m.Source = &api.PinnedSource{Name: sub.request.Source.Name, Commit: sub.commit}

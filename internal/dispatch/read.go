@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
@@ -18,7 +19,6 @@ import (
 type reader struct {
 	*records
 	*lifecycle
-	snapshots *snapshot.Reader
 }
 
 // Engine returns the policy in force; see snapshot.Reader.
@@ -32,6 +32,12 @@ func (s *reader) Catalog(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return p.Revision.Number(), nil
+}
+
+// Revision returns the catalog revision in force; nil when none has been applied.
+func (s *reader) Revision(ctx context.Context) (*catalog.Revision, error) {
+	p, err := s.snapshots.Current(ctx)
+	return p.Revision, err
 }
 
 // Status fills in what this package knows.
@@ -93,6 +99,7 @@ func (s *reader) Artifacts(ctx context.Context, caller Caller, q snapshot.Query)
 	}
 	q.Principal, q.Repos = caller.Principal, caller.TokenValid == nil
 	q.Ceiling = min(s.cfg.Registry.Consent(caller.Principal), caller.Ceiling)
+	q.All = q.Kind == api.KindRole && operates(p.Engine, caller)
 	return p.List(q, origins)
 }
 
@@ -122,6 +129,10 @@ func (s *reader) Can(ctx context.Context, caller Caller, req api.CanRequest) (ap
 	if p.Revision == nil {
 		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil
 	}
+	if req.Append {
+		d := p.Engine.Decide(policy.AppendRequest(req.Principal, req.Principal, "", false, false))
+		return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}, nil
+	}
 	sub := &submission{principal: req.Principal, consent: s.cfg.Registry.Consent(req.Principal), ceiling: api.Irreversible, snapshot: p, request: api.DispatchRequest{
 		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
 	}}
@@ -134,7 +145,28 @@ func (s *reader) Can(ctx context.Context, caller Caller, req api.CanRequest) (ap
 	sub.resolve()
 	sub.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: sub.principal, Target: sub.target})
 	d := p.Engine.Decide(sub.policyRequest())
-	return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}, nil
+	answer := api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}
+	if answer.Allowed {
+		err = sub.reach(&answer)
+	}
+	return answer, err
+}
+
+// reach fills in what an allowed dispatch reaches outside its jail.
+func (sub *submission) reach(answer *api.CanAnswer) error {
+	target, _, err := sub.snapshot.Revision.Target(sub.target)
+	if err != nil {
+		return err
+	}
+	a, err := sub.snapshot.Revision.Access(sub.subagent, target, sub.request.Envs)
+	if err != nil {
+		return err
+	}
+	answer.Endpoint, answer.Egress, answer.Secrets = a.Endpoint, a.Egress, a.Secrets
+	for i := range answer.Secrets {
+		answer.Secrets[i].Ref = ""
+	}
+	return nil
 }
 
 // access returns the row of a dispatch that principal may act on. A dispatch
@@ -148,7 +180,13 @@ func (s *reader) access(ctx context.Context, principal api.Principal, action pol
 	if err != nil {
 		return row{}, policy.Decision{}, err
 	}
-	d := engine.Decide(policy.Request{Principal: principal, Action: action, Resource: string(id), Owner: r.record.Principal})
+	q := policy.Request{Principal: principal, Action: action, Resource: string(id), Owner: r.record.Principal}
+	if s.cfg.Shown != nil && ok && r.record.Run != "" && action == policy.ActionDispatchRead && principal != q.Owner {
+		if q.Shown, err = s.cfg.Shown(ctx, principal, r.record.Run, id); err != nil {
+			return row{}, policy.Decision{}, err
+		}
+	}
+	d := engine.Decide(q)
 	missing := api.Errorf(api.CodeNotFound, "dispatch %q not found", id).WithHint("see: bailiwick dispatch list")
 	if !d.Allowed() {
 		return row{}, d, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(action)), func(e *api.Error) *api.Error {
@@ -340,6 +378,20 @@ func (s *reader) Output(ctx context.Context, principal api.Principal, id api.Dis
 		}
 	}
 	return nil, 0, api.Errorf(api.CodeNotFound, "dispatch %s is %s and has no output %q", id, d.State, path)
+}
+
+// Transcript returns the event stream of the agent of an attempt and its size. The
+// caller closes it.
+func (s *reader) Transcript(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (io.ReadCloser, int64, error) {
+	d, err := s.Attempt(ctx, principal, id, attempt)
+	if err != nil {
+		return nil, 0, err
+	}
+	if d.Outcome == nil || d.Outcome.Transcript == nil {
+		return nil, 0, api.Errorf(api.CodeNotFound, "dispatch %s is %s and has no transcript: an agent with an adapter leaves one at its end", id, d.State).
+			WithHint("what the agent wrote: bailiwick dispatch logs %s", id)
+	}
+	return s.open(ctx, &d, "transcript", *d.Outcome.Transcript)
 }
 
 // Statement returns the signed statement of a dispatch that has ended, byte for

@@ -11,11 +11,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // records reads the stored state of dispatches. It checks no permissions.
-type records struct{ cfg Config }
+type records struct {
+	cfg       Config
+	snapshots *snapshot.Reader
+}
 
 // row returns the row of a dispatch, and whether it exists.
 func (s *records) row(ctx context.Context, id api.DispatchID) (r row, ok bool, err error) {

@@ -112,7 +112,7 @@ func (l *lifecycle) resolve(ctx context.Context, r row) error {
 	if err := os.RemoveAll(l.attemptDir(r)); err != nil {
 		return err
 	}
-	l.start(admission, r, l.job(r, m))
+	l.launch(admission, r, m)
 	return nil
 }
 
@@ -134,9 +134,12 @@ func (l *lifecycle) job(r row, m record.Manifest) executor.Job {
 		if m.Resume.Patch != "" {
 			files[record.WorkPatch] = l.content(m.Resume.Patch)
 		}
+		if m.Resume.Session != "" {
+			files[record.WorkSession] = l.content(m.Resume.Session)
+		}
 	}
 	for _, n := range m.Needs {
-		files[record.WorkNeed+string(n.Name)] = l.content(n.Digest)
+		files[n.File()] = l.content(n.Digest)
 	}
 	return executor.Job{Dir: l.attemptDir(r), Files: files}
 }

@@ -77,6 +77,31 @@ func TestTaskResumesUnderItsNewLease(t *testing.T) {
 	}
 }
 
+// An attempt that resumes is tainted if an earlier one was. Its calls are its own.
+//
+// proves R-G6
+func TestTaintOutlivesItsAttempt(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	taint := &api.Taint{Dispatch: r.record.ID, Attempt: 1, Call: 4, Tool: "web/fetch"}
+	g.alter(t, r.record.ID, func(d *api.Dispatch) { d.Taint, d.Calls = taint, &api.ToolCalls{Allowed: 4} })
+	d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := g.manifestOf(t, d)
+	if err := m.Check(m.NotBefore); err != nil || m.Taint == nil || *m.Taint != *taint || d.Taint == nil || *d.Taint != *taint || d.Calls != nil {
+		t.Errorf("manifest %+v, record %+v with %+v, %v", m.Taint, d.Taint, d.Calls, err)
+	}
+	var earlier []api.Dispatch
+	if err := g.cfg.Store.Read(t.Context(), func(v *store.View) (err error) { earlier, err = attempts(v, d.ID); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if len(earlier) != 1 || earlier[0].Calls == nil || earlier[0].Calls.Allowed != 4 {
+		t.Errorf("the attempt before: %+v", earlier)
+	}
+}
+
 // A task cannot resume under a lease that was granted to another.
 //
 // proves R-O3

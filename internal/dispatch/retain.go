@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
@@ -76,6 +77,10 @@ var _ retain.Dispatches = (*Service)(nil)
 func (t *retention) Items(ctx context.Context, each func(retain.Item) error) error {
 	return t.cfg.Store.Read(ctx, func(v *store.View) error {
 		earlier := map[api.DispatchID]*retain.Item{}
+		calls, err := gateway.Blobs(v)
+		if err != nil {
+			return err
+		}
 		if err := v.Each("SELECT record, pin, removed FROM dispatch_attempt LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
 			var d api.Dispatch
 			var k marks
@@ -89,20 +94,30 @@ func (t *retention) Items(ctx context.Context, each func(retain.Item) error) err
 		}); err != nil {
 			return err
 		}
-		return v.Each("SELECT record, pin, removed, EXISTS (SELECT 1 FROM dispatch_hold WHERE dispatch_hold.id = dispatch.id) OR EXISTS (SELECT 1 FROM dispatch_unattested WHERE dispatch_unattested.id = dispatch.id) FROM dispatch LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
-			var d api.Dispatch
+		return v.Each(selectItems, nil, func(scan store.Scan) error {
+			var d, reused api.Dispatch
 			var k marks
-			if err := scan(append([]any{jsonText{&d}}, append(k.scanInto(), &k.protected)...)...); err != nil {
+			if err := scan(append([]any{jsonText{&d}}, append(k.scanInto(), &k.protected, jsonText{&reused})...)...); err != nil {
 				return err
 			}
 			i, err := t.item(ctx, d, k, earlier[d.ID])
 			if err != nil {
 				return err
 			}
+			i.Content = append(i.Content, calls[d.ID]...)
+			if d.Reused != nil && removal(k.removed, api.ClassEvidence) == nil {
+				i.Evidence = append(i.Evidence, signed(&reused)...)
+			}
 			return each(i)
 		})
 	})
 }
+
+// selectItems reads each dispatch with its marks, whether it is protected, and the one
+// whose result it reused, without whose documents it has no evidence.
+const selectItems = `
+SELECT d.record, pin, removed, EXISTS (SELECT 1 FROM dispatch_hold AS h WHERE h.id = d.id) OR EXISTS (SELECT 1 FROM dispatch_unattested AS u WHERE u.id = d.id), e.record
+FROM dispatch AS d LEFT JOIN dispatch_retention USING (id) LEFT JOIN dispatch AS e ON e.id = d.record ->> '$.reused.dispatchId'`
 
 func (t *retention) item(ctx context.Context, d api.Dispatch, k marks, earlier *retain.Item) (retain.Item, error) {
 	i := retain.Item{ID: d.ID, Pinned: k.pin != nil}
@@ -124,8 +139,7 @@ func (t *retention) item(ctx context.Context, d api.Dispatch, k marks, earlier *
 // too.
 func (t *retention) addReferences(ctx context.Context, i *retain.Item, d api.Dispatch, k marks) error {
 	if removal(k.removed, api.ClassEvidence) == nil {
-		signed := []api.Digest{d.Manifest, d.Result, d.Statement}
-		i.Evidence = append(i.Evidence, slices.DeleteFunc(signed, func(d api.Digest) bool { return d == "" })...)
+		i.Evidence = append(i.Evidence, signed(&d)...)
 	}
 	if removal(k.removed, api.ClassContent) != nil {
 		return nil
@@ -143,9 +157,14 @@ func (t *retention) addReferences(ctx context.Context, i *retain.Item, d api.Dis
 			i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
 		}
 	}
-	d.Manifest, d.Result, d.Statement = "", "", ""
+	d.Manifest, d.Result, d.Statement, d.ReuseKey, d.Reused = "", "", "", "", nil
 	i.Content = appendDigests(i.Content, reflect.ValueOf(d))
 	return nil
+}
+
+// signed are the signed documents about the end of a dispatch.
+func signed(d *api.Dispatch) []api.Digest {
+	return slices.DeleteFunc([]api.Digest{d.Manifest, d.Result, d.Statement}, func(d api.Digest) bool { return d == "" })
 }
 
 // appendDigests adds every digest in v, at any depth: a digest that is added to
@@ -201,6 +220,11 @@ func (t *retention) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) 
 		return fmt.Errorf("dispatch %s: %w", id, retain.ErrNotRemovable)
 	}
 	k.removed = append(k.removed, r)
+	if r.Class == api.ClassEvidence && t.cfg.Forget != nil {
+		if err := t.cfg.Forget(tx, id); err != nil {
+			return err
+		}
+	}
 	return saveMarks(tx, id, k)
 }
 

@@ -18,11 +18,23 @@ type row struct {
 	record  api.Dispatch
 	request api.Digest // of principal and request
 	key     string     // of the worker, base64; empty until it is bound
+	finish  finish     // of the current attempt
 }
 
-const columns = "SELECT request, worker_key, record FROM dispatch "
+const columns = "SELECT request, worker_key, finish, record, allowed, denied FROM dispatch "
 
-func (r *row) scanInto() []any { return []any{&r.request, &r.key, jsonText{&r.record}} }
+// scan reads the columns of r.
+func (r *row) scan(scan store.Scan) error {
+	var since api.ToolCalls // the record was written
+	err := scan(&r.request, &r.key, jsonText{&r.finish}, jsonText{&r.record}, &since.Allowed, &since.Denied)
+	if since != (api.ToolCalls{}) {
+		if c := r.record.Calls; c != nil {
+			since.Allowed, since.Denied, since.Record = since.Allowed+c.Allowed, since.Denied+c.Denied, c.Record
+		}
+		r.record.Calls = &since
+	}
+	return err
+}
 
 // jsonText scans JSON, and NULL as the zero value.
 type jsonText struct{ into any }
@@ -41,7 +53,7 @@ func (t jsonText) Scan(v any) error {
 
 // load returns the row of a dispatch, and whether it exists.
 func load(v store.Reader, id api.DispatchID) (r row, ok bool, err error) {
-	err = v.Get(columns+"WHERE id = ?", store.Args{id}, r.scanInto()...)
+	err = r.scan(func(into ...any) error { return v.Get(columns+"WHERE id = ?", store.Args{id}, into...) })
 	if errors.Is(err, store.ErrNoRow) {
 		return row{}, false, nil
 	}
@@ -66,7 +78,7 @@ func expiring(v store.Reader) ([]row, error) {
 func rows(v store.Reader, where string, args ...any) (list []row, err error) {
 	err = v.Each(columns+where, args, func(scan store.Scan) error {
 		var r row
-		err := scan(r.scanInto()...)
+		err := r.scan(scan)
 		list = append(list, r)
 		return err
 	})
@@ -122,12 +134,28 @@ func updateIn(tx *store.Tx, r row, attempt int, states ...api.Event) error {
 	if r.record.AnswerBy != nil {
 		answerBy = r.record.AnswerBy.UnixNano()
 	}
-	n, err := tx.Exec("UPDATE dispatch SET state = ?, attempt = ?, answer_by = ?, worker_key = ?, record = ? WHERE id = ? AND attempt = ? AND "+inStates(from...),
-		r.record.State, r.record.Attempt, answerBy, r.key, string(text), r.record.ID, attempt)
+	var why any
+	if r.finish != (finish{}) {
+		text, err := json.Marshal(r.finish)
+		if err != nil {
+			return err
+		}
+		why = string(text)
+	}
+	n, err := tx.Exec("UPDATE dispatch SET state = ?, attempt = ?, answer_by = ?, worker_key = ?, finish = ?, record = ?, allowed = 0, denied = 0 WHERE id = ? AND attempt = ? AND "+inStates(from...),
+		r.record.State, r.record.Attempt, answerBy, r.key, why, string(text), r.record.ID, attempt)
 	if err == nil && n != 1 {
 		err = errEnded
 	}
 	return err
+}
+
+// countCall counts a call of an attempt that runs. It reports false, and does nothing,
+// where a cancel or the service ends the attempt.
+func countCall(tx *store.Tx, d *api.Dispatch, allowed bool) (bool, error) {
+	n, err := tx.Exec("UPDATE dispatch SET allowed = allowed + ?, denied = denied + ? WHERE id = ? AND attempt = ? AND state = 'started' AND finish IS NULL AND record ->> '$.cancelledBy' IS NULL",
+		allowed, !allowed, d.ID, d.Attempt)
+	return n == 1, err
 }
 
 // insertAttempt stores an attempt that another one follows.

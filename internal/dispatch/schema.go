@@ -30,8 +30,17 @@ CREATE TABLE dispatch_attempt ( -- those that have been answered
 	attempt INTEGER NOT NULL,
 	record  TEXT NOT NULL,       -- api.Dispatch as the attempt ended, with the answer
 	PRIMARY KEY (id, attempt)
-) STRICT;`, retentionSchema, holdSchema, attestSchema, stateSchema}}
+) STRICT;`, retentionSchema, holdSchema, attestSchema, stateSchema, usageSchema, finishSchema, callsSchema, reuseSchema}}
 }
+
+// finishSchema keeps why the service ends an attempt, until it has ended.
+const finishSchema = `ALTER TABLE dispatch ADD COLUMN finish TEXT; -- finish, as JSON`
+
+// callsSchema counts the calls of tools since the record was written: most calls change
+// nothing else about their dispatch.
+const callsSchema = `
+ALTER TABLE dispatch ADD COLUMN allowed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE dispatch ADD COLUMN denied INTEGER NOT NULL DEFAULT 0;`
 
 // stateSchema counts dispatches by state, at each start and for each status.
 const stateSchema = `CREATE INDEX dispatch_by_state ON dispatch(state);`

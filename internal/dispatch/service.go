@@ -34,6 +34,13 @@ type Config struct {
 	Keys       seal.History // every key that the service has had; the zero value: only Key
 	Statements seal.Signer  // signs attestations; nil: Key
 	Executor   *executor.Local
+	Tools      ToolsFunc     // nil: agents have no tools
+	Calls      CallsFunc     // what the calls of tools said; nil: that is not kept
+	Seal       SealFunc      // likewise
+	Unasked    UnaskedFunc   // ends requests for approvals; nil: agents request none
+	Forget     UnaskedFunc   // removes them with the evidence of their dispatch; nil: likewise
+	Shown      ShownFunc     // nil: nobody approves tasks
+	Secrets    Secrets       // nil: no dispatch has any
 	Operator   api.Principal // may read everything; see policy.Rules
 	Registry   Registry      // what operators decided
 	Mode       string        // same-user or system
@@ -53,6 +60,9 @@ type Service struct {
 	*retention // pins, and what may be removed
 	*attester  // signed statements of outcomes
 	*lifecycle // from the start of a worker to the durable outcome
+
+	fetches *fetches
+	trees   trees
 }
 
 // Open recovers what an earlier service left: it adopts running workers,
@@ -94,7 +104,7 @@ func newService(ctx context.Context, cfg Config) *Service {
 	if cfg.Steady == nil {
 		cfg.Steady = cfg.Now
 	}
-	s := &Service{records: &records{cfg: cfg}}
+	s := &Service{records: &records{cfg: cfg}, fetches: newFetches()}
 	s.lifecycle = newLifecycle(ctx, s.records)
 	s.attester = &attester{records: s.records, lifetime: s.life, wake: s.ended}
 	s.reader = &reader{records: s.records, lifecycle: s.lifecycle}

@@ -70,6 +70,10 @@ func (s *Service) checkStopName(ctx context.Context, req api.StopRequest) error 
 			return nil //nolint:nilerr // a refused catalog must not prevent a stop
 		}
 		n, err = count("principal")
+	case api.StopSchedule:
+		if catalogErr != nil || p.Revision != nil && slices.Contains(p.Revision.Names(api.KindSchedule), api.Name(req.Name)) {
+			return nil //nolint:nilerr // likewise
+		}
 	case api.StopTarget:
 		if catalogErr != nil || p.Revision != nil && slices.Contains(p.Revision.Names(api.KindTarget), api.Name(req.Name)) {
 			return nil //nolint:nilerr // likewise

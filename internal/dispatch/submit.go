@@ -27,17 +27,20 @@ type submission struct {
 	consent   api.Tier // of the principal
 	ceiling   api.Tier // declared by the session
 	stops     []string // emergency stops that cover it
+	spent     []string // why budgets have no room for it
 	attempt   int      // that an answer would start; 0 for a new dispatch
 	request   api.DispatchRequest
 	forTask   *TaskRequest // nil for a dispatch outside a run
 	run       api.RunID
 	task      api.TaskID
 	needs     []record.Need // of the task, once they are resolved
+	taint     *api.Taint    // that it has with its needs
 	digest    api.Digest    // of principal, request and task request
 	snapshot  snapshot.Snapshot
 	subagent  api.Subagent // zero when the name does not exist
 	target    api.Name
-	commit    string // pinned, when there is a source
+	commit    string       // pinned, when there is a source
+	pure      *record.Pure // of a pure subagent
 	received  time.Time
 	trace     api.Trace
 }
@@ -57,7 +60,11 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 		return d, err
 	}
 	var err error
-	if sub.snapshot, err = s.snapshotFor(ctx, sub); err != nil {
+	var pinned api.Digest
+	if sub.forTask != nil {
+		pinned = sub.forTask.Revision
+	}
+	if sub.snapshot, err = s.snapshotAt(ctx, pinned); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, sub, err)
 	}
 	decision := s.decide(sub)
@@ -69,9 +76,12 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 	if err := s.complete(ctx, sub); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, sub, err)
 	}
-	d, err := s.admit(ctx, sub, decision)
+	d, ok, err := s.reuse(ctx, sub, decision)
+	if !ok && err == nil {
+		d, err = s.admit(ctx, sub, decision)
+	}
 	if !errors.Is(err, errDuplicate) {
-		return d, s.denyOvertaken(ctx, sub, err)
+		return d, s.denySpent(ctx, sub, s.denyOvertaken(ctx, sub, err))
 	}
 	// The same request may have been admitted at the same time. Only an allowed
 	// caller learns that an id of another principal's is in use.
@@ -97,10 +107,11 @@ func (s *Service) repeated(ctx context.Context, sub *submission) (api.Dispatch, 
 	return r.record, true, nil
 }
 
-// snapshotFor returns the snapshot that sub is decided by.
-func (s *Service) snapshotFor(ctx context.Context, sub *submission) (snap snapshot.Snapshot, err error) {
-	if sub.forTask != nil {
-		snap, err = s.snapshots.At(ctx, sub.forTask.Revision)
+// snapshotAt returns the snapshot that a request is decided by: with the names of a
+// pinned revision, or of the one in force.
+func (s *Service) snapshotAt(ctx context.Context, pinned api.Digest) (snap snapshot.Snapshot, err error) {
+	if pinned != "" {
+		snap, err = s.snapshots.At(ctx, pinned)
 	} else {
 		snap, err = s.snapshots.Current(ctx)
 	}
@@ -138,14 +149,16 @@ func (s *Service) complete(ctx context.Context, sub *submission) error {
 	if _, err := sub.checkEnvs(); err != nil {
 		return err
 	}
-	if sub.forTask != nil {
-		return s.resolveNeeds(ctx, sub)
+	switch {
+	case sub.forTask != nil:
+		err = s.resolveNeeds(ctx, sub)
+	default:
+		if err = sub.checkTimeout(); err == nil && sub.request.Source != nil {
+			sub.commit, err = s.pinSource(ctx, sub.snapshot, *sub.request.Source)
+		}
 	}
-	if err := sub.checkTimeout(); err != nil {
-		return err
-	}
-	if sub.request.Source != nil {
-		sub.commit, err = s.pinSource(ctx, sub.snapshot, *sub.request.Source)
+	if err == nil {
+		sub.pure, err = s.describePure(ctx, sub)
 	}
 	return err
 }
@@ -199,13 +212,20 @@ func (s *Service) admit(ctx context.Context, sub *submission, decision policy.De
 	}
 	r := row{request: sub.digest, record: api.Dispatch{
 		ID: m.ID, State: api.EventAccepted, Attempt: m.Attempt, Principal: m.Principal, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
-		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, Mode: s.cfg.Mode, Trace: sub.trace,
+		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, Mode: s.cfg.Mode, Trace: sub.trace, Taint: m.Taint,
 	}}
+	if r.record.ReuseKey, err = record.ReuseKey(&m); err != nil {
+		return api.Dispatch{}, err
+	}
 	entry := sub.entry()
 	entry.Dispatch, entry.Attempt = m.ID, m.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
 	failpoint.Hit(failpoint.AcceptCommit, string(m.ID))
-	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+	spending, err := s.spending(ctx, sub, &m, now)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	admission, err := s.commit(ctx, decision, entry, spending, func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:
 			return err
@@ -225,7 +245,7 @@ func (s *Service) admit(ctx context.Context, sub *submission, decision policy.De
 	}
 	failpoint.Hit(failpoint.AcceptCommitted, string(m.ID))
 	s.observeAccepted(r.record, sub.received)
-	s.start(admission, r, s.job(r, m))
+	s.launch(admission, r, m)
 	return r.record, nil
 }
 
@@ -261,6 +281,9 @@ func nonce() string {
 
 // withHint adds to a denial what its caller can do about it.
 func (sub *submission) withHint(e *api.Error, d policy.Decision) *api.Error {
+	if len(sub.spent) > 0 {
+		return e.WithHint("do not retry before there is room; see: bailiwick budget list")
+	}
 	if slices.Contains(d.Policies(), "stop") {
 		return e.WithHint("do not retry until an operator lifts it: bailiwick stop lift %s", sub.stops[0])
 	}

@@ -50,13 +50,14 @@ type lifecycle struct {
 	heartbeat  time.Duration // record.Heartbeat; less in tests
 
 	mu     sync.Mutex
-	active map[api.DispatchID]*active // guarded by mu
-	due    map[asked]time.Time        // when questions expire, by Config.Steady; guarded by mu
-	closed bool                       // guarded by mu
+	active map[api.DispatchID]*active            // guarded by mu
+	starts map[api.DispatchID]context.CancelFunc // of dispatches whose secrets are being read; guarded by mu
+	due    map[asked]time.Time                   // when questions expire, by Config.Steady; guarded by mu
+	closed bool                                  // guarded by mu
 }
 
 func newLifecycle(ctx context.Context, r *records) *lifecycle {
-	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, due: map[asked]time.Time{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
+	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, starts: map[api.DispatchID]context.CancelFunc{}, due: map[asked]time.Time{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return l
 }
@@ -66,6 +67,8 @@ type active struct {
 	row    row
 	worker *executor.Worker
 
+	refusals  *refusals // that the worker reported
+	tools     *tools
 	changed   chan struct{} // closed and replaced when the log grows; guarded by lifecycle.mu
 	cancelled chan struct{} // signalled by a cancel
 	ended     chan struct{} // closed when the end is in the records
@@ -85,11 +88,11 @@ func (l *lifecycle) Close() error {
 	return nil
 }
 
-// Running returns how many dispatches have a running worker.
+// Running returns how many dispatches have a running worker, or are about to.
 func (l *lifecycle) Running() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.active)
+	return len(l.active) + len(l.starts)
 }
 
 // closing reports whether Close has been called.
@@ -110,7 +113,8 @@ func (l *lifecycle) attemptDir(r row) string {
 	return l.cfg.Dirs.Dispatch(r.record.ID, r.record.Attempt)
 }
 
-// start starts the worker of an admitted dispatch. Nothing else starts one.
+// start starts the worker of an admitted dispatch. Nothing else starts one. job has
+// the secrets of its manifest.
 func (l *lifecycle) start(adm audit.Admission, r row, job executor.Job) {
 	if err := adm.Redeem(admissionKind(r.record.Attempt), r.record.ID, r.record.Manifest); err != nil {
 		l.logger(&r.record).ErrorContext(l.life, "dispatch not started", slog.Any("err", err))
@@ -139,7 +143,7 @@ func (l *lifecycle) logUnrecorded(r row, err error) {
 
 // supervise follows a worker until it exits, then collects its result.
 func (l *lifecycle) supervise(r row, w *executor.Worker) {
-	a := &active{row: r, worker: w, changed: make(chan struct{}), cancelled: make(chan struct{}, 1), ended: make(chan struct{})}
+	a := &active{row: r, worker: w, refusals: &refusals{records: l.records, row: r}, tools: l.newTools(), changed: make(chan struct{}), cancelled: make(chan struct{}, 1), ended: make(chan struct{})}
 	if r.record.CancelBy != "" { // under an earlier service
 		a.cancelled <- struct{}{}
 	}
@@ -152,7 +156,10 @@ func (l *lifecycle) supervise(r row, w *executor.Worker) {
 	}
 	l.work.Go(func() {
 		defer close(a.ended)
-		if !l.follow(a) {
+		exited := l.follow(a)
+		a.refusals.logging.Wait()
+		a.tools.end()
+		if !exited {
 			return // the next service adopts it
 		}
 		l.settle(a.row)
@@ -260,6 +267,12 @@ func (l *lifecycle) handle(a *active, m record.WorkerMessage) {
 			}
 			l.kill(a, "it may not proceed: "+err.Error())
 		}
+	case "refused":
+		if m.Refused != nil {
+			a.refusals.report(l.life, *m.Refused)
+		}
+	case "asked":
+		a.tools.ack.Do(func() { close(a.tools.asked) })
 	case "log":
 		l.mu.Lock()
 		close(a.changed)
@@ -294,6 +307,10 @@ func (l *lifecycle) ready(a *active, key string) error {
 	}
 	err = a.worker.Proceed()
 	failpoint.Hit(failpoint.StartProceed, string(r.record.ID))
+	if err == nil {
+		err = r.finish.tell(a)
+		l.serveTools(a)
+	}
 	return err
 }
 

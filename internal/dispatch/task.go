@@ -23,12 +23,18 @@ type TaskRequest struct {
 	Revision api.Digest          `json:"revision"` // of the catalog, pinned when the run was submitted
 	Fence    uint64              `json:"fence"`    // fencing token of the lease on the task's locks; from 1
 	Needs    []Need              `json:"needs,omitempty"`
+	// ItemFrom is the dispatch whose products gave the item that the task is for.
+	ItemFrom api.DispatchID `json:"itemFrom,omitempty"`
+	// Reuse says which results of earlier dispatches it may have; nil allows all.
+	Reuse  *api.ReusePolicy `json:"reuse,omitempty"`
+	Budget *api.Budget      `json:"budget,omitempty"` // of the plan of the run
 }
 
 // Need is what a task takes over from the dispatch of another. Its content is
 // resolved from the records; a need brings none of its own.
 type Need struct {
-	Name     api.Name       `json:"name"` // of the file below inputs/
+	Name     api.Name       `json:"name"`           // of the file below inputs/
+	Item     string         `json:"item,omitempty"` // of a directory NAME, in which this is the file
 	Task     api.TaskID     `json:"task"`
 	Dispatch api.DispatchID `json:"dispatch"` // the one that finished Task
 	Kind     string         `json:"kind"`     // patch, output or result
@@ -58,7 +64,8 @@ func (n Need) String() string {
 //   - conflict: the id belongs to another request, or to another principal;
 //   - any other: nothing was decided.
 //
-// The worker finds out whether the pinned commit can be fetched.
+// The worker finds out whether the pinned commit can be fetched. A dispatch of a pure
+// subagent that has the result of an earlier one returns as finished, and never runs.
 func (s *Service) SubmitTask(ctx context.Context, caller Caller, t TaskRequest) (api.Dispatch, error) {
 	return s.submit(ctx, &submission{
 		principal: caller.Principal, caller: caller, ceiling: caller.Ceiling, request: t.Request, forTask: &t, run: t.Run, task: t.Task,
@@ -127,18 +134,15 @@ func (sub *submission) normaliseTask() error {
 	if r.Source != nil && !fullCommit(r.Source.Commit) {
 		return api.Errorf(api.CodeInvalid, "task %s: source %q: %q is not a full commit id", t.Task, r.Source.Name, r.Source.Commit)
 	}
-	if len(t.Needs) > api.MaxTaskNeeds {
-		return api.Errorf(api.CodeInvalid, "task %s has %d needs, the limit is %d", t.Task, len(t.Needs), api.MaxTaskNeeds)
+	if err := record.CheckNeeds(len(t.Needs), func(i int) (api.Name, string) { return t.Needs[i].Name, t.Needs[i].Item }); err != nil {
+		return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
 	}
 	t.Needs = slices.Clone(t.Needs)
-	slices.SortFunc(t.Needs, func(x, y Need) int { return cmp.Compare(x.Name, y.Name) })
-	for i, n := range t.Needs {
-		want := record.Need{Name: n.Name, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path}
+	slices.SortFunc(t.Needs, func(x, y Need) int { return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Item, y.Item)) })
+	for _, n := range t.Needs {
+		want := record.Need{Name: n.Name, Item: n.Item, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path}
 		if err := want.Check(); err != nil {
 			return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
-		}
-		if i > 0 && n.Name == t.Needs[i-1].Name {
-			return api.Errorf(api.CodeInvalid, "task %s: duplicate need %q", t.Task, n.Name)
 		}
 	}
 	sub.forTask = &t
@@ -159,50 +163,75 @@ func (s *Service) resolveNeeds(ctx context.Context, sub *submission) error {
 		sub.commit = sub.request.Source.Commit
 	}
 	for _, n := range sub.forTask.Needs {
-		found, err := s.product(ctx, sub, n)
+		found, taint, err := s.product(ctx, sub, n)
 		if err != nil {
 			return err
 		}
+		if sub.taint == nil { // that of the first tainted need, in the order of their names
+			sub.taint = taint
+		}
 		sub.needs = append(sub.needs, record.Need{
-			Name: n.Name, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path, Digest: found.Digest, Size: found.Size,
+			Name: n.Name, Item: n.Item, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path, Digest: found.Digest, Size: found.Size,
 		})
+	}
+	return s.resolveItem(ctx, sub)
+}
+
+// resolveItem finds the taint of the dispatch whose products gave the item of a task.
+func (s *Service) resolveItem(ctx context.Context, sub *submission) error {
+	from := sub.forTask.ItemFrom
+	if from == "" {
+		return nil
+	}
+	r, ok, err := s.row(ctx, from)
+	switch {
+	case err != nil:
+		return err
+	case !ok || r.record.Principal != sub.principal || r.record.State != api.EventFinished:
+		return api.Errorf(api.CodeNotFound, "item of task %s: no finished dispatch %s in a run of %s", sub.task, from, sub.principal)
+	case sub.taint == nil:
+		sub.taint = r.record.Taint
 	}
 	return nil
 }
 
-// product returns the content of a need. A dispatch of another principal or task
-// gives the same answer as one that does not exist.
-func (s *Service) product(ctx context.Context, sub *submission, n Need) (api.Artifact, error) {
+// product returns the content of a need, and the taint that comes with it. A dispatch
+// of another principal or task gives the same answer as one that does not exist.
+func (s *Service) product(ctx context.Context, sub *submission, n Need) (found api.Artifact, taint *api.Taint, err error) {
 	r, ok, err := s.row(ctx, n.Dispatch)
 	if err != nil {
-		return api.Artifact{}, err
+		return found, nil, err
 	}
 	d := &r.record
 	if !ok || d.Principal != sub.principal || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
-		return api.Artifact{}, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, sub.task, n.Task, n.Dispatch, sub.principal)
+		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, sub.task, n.Task, n.Dispatch, sub.principal)
 	}
 	if err := s.addRetention(ctx, d); err != nil {
-		return api.Artifact{}, err
+		return found, nil, err
 	}
 	if r := removal(d.Removed, api.ClassContent); r != nil {
-		return api.Artifact{}, removedError(d.ID, n.String(), r)
+		return found, nil, removedError(d.ID, n.String(), r)
 	}
-	found, ok := record.Product(d.Outcome, n.Kind, n.Path)
+	found, ok = record.Product(d.Outcome, n.Kind, n.Path)
 	if !ok {
-		return found, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s finished without a %s", n.Name, sub.task, n.Task, n).
+		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s finished without a %s", n.Name, sub.task, n.Task, n).
 			WithHint("see its result: bailiwick dispatch show %s", d.ID)
+	}
+	if found.Redacted {
+		return found, nil, api.Errorf(api.CodeInvalid, "need %q of task %s: values of secrets were removed from the %s of task %s, so it is not what the agent wrote", n.Name, sub.task, n, n.Task).
+			WithHint("have the agent work without writing values into files")
 	}
 	if n.Kind == record.NeedPatch && found.Size == 0 { // the empty patch of a dispatch that changed nothing is not stored
 		if _, err := s.cfg.Blobs.Put(ctx, nil); err != nil {
-			return found, storeError(err)
+			return found, nil, storeError(err)
 		}
 	}
 	size, err := s.cfg.Blobs.Claim(ctx, found.Digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return found, s.explainMissing(ctx, d.ID, n.String(), err)
+		return found, nil, s.explainMissing(ctx, d.ID, n.String(), err)
 	case err == nil && size != found.Size:
 		err = api.Errorf(api.CodeIntegrity, "need %q of task %s: the %s of dispatch %s has %d bytes, its result says %d", n.Name, sub.task, n, d.ID, size, found.Size)
 	}
-	return found, err
+	return found, d.Taint, err
 }

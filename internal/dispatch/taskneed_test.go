@@ -2,7 +2,9 @@ package dispatch
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -227,5 +229,59 @@ func (g gate) overwrite(t *testing.T, d api.Digest, content string) {
 	}
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A task begins with the taint of what it takes over, whatever kind that is: that of
+// its first tainted need, in the order of their names, or of the dispatch whose list it is
+// an item of. Controls: without a tainted need,
+// and with a tainted task that it depends on and takes nothing over from.
+//
+// proves R-G6
+func TestNeedsCarryTaint(t *testing.T) {
+	g := newRunGate(t)
+	tainted := func(id api.DispatchID, kind, path string, by *api.Taint) Need {
+		n := g.upstream(t, id, "up", kind, path, `{"of":"`+string(id)+`"}`)
+		g.alter(t, id, func(d *api.Dispatch) { d.Taint = by })
+		return n
+	}
+	first := &api.Taint{Dispatch: "d-first", Attempt: 2, Call: 7, Tool: "web/fetch"} // that d-patch had with its own need
+	own := &api.Taint{Dispatch: "d-output", Attempt: 1, Call: 1, Tool: "mail/read"}
+	result := &api.Taint{Dispatch: "d-result", Attempt: 1, Call: 3, Tool: "web/search"}
+	patch := tainted("d-patch", record.NeedPatch, "", first)
+	output := tainted("d-output", record.NeedOutput, "x", own)
+	structured := tainted("d-result", record.NeedResult, "", result)
+	structured.Path = ""
+	clean := tainted("d-clean", record.NeedOutput, "x", nil)
+	for i, c := range []struct {
+		needs []Need // named in this order
+		item  api.DispatchID
+		want  *api.Taint
+	}{
+		{[]Need{patch}, "", first},
+		{[]Need{output}, "", own},
+		{[]Need{structured}, "", result},
+		{[]Need{clean, structured, output, patch}, "", result},
+		{[]Need{clean}, "", nil},
+		{nil, "", nil},
+		{nil, "d-patch", first},
+		{[]Need{clean}, "d-output", own},
+		{[]Need{structured}, "d-output", result},
+		{nil, "d-clean", nil},
+	} {
+		o := g.taskRequest(t, api.DispatchID(fmt.Sprintf("d-down-%d", i)))
+		o.ItemFrom = c.item
+		for j, n := range c.needs {
+			n.Name = api.Name(string(rune('a' + j)))
+			o.Needs = append([]Need{n}, o.Needs...) // requested in another order
+		}
+		d := g.submitTask(t, o)
+		m := g.manifestOf(t, d)
+		if err := m.Check(m.NotBefore); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+		if !reflect.DeepEqual(m.Taint, c.want) || !reflect.DeepEqual(d.Taint, c.want) {
+			t.Errorf("%d: the manifest has the taint %+v, the record %+v, want %+v", i, m.Taint, d.Taint, c.want)
+		}
 	}
 }

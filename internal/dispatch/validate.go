@@ -41,11 +41,11 @@ type RequestProblem struct {
 }
 
 // Validate returns what Submit would decide about several requests, and does
-// nothing: it logs, stores and starts nothing. Requests that are equal to policy
+// nothing: it logs, stores and starts nothing, but fetches sources by URL. Requests that are equal to policy
 // are decided once. Its error is one that is not about a request, such as a
 // refused catalog; what is wrong with the requests is in Problems.
 func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.DispatchRequest) (Validation, error) {
-	p, err := s.snapshotFor(ctx, &submission{})
+	p, err := s.snapshotAt(ctx, caller.Pinned)
 	if err != nil {
 		return Validation{}, err
 	}

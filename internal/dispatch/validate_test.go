@@ -27,6 +27,9 @@ subagents:
 envs:
   - {name: red, values: {COLOUR: red}}
   - {name: blue, values: {COLOUR: blue}}
+  - {name: sealed, secrets: {COLOUR: {secret: colour, exposed: true}}}
+secrets:
+  - {name: colour, ref: "env:COLOUR"}
 sources:
   - {name: repo, repo: %s}
   - {name: gone, repo: %s}
@@ -34,7 +37,7 @@ targets:
   - {name: local, executor: jail, level: full, mode: guarded}
 roles: [transform]
 grants:
-  - {principal: "local:ann", subagents: [edit, plain], envs: [red, blue], sources: [repo, gone], targets: [local], ceiling: reversible}
+  - {principal: "local:ann", subagents: [edit, plain], envs: [red, blue, sealed], sources: [repo, gone], targets: [local], ceiling: reversible}
 `
 
 // repository makes one with a commit, and returns where it is and the commit.
@@ -82,6 +85,7 @@ func TestValidateReportsEveryProblemAndChangesNothing(t *testing.T) {
 		5: {Subagent: "plain", Source: &api.SourceRequest{Name: "repo", Commit: "main"}},
 		6: {Subagent: "plain", Input: []byte(`[]`)},
 		7: {Subagent: "plain", Source: &api.SourceRequest{Name: "not-granted"}},
+		8: {Subagent: "plain", Envs: []api.Name{"sealed", "red"}},
 	}
 	v, err := g.Validate(t.Context(), ann, reqs)
 	if err != nil {
@@ -91,7 +95,7 @@ func TestValidateReportsEveryProblemAndChangesNothing(t *testing.T) {
 	for _, p := range v.Problems {
 		got = append(got, fmt.Sprintf("%d %s", p.Index, p.Member))
 	}
-	want := []string{"1 input", "1 env[1]", "1 source", "2 ", "3 ", "4 source", "6 ", "7 "}
+	want := []string{"1 input", "1 env[1]", "1 source", "2 ", "3 ", "4 source", "6 ", "7 ", "8 env[1]"}
 	if strings.Join(got, "; ") != strings.Join(want, "; ") {
 		t.Errorf("%q", got)
 	}

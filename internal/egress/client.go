@@ -27,6 +27,8 @@ type ClientConfig struct {
 const (
 	defaultMaxBody = 1 << 20
 	maxHeader      = 32 << 10
+	maxRelayHeader = 256 << 10
+	relayBuffer    = 32 << 10
 	maxIdle        = 32
 	idleTime       = 30 * time.Second
 )
@@ -67,6 +69,33 @@ func Local(dial DialFunc) *http.Client {
 		Transport:     transport(dial),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// Relay returns a transport that passes on requests of others over HTTP/1.1 and
+// HTTP/2. It follows no redirects, ignores proxy settings, does not decompress, and
+// verifies servers of https URLs against roots, or the system's if nil; the caller
+// bounds time and size.
+func Relay(dial DialFunc, roots *x509.CertPool) *http.Transport {
+	t := transport(dial)
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	t.TLSHandshakeTimeout = defaultTimeout
+	t.ForceAttemptHTTP2 = true
+	t.MaxResponseHeaderBytes = maxRelayHeader
+	t.ReadBufferSize, t.WriteBufferSize = relayBuffer, relayBuffer
+	return t
+}
+
+// overWindow is how much of an answer Over holds before it is read, in bytes.
+const overWindow = 256 << 10
+
+// Over returns a client of unencrypted HTTP/2 on a connection that the peer opened. It
+// fails once the peer is silent for twice the time of ping. The caller closes it.
+func Over(conn net.Conn, ping time.Duration) (*http.ClientConn, error) {
+	t := transport(func(context.Context, string, string) (net.Conn, error) { return conn, nil })
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetUnencryptedHTTP2(true)
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping, WriteByteTimeout: ping, MaxReceiveBufferPerStream: overWindow}
+	return t.NewClientConn(context.Background(), "http", "peer:80")
 }
 
 func transport(dial DialFunc) *http.Transport {

@@ -241,6 +241,29 @@ func TestOnlyConnectsToItsAddressAlone(t *testing.T) {
 	}
 }
 
+// proves R-G5
+func TestSignedConnectsToWhatWasSignedAlone(t *testing.T) {
+	g := greet(t, loopback)
+	d, err := Signed(netip.AddrPortFrom(loopback, g.port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := d.DialContext(t.Context(), "udp", "8.8.8.8:53")
+	if got := said(t, conn, err); got != loopback.String() {
+		t.Errorf("reached %q", got)
+	}
+	for _, s := range []string{"", "example.com:80", "127.0.0.1", "127.0.0.1:0", "0.0.0.0:80", "[::]:80", "[::ffff:10.0.0.1]:80", "[fe80::1%lo]:80"} {
+		if _, err := Signed(s); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	for _, s := range []string{"10.0.0.1:5432", "[fd00::1]:5432", "169.254.169.254:80", "unix:/run/postgresql/s"} { // control
+		if _, err := Signed(s); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
 func TestUnixConnectsToItsSocketAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "socket")

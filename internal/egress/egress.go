@@ -1,8 +1,9 @@
 // Package egress opens every outbound socket of every Bailiwick program (R-T7, and
-// the address checks of R-S3). A Dialer is one of three:
+// the address checks of R-S3). A Dialer is one of four:
 //
 //   - Unix connects to one unix socket.
 //   - Only connects to one configured loopback address and port.
+//   - Signed connects to one address and port, or unix socket, that a human signed.
 //   - Public connects to public addresses only: it resolves a name once, checks
 //     every answer against the table, connects to a checked answer without
 //     resolving again, and a hook checks the address once more before the kernel
@@ -74,6 +75,20 @@ func Only(at netip.AddrPort) (*Dialer, error) {
 		return nil, fmt.Errorf("%w: %s is not a loopback address and port: use 127.0.0.1:PORT or [::1]:PORT", ErrRefused, at)
 	}
 	return &Dialer{only: at, control: pinned(at)}, nil
+}
+
+// Signed returns a dialer that connects to the IP:PORT or unix:PATH that a human signed,
+// whatever address it is given. It may be any address: no name is resolved and nothing
+// else is reached.
+func Signed(at string) (*Dialer, error) {
+	if path, ok := strings.CutPrefix(at, "unix:"); ok {
+		return Unix(path), nil
+	}
+	addr, err := netip.ParseAddrPort(at)
+	if err != nil || addr.Addr().Zone() != "" || addr.Addr().Is4In6() || addr.Addr().IsUnspecified() || addr.Port() == 0 {
+		return nil, fmt.Errorf("%w: %.80q is not an IP address and port, or unix:PATH", ErrRefused, at)
+	}
+	return &Dialer{only: addr, control: pinned(addr)}, nil
 }
 
 // Public returns a dialer for hosts whose addresses are all public.

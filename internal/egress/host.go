@@ -46,6 +46,16 @@ func split(address string) (host string, port uint16, err error) {
 	return host, uint16(n), nil
 }
 
+// ParseTarget parses HOST:PORT. The host is as CheckHost accepts it, in lower case,
+// without brackets.
+func ParseTarget(address string) (host string, port uint16, err error) {
+	host, port, err = split(address)
+	if err == nil {
+		err = CheckHost(host)
+	}
+	return strings.ToLower(host), port, err
+}
+
 // CheckHost refuses an ambiguous host. It accepts an IP address in canonical form
 // without a zone, or a fully qualified name of letters, digits and hyphens. It
 // refuses 2130706433, 0x7f.1, 0177.0.0.1, 127.1, [fe80::1%25eth0], names with other

@@ -74,7 +74,7 @@ var agreements = sync.OnceValue(func() table { //nolint:gochecknoglobals // buil
 })
 
 func allAgreements() []agreement {
-	return slices.Concat(headAgreements(), referenceAgreements(), dispatchAgreements(), runAgreements(), ruleAgreements())
+	return slices.Concat(headAgreements(), referenceAgreements(), dispatchAgreements(), runAgreements(), ruleAgreements(), toolAgreements(), reuseAgreements(), growthAgreements())
 }
 
 func tableOf(list []agreement) table {

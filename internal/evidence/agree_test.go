@@ -124,7 +124,7 @@ func claimedFields() string {
 // the type of the document. A name ends with a dot where all below it are meant.
 func documentClaims() map[string][]string {
 	return map[string][]string{
-		"manifest":  {"egress", "expires", "limits.", "nonce", "notBefore", "trace", "ceiling"},
+		"manifest":  {"expires", "limits.", "nonce", "notBefore", "trace", "ceiling"},
 		"statement": {"predicate.runDetails.builder.version.", "predicate.runDetails.metadata.startedOn", "predicate.runDetails.metadata.finishedOn", "predicate.runDetails.byproducts.", "predicate.bailiwick_dispatch.mode"},
 		"plan":      {"labels.", "queue", "tasks.depends_on.", "tasks.locks.", "tasks.retry.", "tasks.timeout", "tasks.priority", "limits."},
 	}

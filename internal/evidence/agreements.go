@@ -19,7 +19,7 @@ func endKinds() []record.Kind {
 
 // lifeKinds are what the service says of the life of a dispatch.
 func lifeKinds() []record.Kind {
-	return append(endKinds(), record.KindDispatchStarted, record.KindDispatchRecovered)
+	return append(endKinds(), record.KindDispatchStarted, record.KindDispatchRecovered, record.KindEgressRefused)
 }
 
 // requestKinds are what callers do to a dispatch that exists.
@@ -34,16 +34,20 @@ func besideKinds() []record.Kind {
 
 // admitKinds admit an attempt.
 func admitKinds() []record.Kind {
-	return kinds(record.KindDispatchAccepted, record.KindDispatchAnswered)
+	return kinds(record.KindDispatchAccepted, record.KindDispatchAnswered, record.KindTaskReused)
 }
 
 func stepKinds() []record.Kind {
 	return kinds(record.KindTaskWaiting, record.KindTaskDone, record.KindTaskFailed, record.KindTaskSkipped, record.KindTaskCancelled, record.KindTaskDenied)
 }
 
-func taskKinds() []record.Kind { return append(stepKinds(), record.KindTaskStarted) }
+func taskKinds() []record.Kind {
+	return append(stepKinds(), record.KindTaskStarted, record.KindRunGrown)
+}
 
-func runFacts() []record.Kind { return kinds(record.KindRunExpired, record.KindRunSettled) }
+func runFacts() []record.Kind {
+	return kinds(record.KindScheduleFired, record.KindRunExpired, record.KindRunSettled)
+}
 
 // steerKinds are what callers do to a run.
 func steerKinds() []record.Kind {
@@ -60,8 +64,11 @@ func otherKinds() []record.Kind {
 }
 
 // inBundles are the kinds whose entries are about a run or a dispatch, or rule.
-func inBundles() []record.Kind {
-	return slices.Concat(lifeKinds(), besideKinds(), admitKinds(), taskKinds(), runFacts(), steerKinds(), ruleKinds(), otherKinds(), kinds(record.KindRunSubmitted))
+func inBundles() []record.Kind { return append(besideTools(), toolKinds()...) }
+
+// besideTools are those of them that are not about tools.
+func besideTools() []record.Kind {
+	return slices.Concat(lifeKinds(), besideKinds(), admitKinds(), taskKinds(), runFacts(), steerKinds(), ruleKinds(), otherKinds(), kinds(record.KindRunSubmitted, record.KindRunAppended))
 }
 
 func except(from []record.Kind, kinds ...record.Kind) []record.Kind {
@@ -70,7 +77,7 @@ func except(from []record.Kind, kinds ...record.Kind) []record.Kind {
 
 // neededKinds are those without whose entries the others are no possible history.
 func neededKinds() []record.Kind {
-	return slices.Concat(admitKinds(), endKinds(), taskKinds(), runFacts(), kinds(record.KindDispatchAttested, record.KindRunSubmitted))
+	return slices.Concat(admitKinds(), endKinds(), taskKinds(), runFacts(), kinds(record.KindDispatchAttested, record.KindRunSubmitted, record.KindRunAppended))
 }
 
 // notInBundles are the other kinds: the service writes none about a run or dispatch.
@@ -81,6 +88,7 @@ const (
 	claimDenied   = "what was denied, to whom and why, and requests without an effect: nothing follows from them"
 	claimOperator = "who the operator of the service is: policy operator decided, or might have"
 	claimOption   = "the option of an answer outside a run, of one that was never delivered, and of one in words in runs of earlier versions"
+	claimSpent    = "what dispatches that are not in the evidence had spent of a budget before; and what was in the budget of a run whose plan is not"
 	claimSteps    = "the steps of a task whose dispatch is shown without its run"
 	claimVain     = "that anything was requested or changed which had no effect here: without the entry the rest is as it is"
 	claimUnread   = "a catalog revision by which nothing in the bundle was decided"
@@ -98,7 +106,7 @@ func headAgreements() []agreement {
 	return []agreement{
 		{kinds: notInBundles(), field: "*", truth: byKind, check: func(*scene) verdict { return differs }},
 
-		{kinds: except(inBundles(), slices.Concat(otherKinds(), kinds(record.KindDispatchPinned, record.KindDispatchUnpinned, record.KindRunPaused, record.KindRunResumed, record.KindCancelRequested), taskKinds())...), field: "kind", truth: byChain, by: "history.step, replay.step and timeline.step"},
+		{kinds: except(besideTools(), slices.Concat(otherKinds(), kinds(record.KindDispatchPinned, record.KindDispatchUnpinned, record.KindRunPaused, record.KindRunResumed, record.KindCancelRequested), taskKinds())...), field: "kind", truth: byChain, by: "history.step, replay.step and timeline.step"},
 		{kinds: kinds(record.KindDispatchPinned, record.KindDispatchUnpinned), field: "kind", truth: byNothing, claim: "whether a dispatch was pinned or unpinned"},
 		{kinds: kinds(record.KindRunPaused, record.KindRunResumed), field: "kind", truth: byNothing, claim: "whether a run was paused or resumed, where no task started in between"},
 		{kinds: kinds(record.KindCancelRequested), field: "kind", truth: byNothing, claim: claimVain},
@@ -112,33 +120,34 @@ func headAgreements() []agreement {
 			return s.ofRun()
 		}, claim: "that a task waited for an answer that was not given, and " + claimSteps},
 		{kinds: except(neededKinds(), taskKinds()...), field: "entry", truth: byChain, by: "history.step, replay and timeline"},
-		{kinds: except(inBundles(), append(neededKinds(), otherKinds()...)...), field: "entry", truth: byNothing, claim: claimVain},
+		{kinds: except(besideTools(), append(neededKinds(), append(otherKinds(), record.KindEgressRefused)...)...), field: "entry", truth: byNothing, claim: claimVain},
+		refusal("entry"),
 		{kinds: otherKinds(), field: "entry", truth: byNothing, claim: claimDenied},
 		{kinds: inBundles(), field: "at", truth: byNothing, claim: claimTime},
 		{kinds: inBundles(), field: "decision", truth: byKind, by: "record.DecodeEntry"},
-		{kinds: inBundles(), field: "tool", truth: byKind, check: func(s *scene) verdict { return is(s.e.Tool, "") }},
+		{kinds: besideTools(), field: "tool", truth: byKind, check: func(s *scene) verdict { return is(s.e.Tool, "") }},
 
-		{kinds: kinds(record.KindDispatchAccepted), field: "principal", truth: byManifest, check: func(s *scene) verdict {
+		{kinds: kinds(record.KindDispatchAccepted, record.KindTaskReused), field: "principal", truth: byManifest, check: func(s *scene) verdict {
 			return known(s.m != nil, func() verdict { return is(s.e.Principal, s.m.Principal) })
 		}},
-		{kinds: kinds(record.KindRunSubmitted), field: "principal", truth: byRules, by: "decider.decide"},
+		{kinds: kinds(record.KindRunSubmitted, record.KindRunAppended), field: "principal", truth: byRules, by: "decider.decide"},
 		{kinds: caller, field: "principal", truth: byRules, check: (*scene).caller, claim: claimOperator},
 		{kinds: kinds(record.KindOperatorRecorded, record.KindStopEngaged), field: "principal", truth: byNothing, claim: claimCaller},
 		{kinds: kinds(record.KindCatalogRevision), field: "principal", truth: byKind, check: func(s *scene) verdict { return is(s.e.Principal, "") }},
 		{kinds: serviceKinds(), field: "principal", truth: byManifest, check: (*scene).service, claim: "whether the service names nobody for what it does by itself, or the owner, as earlier versions did"},
 		{kinds: otherKinds(), field: "principal", truth: byNothing, claim: claimDenied},
 		{kinds: slices.Concat(serviceKinds(), kinds(record.KindCatalogRevision)), field: "token", truth: byKind, check: func(s *scene) verdict { return is(s.e.Token, "") }},
-		{kinds: except(inBundles(), slices.Concat(serviceKinds(), kinds(record.KindCatalogRevision))...), field: "token", truth: byKind, check: func(s *scene) verdict { return may(s.e.Token == "" || s.e.Principal != "") }, claim: "the token that authenticated a caller"},
+		{kinds: except(besideTools(), slices.Concat(serviceKinds(), kinds(record.KindCatalogRevision))...), field: "token", truth: byKind, check: func(s *scene) verdict { return may(s.e.Token == "" || s.e.Principal != "") }, claim: "the token that authenticated a caller"},
 
-		{kinds: except(inBundles(), otherKinds()...), field: "action", truth: byRules, check: func(s *scene) verdict { return is(s.e.Action, string(actionOf(s.e.Kind))) }},
+		{kinds: except(besideTools(), otherKinds()...), field: "action", truth: byRules, check: func(s *scene) verdict { return is(s.e.Action, string(actionOf(s.e.Kind))) }},
 		{kinds: otherKinds(), field: "action", truth: byNothing, claim: claimDenied},
-		{kinds: except(inBundles(), otherKinds()...), field: "resource", truth: byManifest, check: (*scene).resource},
+		{kinds: except(besideTools(), otherKinds()...), field: "resource", truth: byManifest, check: (*scene).resource},
 		{kinds: otherKinds(), field: "resource", truth: byNothing, claim: claimDenied},
 
-		{kinds: kinds(record.KindDispatchAccepted), field: "policies", truth: byManifest, check: func(s *scene) verdict {
+		{kinds: kinds(record.KindDispatchAccepted, record.KindTaskReused), field: "policies", truth: byManifest, check: func(s *scene) verdict {
 			return known(s.m != nil, func() verdict { return sameList(s.e.Policies, s.m.Policies) })
 		}},
-		{kinds: kinds(record.KindRunSubmitted), field: "policies", truth: byRules, by: "decider.decide"},
+		{kinds: kinds(record.KindRunSubmitted, record.KindRunAppended), field: "policies", truth: byRules, by: "decider.decide"},
 		{kinds: caller, field: "policies", truth: byRules, check: (*scene).repeated, claim: claimOperator},
 		{kinds: append(serviceKinds(), ruleKinds()...), field: "policies", truth: byKind, check: func(s *scene) verdict { return holds(len(s.e.Policies) == 0) }},
 		{kinds: otherKinds(), field: "policies", truth: byNothing, claim: claimDenied},
@@ -158,7 +167,7 @@ func known(ok bool, f func() verdict) verdict {
 // decided as.
 func actionOf(k record.Kind) policy.Action {
 	switch k { //nolint:exhaustive // nobody decides the others
-	case record.KindDispatchAccepted:
+	case record.KindDispatchAccepted, record.KindTaskReused:
 		return policy.ActionDispatch
 	case record.KindDispatchAnswered:
 		return policy.ActionDispatchAnswer
@@ -168,6 +177,8 @@ func actionOf(k record.Kind) policy.Action {
 		return policy.ActionDispatchPin
 	case record.KindRunSubmitted:
 		return policy.ActionRunSubmit
+	case record.KindRunAppended:
+		return policy.ActionRunAppend
 	case record.KindRunCancelled:
 		return policy.ActionRunCancel
 	case record.KindRunPaused, record.KindRunResumed:
@@ -242,7 +253,7 @@ func (s *scene) resource() verdict {
 	switch k := e.Kind; {
 	case k == record.KindDispatchAnswered || slices.Contains(requestKinds(), k):
 		return is(e.Resource, string(e.Dispatch))
-	case slices.Contains(steerKinds(), k):
+	case slices.Contains(steerKinds(), k), k == record.KindRunAppended:
 		return is(e.Resource, e.Run)
 	case k == record.KindRunSubmitted:
 		return is(e.Resource, string(e.Principal))
@@ -282,8 +293,8 @@ func none(get func(e *record.Entry) string) func(s *scene) verdict {
 // referenceAgreements are those of the fields that say what an entry is about.
 func referenceAgreements() []agreement {
 	dispatchKinds := slices.Concat(lifeKinds(), besideKinds())
-	ofRun := slices.Concat(admitKinds(), lifeKinds(), otherKinds())
-	ofNone := slices.Concat(ruleKinds(), kinds(record.KindRunSubmitted, record.KindRunDenied), runFacts(), steerKinds())
+	ofRun := slices.Concat(admitKinds(), lifeKinds(), otherKinds(), toolKinds())
+	ofNone := slices.Concat(ruleKinds(), kinds(record.KindRunSubmitted, record.KindRunAppended, record.KindRunDenied), runFacts(), steerKinds())
 	return []agreement{
 		{kinds: admitKinds(), field: "run", truth: byManifest, check: func(s *scene) verdict {
 			return known(s.m != nil, func() verdict { return is(api.RunID(s.e.Run), s.m.Run) })
@@ -298,14 +309,14 @@ func referenceAgreements() []agreement {
 			return known(s.a != nil, func() verdict { return is(s.e.Task, s.a.admitted.Task) })
 		}},
 		{kinds: append(besideKinds(), ruleKinds()...), field: "run", truth: byKind, check: none(func(e *record.Entry) string { return e.Run })},
-		{kinds: slices.Concat(besideKinds(), ruleKinds(), runFacts(), kinds(record.KindRunSubmitted, record.KindRunPaused, record.KindRunResumed)), field: "task", truth: byKind, check: none(func(e *record.Entry) string { return e.Task })},
+		{kinds: slices.Concat(besideKinds(), ruleKinds(), runFacts(), kinds(record.KindRunSubmitted, record.KindRunAppended, record.KindRunPaused, record.KindRunResumed)), field: "task", truth: byKind, check: none(func(e *record.Entry) string { return e.Task })},
 		{kinds: taskKinds(), field: "run", truth: byChain, check: func(s *scene) verdict {
 			if e := s.accepted(); e != nil {
 				return is(s.e.Run, e.Run)
 			}
 			return holds(s.r != nil)
 		}},
-		{kinds: slices.Concat(runFacts(), steerKinds(), kinds(record.KindRunSubmitted)), field: "run", truth: byChain, by: "verification.chains"},
+		{kinds: slices.Concat(runFacts(), steerKinds(), kinds(record.KindRunSubmitted, record.KindRunAppended)), field: "run", truth: byChain, by: "verification.chains"},
 		{kinds: taskKinds(), field: "task", truth: byPlan, check: func(s *scene) verdict {
 			if e := s.accepted(); e != nil {
 				return is(s.e.Task, e.Task)
@@ -327,7 +338,7 @@ func referenceAgreements() []agreement {
 		{kinds: ofNone, field: "dispatch", truth: byKind, check: none(func(e *record.Entry) string { return string(e.Dispatch) })},
 		{kinds: except(otherKinds(), record.KindRunDenied), field: "dispatch", truth: byNothing, claim: claimDenied},
 
-		{kinds: slices.Concat(admitKinds(), endKinds(), kinds(record.KindDispatchStarted)), field: "attempt", truth: byChain, by: "history.step"},
+		{kinds: slices.Concat(admitKinds(), endKinds(), kinds(record.KindDispatchStarted, record.KindEgressRefused)), field: "attempt", truth: byChain, by: "history.step"},
 		{kinds: kinds(record.KindDispatchRecovered, record.KindDispatchAttested), field: "attempt", truth: byChain, check: func(s *scene) verdict {
 			return known(s.a != nil, func() verdict { return is(s.e.Attempt, s.a.number) })
 		}},
@@ -364,9 +375,14 @@ func referenceAgreements() []agreement {
 
 		{kinds: slices.Concat(admitKinds(), endKinds(), kinds(record.KindDispatchStarted, record.KindDispatchAttested)), field: "refs", truth: byManifest, check: (*scene).references},
 		{kinds: append(endKinds(), record.KindDispatchAnswered, record.KindDispatchAttested), field: "refs", truth: byResult, check: (*scene).products},
-		{kinds: slices.Concat(requestKinds(), kinds(record.KindDispatchAborted, record.KindDispatchRecovered, record.KindStopEngaged), taskKinds(), steerKinds()), field: "refs", truth: byKind, check: func(s *scene) verdict { return holds(s.refs()) }},
-		{kinds: append(runFacts(), record.KindRunSubmitted), field: "refs", truth: byPlan, check: func(s *scene) verdict {
-			return known(s.r != nil, func() verdict { return holds(s.refs(record.RefPlan) && s.e.Refs[record.RefPlan] == s.r.plan.Digest()) })
+		{kinds: slices.Concat(requestKinds(), kinds(record.KindDispatchAborted, record.KindDispatchRecovered, record.KindEgressRefused, record.KindStopEngaged), except(taskKinds(), record.KindRunGrown), steerKinds()), field: "refs", truth: byKind, check: func(s *scene) verdict { return holds(s.refs()) }},
+		{kinds: kinds(record.KindScheduleFired), field: "refs", truth: byKind, check: func(s *scene) verdict { return holds(s.refs()) }},
+		{kinds: append(except(runFacts(), record.KindScheduleFired), record.KindRunSubmitted), field: "refs", truth: byPlan, check: func(s *scene) verdict {
+			named := s.refs(record.RefPlan)
+			if _, ok := scheduleOf(s.e); ok {
+				named = s.refs(record.RefPlan, record.RefSchedule) // verification.ofSchedule compares the artifact
+			}
+			return known(s.r != nil, func() verdict { return holds(named && s.e.Refs[record.RefPlan] == s.r.plan.Digest()) })
 		}},
 		{kinds: kinds(record.KindCatalogRevision), field: "refs", truth: byRevision, check: func(s *scene) verdict { return may(s.refs(record.RefRevision)) }, claim: claimUnread}, // decider.by needs those that decided
 		{kinds: kinds(record.KindOperatorRecorded), field: "refs", truth: byRecord, check: func(s *scene) verdict { return holds(s.refs(record.RefRecord)) }},                      // timeline.applyRecord compares it
@@ -406,7 +422,7 @@ func (s *scene) references() verdict {
 	}
 	refs := s.e.Refs
 	switch s.e.Kind { //nolint:exhaustive // of the kinds in its row
-	case record.KindDispatchAccepted:
+	case record.KindDispatchAccepted, record.KindTaskReused:
 		return holds(s.refs(record.RefManifest, record.RefInput) && refs[record.RefInput] == s.m.Input)
 	case record.KindDispatchAnswered:
 		return holds(s.refs(record.RefManifest, record.RefAnswer, record.RefQuestion) && s.m.Resume != nil && refs[record.RefAnswer] == s.m.Resume.Answer)
@@ -451,5 +467,8 @@ func (s *scene) products() verdict {
 		return differs
 	}
 	want[record.RefManifest] = s.e.Refs[record.RefManifest]
+	if s.a.called() { // Binds compares it with the statement
+		want[record.RefCalls] = end.Refs[record.RefCalls]
+	}
 	return holds(maps.Equal(s.e.Refs, want))
 }

@@ -44,6 +44,7 @@ func requestAgreements() []agreement {
 			return is(d.Subagent, string(m.Subagent))
 		}),
 		requested("target", func(d record.DispatchRequest, m *record.Manifest) verdict { return is(d.Target, string(m.Target)) }),
+		{kinds: kinds(record.KindDispatchAccepted, record.KindDispatchAnswered), field: "detail.budgets", truth: byRules, by: "verification.budgeted and verification.accounts", claim: claimSpent},
 		requested("reasons", func(d record.DispatchRequest, _ *record.Manifest) verdict { return holds(len(d.Reasons) == 0) }),
 		{kinds: kinds(record.KindDispatchAccepted), field: "detail.capabilities", truth: byManifest, check: (*scene).capabilities, claim: "whether a dispatch outside a run requested capabilities that its subagent has of its own"},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.attempt", truth: byChain, check: func(s *scene) verdict {
@@ -52,10 +53,10 @@ func requestAgreements() []agreement {
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: claimOption},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.AnswerRequest](s).Reasons) == 0) }},
 	}
-	for _, f := range []string{"capabilities", "commit", "envs", "reasons", "revision", "source", "subagent", "target"} {
+	for _, f := range []string{"budgets", "capabilities", "commit", "envs", "reasons", "revision", "source", "subagent", "target"} {
 		rows = append(rows, agreement{kinds: kinds(record.KindDispatchDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
 	}
-	for _, f := range []string{"attempt", "option", "reasons"} {
+	for _, f := range []string{"attempt", "budgets", "option", "reasons"} {
 		rows = append(rows, agreement{kinds: kinds(record.KindAnswerDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
 	}
 	return rows
@@ -138,6 +139,7 @@ func ended(field, claim string, check func(d, want record.DispatchEnd) verdict) 
 func endAgreements() []agreement {
 	return []agreement{
 		ended("exitCode", "", func(d, want record.DispatchEnd) verdict { return is(d.ExitCode, want.ExitCode) }),
+		{kinds: endKinds(), field: "detail.budgets", truth: byResult, check: (*scene).settled},
 		ended("files", "", func(d, want record.DispatchEnd) verdict { return is(d.Files, want.Files) }),
 		ended("verify", "", func(d, want record.DispatchEnd) verdict { return is(d.Verify, want.Verify) }),
 		ended("partial", "", func(d, want record.DispatchEnd) verdict { return is(d.Partial, want.Partial) }),
@@ -216,6 +218,8 @@ func besideAgreements() []agreement {
 	access := kinds(record.KindDispatchPinned, record.KindDispatchUnpinned)
 	denied := kinds(record.KindAccessDenied, record.KindAccessAllowed)
 	return []agreement{
+		refusal("detail.form"), refusal("detail.host"), refusal("detail.number"), refusal("detail.reason"),
+
 		{kinds: kinds(record.KindDispatchStarted), field: "detail.isolation", truth: byResult, check: func(s *scene) verdict {
 			d := detail[record.DispatchStart](s)
 			if s.a == nil || s.a.result == nil || len(d.Isolation) == 0 {
@@ -260,6 +264,17 @@ func besideAgreements() []agreement {
 		{kinds: denied, field: "detail.operation", truth: byNothing, claim: claimDenied},
 		{kinds: denied, field: "detail.reasons", truth: byNothing, claim: claimDenied},
 	}
+}
+
+// refusal is a row about a refused request. dispatchCheck compares all of an attempt
+// with the worker's result at once.
+func refusal(field string) agreement {
+	return agreement{kinds: kinds(record.KindEgressRefused), field: field, truth: byResult, by: "dispatchCheck.bindResult", check: func(s *scene) verdict {
+		if s.a == nil || s.a.result == nil {
+			return silent
+		}
+		return agrees
+	}, claim: "requests that were refused in an attempt whose worker left no result"}
 }
 
 // seenState verifies that a dispatch had been in the state that a request saw.

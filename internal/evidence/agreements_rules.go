@@ -17,11 +17,14 @@ func recordAgreements() []agreement {
 	of := kinds(record.KindOperatorRecorded)
 	var rows []agreement
 	for f, get := range map[string]func(d record.OperatorDecision) string{
+		"approval":  func(d record.OperatorDecision) string { return d.Approval },
 		"anchor":    func(d record.OperatorDecision) string { return d.Anchor },
 		"ceiling":   func(d record.OperatorDecision) string { return d.Ceiling },
 		"expiresAt": func(d record.OperatorDecision) string { return d.ExpiresAt },
 		"found":     func(d record.OperatorDecision) string { return d.Found },
 		"issuer":    func(d record.OperatorDecision) string { return d.Issuer },
+		"content":   func(d record.OperatorDecision) string { return d.Content },
+		"secret":    func(d record.OperatorDecision) string { return d.Secret },
 		"replaces":  func(d record.OperatorDecision) string { return d.Replaces },
 		"stop":      func(d record.OperatorDecision) string { return d.Stop },
 		"subject":   func(d record.OperatorDecision) string { return d.Subject },

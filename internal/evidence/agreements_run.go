@@ -11,7 +11,7 @@ import (
 
 // runAgreements are those of the details of entries about runs and their tasks.
 func runAgreements() []agreement {
-	return slices.Concat(submitAgreements(), steerAgreements(), taskAgreements(), settleAgreements())
+	return slices.Concat(submitAgreements(), firedAgreements(), steerAgreements(), taskAgreements(), settleAgreements())
 }
 
 func submitAgreements() []agreement {
@@ -23,6 +23,7 @@ func submitAgreements() []agreement {
 			d := detail[record.RunRequest](s)
 			return may(d.RetryOf != "" || len(d.From) == 0) // replay.reuseDone compares what follows from it
 		}, claim: "which tasks a retry was asked to run again, where they run again anyway"},
+		{kinds: of, field: "detail.noReuse", truth: byChain, claim: "whether a run that has no earlier result might have had one"}, // closure.reusePlanned
 		{kinds: of, field: "detail.parameters", truth: byNothing, claim: "the parameters and the template that a plan was made from"},
 		{kinds: of, field: "detail.queue", truth: byPlan, check: func(s *scene) verdict {
 			return known(s.r != nil, func() verdict { return is(detail[record.RunRequest](s).Queue, string(s.r.plan.Queue)) })
@@ -39,9 +40,13 @@ func submitAgreements() []agreement {
 			d := detail[record.RunRequest](s)
 			return may(d.Rules >= 0 && d.Rules <= plan.Rules)
 		}, claim: "the version of the engine's rules that a run followed"},
+		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
+		{kinds: of, field: "detail.slot", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.taken", truth: byChain, by: retried},
 		{kinds: of, field: "detail.tasks", truth: byPlan, check: func(s *scene) verdict {
-			return known(s.r != nil, func() verdict { return is(detail[record.RunRequest](s).Tasks, int64(len(s.r.tasks))) })
+			return known(s.r != nil, func() verdict {
+				return is(detail[record.RunRequest](s).Tasks, int64(s.r.began))
+			})
 		}},
 		{kinds: of, field: "detail.template", truth: byNothing, check: func(s *scene) verdict {
 			d := detail[record.RunRequest](s).Template
@@ -49,7 +54,7 @@ func submitAgreements() []agreement {
 			return may(d == "" || err == nil)
 		}, claim: "the parameters and the template that a plan was made from"},
 	}
-	for _, f := range []string{"changed", "from", "parameters", "queue", "reasons", "retryOf", "revision", "rules", "taken", "tasks", "template"} {
+	for _, f := range []string{"changed", "from", "noReuse", "parameters", "queue", "reasons", "retryOf", "revision", "rules", "schedule", "slot", "taken", "tasks", "template"} {
 		rows = append(rows, agreement{kinds: kinds(record.KindRunDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
 	}
 	return rows
@@ -108,11 +113,15 @@ func taskAgreements() []agreement {
 		{kinds: kinds(record.KindTaskCancelled), field: "detail.by", truth: byChain, check: (*scene).cancelledBy, claim: claimSteps},
 		step("cause", func(d record.TaskStep) string { return d.Cause }, record.KindTaskSkipped),
 		{kinds: kinds(record.KindTaskSkipped), field: "detail.cause", truth: byPlan, claim: "which of several tasks that failed a skipped task is because of"},
-		step("message", func(d record.TaskStep) string { return d.Message }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled),
+		step("message", func(d record.TaskStep) string { return d.Message }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled, record.KindTaskSkipped),
+		{kinds: kinds(record.KindTaskSkipped), field: "detail.message", truth: byPlan, check: func(s *scene) verdict {
+			d := detail[record.TaskStep](s)
+			return may(d.Message == "" || s.r == nil || s.task == nil || s.task.When != nil && string(s.task.When.Task) == d.Cause)
+		}, claim: "which condition a skipped task names"},
 		{kinds: kinds(record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled), field: "detail.message", truth: byChain, check: (*scene).stepMessage, claim: "the message of a task that has no dispatch, or whose dispatch has none"},
 		step("reason", func(d record.TaskStep) string { return d.Reason }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied),
 		{kinds: kinds(record.KindTaskWaiting, record.KindTaskDenied), field: "detail.reason", truth: byChain, check: (*scene).stepReason},
-		{kinds: kinds(record.KindTaskFailed), field: "detail.reason", truth: byChain, check: (*scene).stepReason, claim: "why a task failed that could not be dispatched or resumed: integrity or context"},
+		{kinds: kinds(record.KindTaskFailed), field: "detail.reason", truth: byChain, check: (*scene).stepReason, claim: "why a task failed that could not be dispatched or resumed, integrity or context, and why one failed that grew or could not, or that people could not be asked about"},
 		step("until", func(d record.TaskStep) string { return d.Until }, record.KindTaskWaiting),
 		{kinds: kinds(record.KindTaskWaiting), field: "detail.until", truth: byChain, claim: "when the next attempt is due"},
 	}
@@ -174,7 +183,7 @@ func (s *scene) stepMessage() verdict {
 	}
 	end, ok := detailOf(of)
 	switch {
-	case !ok:
+	case !ok, s.e.Kind == record.KindTaskFailed && of.Kind == record.KindDispatchFinished: // of a gate: see replay.endGate
 		return silent
 	case s.e.Kind == record.KindTaskCancelled || of.Kind == record.KindDispatchCancelled:
 		return s.cancelMessage(of, d.Message)
@@ -209,6 +218,12 @@ func (s *scene) stepReason() verdict {
 		return is(d.Reason, end.Reason)
 	case s.e.Kind == record.KindTaskWaiting:
 		return agrees // replay.wait reports it
+	case s.task != nil && s.task.Approval != nil && d.Reason == string(api.ReasonTimeout):
+		return agrees // replay.approval reports it
+	case s.task != nil && (plan.Grows(s.task) || s.task.Gate != nil || s.task.When != nil):
+		return silent
+	case s.task != nil && s.task.Approval != nil && d.Reason == string(api.ReasonOutput):
+		return silent // its products are too large to be shown
 	}
 	return may(d.Reason == string(api.ReasonIntegrity) || d.Reason == string(api.ReasonContext))
 }

@@ -30,7 +30,7 @@ const resolveGrace = 10 * time.Minute
 // allowed, and that one its predecessor, so none of them can be left out.
 func (v *verification) authorise() {
 	row := v.rows[RowAuthorisation]
-	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops()}
+	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}}
 	for i := range v.entries {
 		e := &v.entries[i]
 		if e.ok && (e.Kind.Rules() || e.Kind.Admits()) && !v.work.over() {
@@ -44,15 +44,22 @@ func (v *verification) authorise() {
 	wrong := make([]error, len(s.admitted))
 	parallel(len(s.admitted), func(i int) { wrong[i] = d.decide(&s.admitted[i]) })
 	for i, err := range wrong {
+		of := row
+		if s.admitted[i].e.Kind == record.KindToolCalled {
+			of = v.rows[RowTools]
+		}
 		if err != nil {
-			row.fail("entry #%d: %v", s.admitted[i].e.seq, err)
+			of.fail("entry #%d: %v", s.admitted[i].e.seq, err)
 		} else {
-			row.checked++
+			of.checked++
 		}
 	}
+	v.taskApprovals(d)
 	v.checkPolicies(row)
+	v.accounts(row)
+	v.countCalls()
 	v.words[RowAuthorisation] = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
-		record.Plural(len(s.admitted), "decision"))
+		record.Plural(row.checked, "decision"))
 	if len(s.admitted) == 0 {
 		row.absent = "nothing was admitted"
 	}
@@ -71,6 +78,7 @@ type timeline struct {
 	records  int
 	previous api.Digest // of the last operator record's payload
 	admitted []admission
+	votes    map[api.ApprovalID][]cast // about each approval, in the order of the log
 }
 
 // admission is an entry that admits something, with what was in force.
@@ -153,8 +161,11 @@ func (s *timeline) applyRecord(e *entry) error {
 		s.ceilings.set(e.seq, rec.Principal, *rec.Ceiling)
 	case api.VerbPrincipalRemove:
 		s.ceilings.set(e.seq, rec.Principal, 0)
+		return s.withdraw(e, rec.Principal)
 	case api.VerbStopLift:
 		s.stops.lift(e.seq, rec.Stop)
+	case api.VerbApprove, api.VerbDeny:
+		s.votes[rec.Approval] = append(s.votes[rec.Approval], cast{seq: e.seq, at: e.At, record: rec})
 	}
 	return nil
 }
@@ -175,6 +186,9 @@ type decided struct {
 
 func (d *decider) decide(a *admission) error {
 	e := a.e
+	if e.Kind == record.KindToolCalled {
+		return d.call(a)
+	}
 	if err := d.resolved(a); err != nil {
 		return err
 	}
@@ -183,11 +197,17 @@ func (d *decider) decide(a *admission) error {
 			return policy.Request{Principal: e.Principal, Action: policy.ActionRunSubmit, Resource: e.Resource, Token: e.Token != ""}
 		}, nil)
 	}
+	if e.Kind == record.KindRunAppended {
+		return d.appended(a)
+	}
 	if e.begins == nil || e.begins.manifest == nil {
 		return nil // the manifest or the completeness row reports it
 	}
 	m := e.begins.manifest
-	return d.repeat(a, m.Policies, func(r *revision) policy.Request { return d.requestOf(r, e, m) }, m)
+	if err := d.repeat(a, m.Policies, func(r *revision) policy.Request { return d.requestOf(r, e, m) }, m); err != nil || e.begins.reuses == "" {
+		return err
+	}
+	return d.shared(a, e.begins)
 }
 
 // resolved verifies the catalog revision in which names were resolved. A task's
@@ -228,30 +248,44 @@ func (d *decider) requestOf(r *revision, e *entry, m *record.Manifest) policy.Re
 // repeat decides by the revision in force, or by the one before it within
 // record.RevisionGrace, and fails if neither gives the logged decision.
 func (d *decider) repeat(a *admission, policies []string, request func(*revision) policy.Request, m *record.Manifest) error {
+	return d.v.inForce(a, func(r *revision, engine *policy.Engine) error {
+		err := d.by(r, engine, policies, request(r), m)
+		if err != nil || m == nil || a.e.begins.reuses != "" {
+			return err
+		}
+		return d.v.budgeted(a.e, engine, m)
+	})
+}
+
+// inForce decides by the revision in force at an entry, or by the one before it within
+// record.RevisionGrace.
+func (v *verification) inForce(a *admission, decide func(*revision, *policy.Engine) error) error {
 	if a.rule.revision == nil {
 		return errors.New("admitted before the first catalog revision")
 	}
-	err := d.by(a.rule.revision, policies, request, m)
+	by := func(rule *entry) error {
+		digest := rule.Refs[record.RefRevision]
+		r := v.revisions[digest]
+		if r == nil {
+			return fmt.Errorf("catalog revision %s, then in force, is not in the bundle", digest.Short())
+		}
+		engine, err := r.rules()
+		if err != nil {
+			return fmt.Errorf("catalog revision %d: %w", r.doc.Number, err)
+		}
+		return decide(r, engine)
+	}
+	err := by(a.rule.revision)
 	// Abs: a revision dated in the future does not extend the grace.
 	if err != nil && a.rule.before != nil && a.e.At.Sub(a.rule.revision.At).Abs() < record.RevisionGrace {
-		if d.by(a.rule.before, policies, request, m) == nil {
+		if by(a.rule.before) == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-func (d *decider) by(rule *entry, policies []string, request func(*revision) policy.Request, m *record.Manifest) error {
-	digest := rule.Refs[record.RefRevision]
-	r := d.v.revisions[digest]
-	if r == nil {
-		return fmt.Errorf("catalog revision %s, then in force, is not in the bundle", digest.Short())
-	}
-	engine, err := r.rules()
-	if err != nil {
-		return fmt.Errorf("catalog revision %d: %w", r.doc.Number, err)
-	}
-	q := request(r)
+func (d *decider) by(r *revision, engine *policy.Engine, policies []string, q policy.Request, m *record.Manifest) error {
 	decision, err := d.once(r, engine, q)
 	switch {
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -72,6 +74,81 @@ func BenchmarkVerify(b *testing.B) {
 			b.ReportMetric(spent(b, func() { verified(b, 3*n) }).Seconds(), "signatures-cpu-s")
 		})
 	}
+}
+
+// mapped is a run over n items that is done: of a plan that grew by them, or of one that
+// was submitted with a task for each.
+func mapped(b *testing.B, n int, grows bool) sample {
+	b.Helper()
+	s := newStory(b)
+	values := make([]string, n)
+	tasks := []string{"a"}
+	for i := range values {
+		values[i] = fmt.Sprintf(`"item-%d"`, i)
+		if !grows {
+			tasks = append(tasks, fmt.Sprintf(`part-item-%d ,"input":{"v":%s},"depends_on":["a"]`, i, values[i]))
+		}
+	}
+	if grows {
+		tasks = append(tasks, fmt.Sprintf(`part ,"for_each":{"from":"a","items":"$.files[*]","max":%d},"input":{"v":"{{each.value}}"}`, n))
+	}
+	list := "[" + strings.Join(values, ",") + "]"
+	s.submit(plannedAs("", tasks...), "", 0)
+	s.carry(of("a", 1), `{"files":`+list+`}`)
+	name, done := "part-item-%d", int64(1+n)
+	if grows {
+		name, done = "part[item-%d]", done+1
+		s.sprout(control("part"), 0, plan.Growth{Cause: plan.CauseForEach, Task: "part", Items: itemsOf(b, list)}, int64(n), done)
+	}
+	for i, v := range values {
+		s.carry(child(api.TaskID(fmt.Sprintf(name, i)), uint64(i+2), `{"v":`+v+`}`), "") //nolint:gosec // G115: an index
+	}
+	if grows {
+		s.step(record.KindTaskDone, control("part"), 0, record.TaskStep{})
+	}
+	s.settle("r1", record.RunEnd{State: "done", Done: done})
+	return sample{file: file(b, s.bundle(bundle.Case{Run: "r1"})), trust: s.trust()}
+}
+
+// What it takes to verify a run that grew by 10,000 items, beside the same run submitted
+// whole (less one task), in turn: processor time, and bytes that are allocated.
+func BenchmarkVerifyGrown(b *testing.B) {
+	of := [2]sample{mapped(b, api.MaxPlanTasks-1, false), mapped(b, api.MaxForEach, true)}
+	var took [2]time.Duration
+	var bytesOf [2]uint64
+	rounds := 0
+	round := func() {
+		for i, s := range of {
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			begin := processor(b)
+			bundle, err := bundle.Read(bytes.NewReader(s.file), bundle.Limits{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if r := Verify(bundle, s.trust, Options{}); r.Failed() {
+				b.Fatal(r.Text())
+			}
+			took[i] += processor(b) - begin
+			runtime.ReadMemStats(&after)
+			bytesOf[i] += after.TotalAlloc - before.TotalAlloc
+		}
+		rounds++
+	}
+	for b.Loop() {
+		round()
+	}
+	for rounds < 3 {
+		round()
+	}
+	b.ReportMetric(float64(len(of[1].file))/1e6, "MB")
+	b.ReportMetric(float64(len(of[1].file))/float64(len(of[0].file)), "x-fixed-size")
+	b.ReportMetric(took[1].Seconds()/float64(rounds), "cpu-s")
+	b.ReportMetric(float64(took[1])/float64(took[0]), "x-fixed-cpu")
+	b.ReportMetric(float64(bytesOf[1])/1e6/float64(rounds), "allocated-MB")
+	b.ReportMetric(float64(bytesOf[1])/float64(bytesOf[0]), "x-fixed-allocated")
+	b.ReportMetric(0, "ns/op")
 }
 
 // decoded decodes what is in a bundle with the standard library, once.

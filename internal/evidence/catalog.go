@@ -158,30 +158,66 @@ func (r *revision) decoded(ref api.Ref, decode func(doc []byte) (any, api.Name, 
 	return one.value, nil
 }
 
-// subagent returns a subagent of the revision.
-func (r *revision) subagent(name api.Name) (*api.Subagent, error) {
-	v, err := r.decoded(api.RefTo(api.KindSubagent, name), func(doc []byte) (any, api.Name, error) {
-		s := &api.Subagent{}
-		err := r.v.exact(doc, s)
-		return s, s.Name, err
+// decodedAs returns an artifact of a kind, whose document is a T.
+func decodedAs[T any](r *revision, k api.Kind, name api.Name, nameOf func(*T) api.Name) (*T, error) {
+	v, err := r.decoded(api.RefTo(k, name), func(doc []byte) (any, api.Name, error) {
+		a := new(T)
+		err := r.v.exact(doc, a)
+		return a, nameOf(a), err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return v.(*api.Subagent), nil //nolint:forcetypeassert // as decoded for this kind
+	return v.(*T), nil //nolint:forcetypeassert // as decoded for this kind
+}
+
+// subagent returns a subagent of the revision.
+func (r *revision) subagent(name api.Name) (*api.Subagent, error) {
+	return decodedAs(r, api.KindSubagent, name, func(s *api.Subagent) api.Name { return s.Name })
 }
 
 // target returns a target of the revision.
 func (r *revision) target(name api.Name) (*api.Target, error) {
-	v, err := r.decoded(api.RefTo(api.KindTarget, name), func(doc []byte) (any, api.Name, error) {
-		t := &api.Target{}
-		err := r.v.exact(doc, t)
-		return t, t.Name, err
-	})
-	if err != nil {
-		return nil, err
+	return decodedAs(r, api.KindTarget, name, func(t *api.Target) api.Name { return t.Name })
+}
+
+// model returns a model of the revision.
+func (r *revision) model(name api.Name) (*api.Model, error) {
+	return decodedAs(r, api.KindModel, name, func(m *api.Model) api.Name { return m.Name })
+}
+
+// access returns what a dispatch may reach outside its jail, as the service and the
+// worker derive it.
+func (r *revision) access(sub *api.Subagent, target *api.Target, envs []api.Name) (catalog.Access, error) {
+	if err := r.v.work.spend(unitCompare * len(r.doc.Artifacts)); err != nil {
+		return catalog.Access{}, err
 	}
-	return v.(*api.Target), nil //nolint:forcetypeassert // as decoded for this kind
+	models := false
+	for ref := range r.doc.Artifacts {
+		kind, _, err := ref.Split()
+		models = models || err == nil && kind == api.KindModel
+	}
+	return catalog.AccessOf(catalog.Lookup{
+		Models: models,
+		Model:  valueOf(r.model),
+		Env: valueOf(func(n api.Name) (*api.Env, error) {
+			return decodedAs(r, api.KindEnv, n, func(e *api.Env) api.Name { return e.Name })
+		}),
+		Secret: valueOf(func(n api.Name) (*api.Secret, error) {
+			return decodedAs(r, api.KindSecret, n, func(s *api.Secret) api.Name { return s.Name })
+		}),
+	}, *sub, *target, envs)
+}
+
+// valueOf returns what get points to.
+func valueOf[T any](get func(api.Name) (*T, error)) func(api.Name) (T, error) {
+	return func(n api.Name) (v T, err error) {
+		p, err := get(n)
+		if err == nil {
+			v = *p
+		}
+		return v, err
+	}
 }
 
 // rules compiles the grants and target modes, as the service does.

@@ -27,8 +27,18 @@ func (c *closure) run() {
 			before = c.h.attempts[i-1]
 		}
 		c.v.used.Store(m.Input, nil)
+		a.traceTaint()
+		for _, e := range a.calls {
+			if e.Kind == record.KindApprovalRequest && !e.refused {
+				c.note(a, c.request(a, e))
+			}
+		}
 		c.note(a, c.pins(m))
+		if a.reuses != "" {
+			c.note(a, c.reuse(a))
+		}
 		c.note(a, c.resume(m, before))
+		c.note(a, c.taint(m, before))
 		for n := range m.Needs {
 			c.note(a, c.need(&m.Needs[n], m, c.h.attempts[0].admitted))
 		}
@@ -84,6 +94,23 @@ func (c *closure) pins(m *record.Manifest) error {
 	case m.Limits.Least(sub.Limits).Least(target.Limits) != m.Limits:
 		return fmt.Errorf("limits exceed those of subagent %q or target %q", m.Subagent, m.Target)
 	}
+	return errors.Join(rev.pure(m, sub), c.access(rev, sub, target, m))
+}
+
+// access compares what a manifest lets the agent reach with the artifacts that it
+// pins.
+func (c *closure) access(rev *revision, sub *api.Subagent, target *api.Target, m *record.Manifest) error {
+	want, err := rev.access(sub, target, m.Envs)
+	switch {
+	case err != nil:
+		return err
+	case (want.Endpoint == nil) != (m.Endpoint == nil) || want.Endpoint != nil && *want.Endpoint != *m.Endpoint:
+		return fmt.Errorf("the model differs from that of subagent %q in catalog revision %d", m.Subagent, m.Revision)
+	case !slices.Equal(want.Egress, m.Egress):
+		return fmt.Errorf("the allowed hosts differ from those of its target and envs in catalog revision %d", m.Revision)
+	case !slices.Equal(want.Secrets, m.Secrets):
+		return fmt.Errorf("the secrets differ from those of its model and envs in catalog revision %d", m.Revision)
+	}
 	return nil
 }
 
@@ -102,6 +129,13 @@ func (c *closure) resume(m *record.Manifest, before *attempt) error {
 	}
 	if m.Resume.Patch != patch {
 		return fmt.Errorf("it resumes with patch %s, which is not that of attempt %d", m.Resume.Patch.Short(), before.number)
+	}
+	session := api.Digest("")
+	if s := before.result.Summary.Session; s != nil {
+		session = s.Digest
+	}
+	if m.Resume.Session != session {
+		return fmt.Errorf("it resumes with session %s, which is not that of attempt %d", m.Resume.Session.Short(), before.number)
 	}
 	return nil
 }
@@ -132,7 +166,7 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 	switch {
 	case a == nil:
 		return fmt.Errorf("need %q is of dispatch %s, which had not finished", n.Name, n.Dispatch)
-	case a.manifest == nil || a.result == nil:
+	case a.manifest == nil || a.made() == nil || a.made().result == nil:
 		return fmt.Errorf("need %q is of dispatch %s, whose manifest or result cannot be read", n.Name, n.Dispatch)
 	case a.manifest.Task != n.Task || a.manifest.Principal != m.Principal:
 		return fmt.Errorf("need %q is of dispatch %s, which is of another task or principal", n.Name, n.Dispatch)
@@ -142,7 +176,7 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 			return fmt.Errorf("need %q is of dispatch %s, which is not that of task %s", n.Name, n.Dispatch, n.Task)
 		}
 	}
-	product, ok := a.product(n.Kind, n.Path)
+	product, ok := a.made().product(n.Kind, n.Path)
 	if !ok || product.Digest != n.Digest || product.Size != n.Size {
 		return fmt.Errorf("need %q is %s, which is not a product of dispatch %s", n.Name, n.Digest.Short(), n.Dispatch)
 	}

@@ -121,7 +121,8 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	b, err := readBundle(fs, files[0])
+	records := &CallRecords{}
+	b, err := readBundle(fs, files[0], records)
 	if err != nil {
 		return false, err
 	}
@@ -130,7 +131,7 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 			return false, err
 		}
 	}
-	r := Verify(b, t, Options{Copies: copies})
+	r := Verify(b, t, Options{Copies: copies, Calls: records})
 	if *html != "" {
 		if err := writeHTML(fs, *html, &r); err != nil {
 			return false, err
@@ -242,12 +243,12 @@ func readAll(files Files, name string, most int64) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-func readBundle(files Files, name string) (*bundle.Bundle, error) {
+func readBundle(files Files, name string, records *CallRecords) (*bundle.Bundle, error) {
 	f, err := files.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("evidence: %w", err)
 	}
-	b, err := bundle.Read(f, bundle.Limits{})
+	b, err := bundle.Read(f, bundle.Limits{Watch: records.Watch})
 	if err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}

@@ -91,7 +91,7 @@ const uncut = 30
 func sameWork(before, m *record.Manifest) error {
 	x, y := *before, *m
 	for _, v := range []*record.Manifest{&x, &y} {
-		v.Attempt, v.Policies, v.Ceiling, v.Resume, v.Fence, v.Trace, v.NotBefore, v.Expires, v.Nonce = 0, nil, 0, nil, 0, "", m.NotBefore, m.Expires, ""
+		v.Attempt, v.Policies, v.Ceiling, v.Resume, v.Fence, v.Trace, v.NotBefore, v.Expires, v.Nonce, v.Taint = 0, nil, 0, nil, 0, "", m.NotBefore, m.Expires, "", nil
 	}
 	a, errA := canon.Marshal(x)
 	b, errB := canon.Marshal(y)
@@ -109,18 +109,20 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 	if e == nil {
 		return nil // the completeness row reports it
 	}
-	digest := e.Refs[record.RefResult]
-	if digest == "" {
+	refusals, err := c.v.refusals(a)
+	if err != nil {
+		return err
+	}
+	if d := e.Refs[record.RefCalls]; d != "" {
+		c.v.used.Store(d, nil)
+	}
+	if e.Refs[record.RefResult] == "" {
 		return nil // scene.products verifies whether it may be without one
 	}
-	envelope, err := c.v.envelope(digest, "result", seal.Result, e.reader())
-	if err != nil {
-		return fmt.Errorf("result: %w", err)
+	if a.unsigned != nil {
+		return fmt.Errorf("result: %w", a.unsigned)
 	}
-	r, err := c.openResult(a, envelope)
-	if err != nil {
-		return fmt.Errorf("result: %w", err)
-	}
+	r := a.signed
 	if a.manifest != nil {
 		if err := r.Check(c.h.id, a.number, a.admitted.Refs[record.RefManifest], a.manifest.Fence); err != nil {
 			return err
@@ -131,10 +133,64 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 	}
 	a.result = r
 	c.v.nameContent(&r.Summary)
+	return sameRefusals(refusals, r.Summary.Refusals)
+}
+
+// refusals returns the summary of the refused requests that the log has of an
+// attempt.
+func (v *verification) refusals(a *attempt) (*api.Refusals, error) {
+	if len(a.refused) > record.MaxRefusals {
+		return nil, fmt.Errorf("the log has %d refused requests, more than %d", len(a.refused), record.MaxRefusals)
+	}
+	if err := v.work.spend(unitEntry * len(a.refused)); err != nil {
+		return nil, err
+	}
+	list, seen := make([]record.EgressRefusal, len(a.refused)), map[int64]bool{}
+	for i, e := range a.refused {
+		list[i], _ = e.Detail.(record.EgressRefusal)
+		if n := list[i].Number; n < 1 || seen[n] {
+			return nil, fmt.Errorf("entry #%d: refused request %d has no number, or an entry already", e.seq, n)
+		}
+		seen[list[i].Number] = true
+	}
+	return record.RefusalsOf(list)
+}
+
+// sameRefusals refuses a log that does not have exactly the refusals that the worker
+// signed.
+func sameRefusals(log, result *api.Refusals) error {
+	count := func(r *api.Refusals) int {
+		if r == nil {
+			return 0
+		}
+		return r.Count
+	}
+	switch {
+	case count(log) != count(result):
+		return fmt.Errorf("the worker refused %d requests, the log has %d of them", count(result), count(log))
+	case log != nil && log.Digest != result.Digest:
+		return fmt.Errorf("the %d refused requests in the log are not those that the worker signed", log.Count)
+	}
 	return nil
 }
 
-func (c *dispatchCheck) openResult(a *attempt, envelope *seal.Envelope) (*record.Result, error) {
+// openResults reads the results that workers signed. What grows from them is replayed
+// before all else is compared with them.
+func (v *verification) openResults() {
+	parallel(len(v.ordered), func(i int) {
+		for _, a := range v.ordered[i].attempts {
+			if a.end != nil && a.end.Refs[record.RefResult] != "" {
+				a.signed, a.unsigned = v.openResult(a)
+			}
+		}
+	})
+}
+
+func (v *verification) openResult(a *attempt) (*record.Result, error) {
+	envelope, err := v.envelope(a.end.Refs[record.RefResult], "result", seal.Result, a.end.reader())
+	if err != nil {
+		return nil, err
+	}
 	if a.started == nil {
 		return nil, errors.New("of an attempt that never started")
 	}
@@ -148,7 +204,7 @@ func (c *dispatchCheck) openResult(a *attempt, envelope *seal.Envelope) (*record
 		return nil, err
 	}
 	r := &record.Result{}
-	if err := c.v.exact(payload, r); err != nil {
+	if err := v.exact(payload, r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -178,7 +234,7 @@ func (c *dispatchCheck) bindStatement() error {
 	if a.manifest == nil || end.Refs[record.RefResult] != "" && a.result == nil {
 		return nil // manifest or result could not be read, which is reported
 	}
-	if err := st.Binds(a.manifest, a.admitted.Refs[record.RefManifest], a.result, end.Refs[record.RefResult]); err != nil {
+	if err := st.Binds(a.manifest, a.admitted.Refs[record.RefManifest], a.result, end.Refs[record.RefResult], end.Refs[record.RefCalls]); err != nil {
 		return err
 	}
 	if id, ok := strings.CutPrefix(st.Predicate.RunDetails.Builder.ID, record.BuilderPrefix); !ok || seal.LogOrigin(seal.KeyID(id)) != c.v.trust.Log.Origin {
@@ -203,15 +259,7 @@ func (c *dispatchCheck) bindStatement() error {
 
 // nameContent marks the content of a result as named.
 func (v *verification) nameContent(sum *api.ResultSummary) {
-	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
-		if a != nil {
-			v.used.Store(a.Digest, nil)
-		}
-	}
-	for _, o := range sum.Outputs {
-		v.used.Store(o.Digest, nil)
-	}
-	for _, l := range sum.Log {
-		v.used.Store(l.Digest, nil)
+	for _, d := range record.ContentOf(sum) {
+		v.used.Store(d, nil)
 	}
 }

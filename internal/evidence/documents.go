@@ -61,8 +61,14 @@ func ownRefs(k record.Kind) []string {
 	switch {
 	case k == record.KindRunSubmitted:
 		return []string{record.RefPlan}
+	case k == record.KindRunGrown || k == record.KindRunAppended:
+		return nil // a retry grows by the documents of the earlier run
 	case k == record.KindDispatchAttested:
 		return []string{record.RefStatement}
+	case k == record.KindApprovalRequest:
+		return []string{record.RefAction}
+	case k == record.KindToolCalled:
+		return nil
 	case k.Admits():
 		return []string{record.RefManifest}
 	}

@@ -3,32 +3,12 @@ package evidence
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
-
-// skip verifies that a task is skipped because of another that settled without
-// being done, and that it depends on, directly or not.
-func (r *replay) skip(i int, d record.TaskStep) error {
-	cause, ok := r.plan.Index(api.TaskID(d.Cause))
-	if !ok || !r.tasks[cause].State.Settled() || r.tasks[cause].State == api.TaskDone || r.tasks[cause].State == api.TaskSkipped {
-		return fmt.Errorf("skipped because of task %.80q, which did not fail", d.Cause)
-	}
-	if err := r.meter.spend(unitCompare * len(r.plan.Deps(i))); err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(r.plan.Deps(i), func(d int32) bool {
-		return int(d) == cause || r.tasks[d].State == api.TaskSkipped && r.tasks[d].cause == cause
-	}) {
-		return fmt.Errorf("skipped because of task %s, which it does not depend on", d.Cause)
-	}
-	r.tasks[i].cause = cause
-	return nil
-}
 
 // ended compares the end of a task that is not done with that of its dispatch. was
 // is the task's state before.
@@ -66,7 +46,7 @@ func (r *replay) ended(i int, e *entry, d record.TaskStep, was api.TaskState) er
 		return errors.New("failed after it was answered and before it resumed")
 	}
 	task := &r.plan.Tasks[i]
-	if was == api.TaskRunning && !t.Resumed && !t.stopped && !r.cancelled && t.Attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(d.Reason)) {
+	if was == api.TaskRunning && !t.Resumed && !r.ending(i) && t.Attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(d.Reason)) {
 		r.validIfExpired(fmt.Errorf("task %s failed after attempt %d of %d without a retry", task.ID, t.Attempt, plan.Attempts(task)))
 	}
 	return nil
@@ -101,7 +81,7 @@ func (r *replay) cancel(i int, dispatch bool, was api.TaskState) error {
 	case open && h != nil && h.last() != nil && !t.Answered:
 		return fmt.Errorf("cancelled, but its dispatch %s failed", t.Dispatch)
 	}
-	if !t.stopped && !r.cancelled {
+	if up := r.plan.Parent(i); !r.ending(i) && (up < 0 || !r.tasks[up].State.Settled()) { // the voters that are left end with their quorum
 		r.validIfExpired(fmt.Errorf("task %s was cancelled without a request", id))
 	}
 	return nil
@@ -135,14 +115,12 @@ const setBack = 5 * time.Second
 func (r *replay) balance(e *entry) error {
 	d, _ := e.Detail.(record.RunEnd)
 	request, _ := r.submitted.Detail.(record.RunRequest)
-	counts := map[api.TaskState]int{}
 	for i := range r.tasks {
-		t := &r.tasks[i]
-		if !t.State.Settled() {
+		if t := &r.tasks[i]; !t.State.Settled() {
 			return fmt.Errorf("the run settled, but task %s is %s", r.plan.Tasks[i].ID, t.State)
 		}
-		counts[t.State]++
 	}
+	counts := r.plan.Counts(func(i int) (api.TaskState, int) { return r.tasks[i].State, r.tasks[i].cause })
 	// No entry of the earlier rules says that the wall time expired. A service that
 	// restarted after the deadline may have a clock that was set back.
 	wall := time.Duration(r.plan.Limits.Wall).Milliseconds()

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type entry struct {
 	hash   note.Hash
 	ok     bool     // it could be decoded
 	begins *attempt // the attempt that it admits, if any
+	// taint is what its dispatch has before it: of entries about tools, see traceTaint.
+	taint  *api.Taint
+	action *api.ToolAction // what a request for an approval is about; nil if it could not be read
 	// refused: it cannot follow the entries before it, which is reported. Nothing else
 	// is compared with it: such entries could all be about one document.
 	refused bool
@@ -56,6 +60,7 @@ type history struct {
 	attested         *entry
 	denied           *entry // the first denial
 	attestationValid bool
+	approvals        map[string]*entry // the requests, by id
 
 	cancelOnce   sync.Once
 	cancels      []*entry          // see cancelled
@@ -70,9 +75,19 @@ type attempt struct {
 	started  *entry
 	end      *entry
 	closing  *entry // the end of an attempt whose question was not answered
+	refused  []*entry
+	calls    []*entry // about its tools, in the order of the log
 
 	manifest *record.Manifest // nil if it could not be read
-	result   *record.Result   // nil if absent, or if it could not be read
+	signed   *record.Result   // nil if absent, or if it could not be read
+	unsigned error            // why it could not
+	result   *record.Result   // signed, if it is of this attempt
+
+	reuses  api.DispatchID // whose result it has, without having run
+	earlier *attempt       // that made it; nil if it is not in the bundle: see linkReuse
+
+	taintOnce  sync.Once
+	taintAfter *api.Taint // of the dispatch, at the end of the attempt: see tainted
 
 	index   sync.Once
 	outputs map[string]api.Artifact // of result, by path: see product
@@ -120,6 +135,7 @@ func newWorld(v *verification) *world {
 			w.ordered = append(w.ordered, h)
 		}
 	}
+	w.linkReuse()
 	return w
 }
 
@@ -155,6 +171,9 @@ func (h *history) at(n uint64) *attempt {
 // nil.
 func (h *history) finished(n uint64) *attempt {
 	a := h.last()
+	if a != nil && a.admitted.Kind == record.KindTaskReused && a.admitted.seq < n {
+		return a
+	}
 	if a == nil || a.end == nil || a.end.Kind != record.KindDispatchFinished || a.end.seq >= n {
 		return nil
 	}
@@ -164,18 +183,29 @@ func (h *history) finished(n uint64) *attempt {
 // step applies the next entry of a dispatch.
 func (h *history) step(e *entry) error {
 	before := h.chain
-	if err := h.chain.Step(e.Kind, e.Attempt); err != nil {
+	if err := h.chain.Step(&e.Entry); err != nil {
 		return err
 	}
 	now := h.chain
 	switch {
 	case now.Attested != before.Attested:
 		h.attested = e
-	case now == before:
-		if e.Kind == record.KindDispatchDenied && h.denied == nil {
+	case now.State == before.State:
+		switch {
+		case e.Kind == record.KindDispatchDenied && h.denied == nil:
 			h.denied = e
+		case e.Kind == record.KindEgressRefused:
+			h.last().refused = append(h.last().refused, e)
+		case slices.Contains(toolKinds(), e.Kind) && h.last() != nil:
+			h.last().calls = append(h.last().calls, e)
+			if d, ok := e.Detail.(record.ApprovalRequest); ok && e.Kind == record.KindApprovalRequest {
+				if h.approvals == nil {
+					h.approvals = map[string]*entry{}
+				}
+				h.approvals[d.Approval] = e
+			}
 		}
-	case now.State == api.EventAccepted:
+	case now.State == api.EventAccepted, e.Kind == record.KindTaskReused:
 		e.begins = &attempt{number: now.Attempt, admitted: e}
 		h.attempts = append(h.attempts, e.begins)
 	case now.State == api.EventStarted:

@@ -74,6 +74,8 @@ func keyOf(s api.Stop) stopKey {
 	switch s.Scope {
 	case api.StopPrincipal, api.StopTarget, api.StopRun, api.StopDispatch:
 		return stopKey{s.Scope, s.Name}
+	case api.StopSchedule:
+		return stopKey{s.Scope, api.ScheduleStem(api.Name(s.Name))}
 	case api.StopAll:
 	}
 	return stopKey{scope: api.StopAll} // an unknown scope covers everything
@@ -81,7 +83,7 @@ func keyOf(s api.Stop) stopKey {
 
 // keysOf are the stops that cover w.
 func keysOf(w api.StopSubject) []stopKey {
-	return []stopKey{{scope: api.StopAll}, {api.StopPrincipal, string(w.Principal)}, {api.StopTarget, string(w.Target)}, {api.StopRun, string(w.Run)}, {api.StopDispatch, string(w.Dispatch)}}
+	return []stopKey{{scope: api.StopAll}, {api.StopPrincipal, string(w.Principal)}, {api.StopTarget, string(w.Target)}, {api.StopRun, string(w.Run)}, {api.StopDispatch, string(w.Dispatch)}, {api.StopSchedule, api.ScheduleStemOf(w.Run)}}
 }
 
 func (s *stops) engage(from uint64, stop api.Stop) {

@@ -47,12 +47,13 @@ func mutantSubjects(t testing.TB) (list []*subject) {
 	s := seeded(t)
 	add("several ends", s, endings(s)...)
 	for name, build := range map[string]func(s *story) []bundle.Case{
-		"rules between": rulesBetween, "questions": questions, "cancels": everyCancel, "no result": noResult, "steering": steering,
+		"rules between": rulesBetween, "questions": questions, "cancels": everyCancel, "no result": noResult, "steering": steering, "models": models, "tool calls": toolCalls, "tainted run": taintedRun, "reuse": reuse, "scheduled run": honestSlot, "budgets": budgets,
 	} {
 		s := seeded(t)
 		add(name, s, build(s)...)
 	}
 	all := tales()
+	maps.Copy(all, growTales())
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		s := seeded(t)
 		s.submit(all[name].plan, "", 0)
@@ -175,6 +176,7 @@ func noResult(s *story) []bundle.Case {
 	s.admit(w)
 	s.start(w)
 	s.recovered(w, "dead")
+	s.refuse(w, 1)
 	s.lose(w, record.KindDispatchFailed, record.DispatchEnd{Reason: "lost", Message: "the worker died"})
 	s.write(s.beside(record.KindAccessDenied, w, record.Access{Operation: "dispatch.read", Reasons: []string{"no"}}))
 	s.submit(plannedAs("", "a", `b ,"depends_on":["a"]`, "c"), "", 0)

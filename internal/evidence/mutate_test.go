@@ -251,7 +251,7 @@ func (g *forgery) otherText(r *rand.Rand, was, field string) string {
 func refNames() []string {
 	return []string{
 		record.RefManifest, record.RefInput, record.RefResult, record.RefPatch, record.RefQuestion, record.RefAnswer, record.RefRevision, record.RefRecord,
-		record.RefPlan, record.RefStatement, record.RefRotation,
+		record.RefPlan, record.RefStatement, record.RefRotation, record.RefArguments, record.RefReturned, record.RefAction, record.RefCalls,
 	}
 }
 

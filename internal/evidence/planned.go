@@ -10,7 +10,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -53,25 +52,41 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 		return fmt.Errorf("its timeout is %s, but task %s of the plan has %s", time.Duration(m.Limits.Timeout), m.Task, time.Duration(t.Timeout))
 	case start == nil:
 		return fmt.Errorf("no entry of task %s starts it", m.Task)
+	case m.ItemFrom != r.itemFrom(i):
+		return fmt.Errorf("its item is from dispatch %q, but that of task %s is from %q", m.ItemFrom, m.Task, r.itemFrom(i))
 	}
-	return sameNeeds(t, m)
+	return r.sameNeeds(i, m)
 }
 
-// inputsOf returns the digests of the inputs of a plan's tasks.
-func inputsOf(p *plan.Plan) ([]api.Digest, error) {
-	out := make([]api.Digest, len(p.Tasks))
-	for i := range p.Tasks {
-		input := p.Tasks[i].Input
+// itemFrom is the dispatch whose products gave the item of task i; empty if none did.
+func (r *replay) itemFrom(i int) api.DispatchID {
+	if from := r.plan.ItemFrom(i); from >= 0 {
+		return r.tasks[from].Dispatch
+	}
+	return ""
+}
+
+// inputsOf returns the digests of the inputs of tasks. Those that grew from one task
+// can share an input, which is read once.
+func inputsOf(tasks []api.PlanTask) (out []api.Digest, failed error) {
+	out = make([]api.Digest, len(tasks))
+	for i := range tasks {
+		input := tasks[i].Input
+		if i > 0 && len(input) > 0 && len(tasks[i-1].Input) == len(input) && &tasks[i-1].Input[0] == &input[0] {
+			out[i] = out[i-1]
+			continue
+		}
 		if len(input) == 0 {
 			input = []byte("{}")
 		}
 		canonical, err := canon.Canonicalize(input)
 		if err != nil {
-			return nil, err
+			failed = err
+			continue
 		}
 		out[i] = api.DigestOf(canonical)
 	}
-	return out, nil
+	return out, failed
 }
 
 // all reports whether every one of wanted is in have.
@@ -93,19 +108,62 @@ func (r *replay) startOf(i int, id api.DispatchID, n uint64) *entry {
 	return starts[k-1]
 }
 
-// sameNeeds refuses a manifest whose needs differ from the plan's.
-func sameNeeds(t *api.PlanTask, m *record.Manifest) error {
-	if len(m.Needs) != len(t.Needs) {
-		return fmt.Errorf("it has %d needs, but task %s of the plan has %d", len(m.Needs), t.ID, len(t.Needs))
-	}
-	for i := range m.Needs {
-		n := &m.Needs[i]
-		want, ok := t.Needs[n.Name]
-		if !ok || want.From != n.Task || record.NeedKind(want) != n.Kind || want.Output != n.Path {
-			return fmt.Errorf("its need %q differs from task %s of the plan", n.Name, t.ID)
+// sameNeeds refuses a manifest whose needs differ from the plan's. A need from a
+// for_each is one for each of its tasks that is done, and one from a task that was
+// skipped by its condition is absent.
+func (r *replay) sameNeeds(i int, m *record.Manifest) error {
+	t := &r.plan.Tasks[i]
+	want := 0
+	for _, n := range t.Needs {
+		from, ok := r.plan.Index(n.From)
+		switch {
+		case !ok:
+			return fmt.Errorf("the plan has no task %s", n.From)
+		case r.tasks[from].State == api.TaskSkipped: // it gives nothing
+		case r.plan.Tasks[from].ForEach != nil:
+			want += r.tasks[from].offspring.done
+		default:
+			want++
 		}
 	}
+	if len(m.Needs) != want {
+		return fmt.Errorf("it has %d needs, but task %s of the plan has %d", len(m.Needs), t.ID, want)
+	}
+	type place struct {
+		name api.Name
+		item string
+	}
+	seen := make(map[place]bool, len(m.Needs))
+	for k := range m.Needs {
+		n := &m.Needs[k]
+		want, ok := t.Needs[n.Name]
+		if !ok || seen[place{n.Name, n.Item}] || r.giver(i, want, n.Item) != n.Task || record.NeedKind(want) != n.Kind || want.Output != n.Path {
+			return fmt.Errorf("its need %q differs from task %s of the plan", n.Name, t.ID)
+		}
+		seen[place{n.Name, n.Item}] = true
+	}
 	return nil
+}
+
+// giver returns the task whose dispatch gives task i what it needs, of an item if from
+// is a for_each; empty if no task does.
+func (r *replay) giver(i int, need api.Need, item string) api.TaskID {
+	from, ok := r.plan.Index(need.From)
+	if !ok || r.tasks[from].State == api.TaskSkipped {
+		return ""
+	}
+	if (r.plan.Tasks[from].ForEach != nil) != (item != "") {
+		return ""
+	}
+	if item != "" {
+		if from, ok = r.plan.Index(api.TaskID(fmt.Sprintf("%s[%s]", need.From, item))); !ok || r.tasks[from].State != api.TaskDone {
+			return ""
+		}
+	}
+	if need.Patch {
+		from = int(r.plan.Giver(int32(i), int32(from))) //nolint:gosec // G115: below api.MaxRunTasks
+	}
+	return r.plan.Tasks[from].ID
 }
 
 // sources compares the commits of the dispatches of a run, and of the runs that it

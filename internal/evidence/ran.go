@@ -38,25 +38,29 @@ type RanRun struct {
 // RanWork is a task of a run, or a dispatch. Members about a dispatch are empty for
 // a task that was never dispatched.
 type RanWork struct {
-	Task      api.TaskID     `json:"task,omitempty"`
-	State     string         `json:"state"` // an api.TaskState, or an api.Event of a dispatch
-	Because   string         `json:"because,omitempty"`
-	Dispatch  api.DispatchID `json:"dispatch,omitempty"`
-	Attempts  int            `json:"attempts,omitempty"`
-	Taken     api.RunID      `json:"taken,omitempty"` // the run that it was taken over from
-	Principal api.Principal  `json:"principal,omitempty"`
-	Subagent  api.Name       `json:"subagent,omitempty"`
-	Target    api.Name       `json:"target,omitempty"`
-	Tier      string         `json:"tier,omitempty"`
-	Source    api.Name       `json:"source,omitempty"`
-	Commit    string         `json:"commit,omitempty"`
-	Revision  uint64         `json:"revision,omitempty"` // of the catalog
-	Policies  []string       `json:"policies,omitempty"` // that allowed it
-	Patch     api.Digest     `json:"patch,omitempty"`
-	Files     int            `json:"files,omitempty"`     // that the patch changes
-	Verify    string         `json:"verify,omitempty"`    // passed or failed
-	Signed    bool           `json:"signed"`              // a worker signed the outcome; else it is the service's word
-	Statement api.Digest     `json:"statement,omitempty"` // of the signed statement; empty: there is no statement
+	Task      api.TaskID      `json:"task,omitempty"`
+	State     string          `json:"state"` // an api.TaskState, or an api.Event of a dispatch
+	Because   string          `json:"because,omitempty"`
+	Dispatch  api.DispatchID  `json:"dispatch,omitempty"`
+	Attempts  int             `json:"attempts,omitempty"`
+	Taken     api.RunID       `json:"taken,omitempty"`  // the run that it was taken over from
+	Reused    api.DispatchID  `json:"reused,omitempty"` // the earlier dispatch that made the result
+	Principal api.Principal   `json:"principal,omitempty"`
+	Subagent  api.Name        `json:"subagent,omitempty"`
+	Target    api.Name        `json:"target,omitempty"`
+	Tier      string          `json:"tier,omitempty"`
+	Source    api.Name        `json:"source,omitempty"`
+	Commit    string          `json:"commit,omitempty"`
+	Revision  uint64          `json:"revision,omitempty"` // of the catalog
+	Policies  []string        `json:"policies,omitempty"` // that allowed it
+	Model     string          `json:"model,omitempty"`    // id of the model that the agent could use
+	Usage     *api.ModelUsage `json:"usage,omitempty"`    // of the model, as the worker signed it
+	Refused   int             `json:"refused,omitempty"`  // requests of the agent, in the last attempt
+	Patch     api.Digest      `json:"patch,omitempty"`
+	Files     int             `json:"files,omitempty"`     // that the patch changes
+	Verify    string          `json:"verify,omitempty"`    // passed or failed
+	Signed    bool            `json:"signed"`              // a worker signed the outcome; else it is the service's word
+	Statement api.Digest      `json:"statement,omitempty"` // of the signed statement; empty: there is no statement
 }
 
 // Decided is a decision about what ran.
@@ -157,6 +161,9 @@ func (h *history) work() RanWork {
 	}
 	if m := a.manifest; m != nil {
 		w.Principal, w.Subagent, w.Target, w.Tier, w.Revision, w.Policies = m.Principal, m.Subagent, m.Target, m.Tier.String(), m.Revision, m.Policies
+		if m.Endpoint != nil {
+			w.Model = m.Endpoint.ID
+		}
 		if m.Source != nil {
 			w.Source, w.Commit = m.Source.Name, m.Source.Commit
 		}
@@ -164,7 +171,14 @@ func (h *history) work() RanWork {
 	if end, ok := detailOf(a.final()); ok {
 		w.Because = end.Reason
 	}
+	w.Refused = len(a.refused)
+	if w.Reused = a.reuses; w.Reused != "" && a.earlier != nil {
+		a = a.earlier
+	}
 	if r := a.result; r != nil {
+		if w.Reused == "" {
+			w.Usage = r.Summary.Usage.Model
+		}
 		w.Signed, w.Verify = true, record.VerifyWord(r.Summary.Verify)
 		if p := r.Summary.Patch; p != nil {
 			w.Patch, w.Files = p.Digest, len(r.Summary.Files)
@@ -194,7 +208,7 @@ func (v *verification) decisions(out *Ran) {
 			revisions[uint64(max(d.Revision, 0))] = true //nolint:gosec // G115: not negative
 		}
 	}
-	stopping := v.stopping()
+	stopping, asked := v.stopping(), v.asked()
 	for i := range v.entries {
 		e := &v.entries[i]
 		if !e.ok {
@@ -206,6 +220,8 @@ func (v *verification) decisions(out *Ran) {
 			by, what = "", fmt.Sprintf("catalog revision %d in force", numberOf(e))
 		case rec != nil && rec.Verb == api.VerbCeilingSet && who[rec.Principal] && e.seq < last:
 			by, what = "", fmt.Sprintf("an operator set the ceiling of %s to %s", rec.Principal, rec.Ceiling)
+		case rec != nil && (rec.Verb == api.VerbApprove || rec.Verb == api.VerbDeny) && asked[rec.Approval] != nil:
+			by, what = rec.Principal, v.voted(rec, asked[rec.Approval])
 		case rec != nil && rec.Verb == api.VerbStopLift && e.seq > first && e.seq < last:
 			by, what = "", "an operator lifted stop "+rec.Stop
 		case e.Kind == record.KindStopEngaged && e.seq > first && (e.seq < last || stopping[e]):
@@ -283,4 +299,23 @@ func (v *verification) decision(e *entry) string {
 		what += ": allowed by " + strings.Join(e.Policies, ", ")
 	}
 	return what
+}
+
+// asked returns the requests for approvals, by id.
+func (v *verification) asked() map[api.ApprovalID]*entry {
+	out := map[api.ApprovalID]*entry{}
+	for _, h := range v.ordered {
+		for id, e := range h.approvals {
+			out[api.ApprovalID(id)] = e
+		}
+	}
+	return out
+}
+
+func (v *verification) voted(rec *signedRecord, request *entry) string {
+	verb := "approved"
+	if rec.Verb == api.VerbDeny {
+		verb = "denied"
+	}
+	return fmt.Sprintf("%s a call of %s by dispatch %s, approval %s", verb, record.Word(request.Tool), record.Word(request.Dispatch), rec.Approval)
 }

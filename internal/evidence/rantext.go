@@ -155,6 +155,11 @@ func (w *RanWork) did(first bool) (s []string) {
 		add("attempt %s", fmt.Sprint(w.Attempts))
 	}
 	add("taken over from run %s", string(w.Taken))
+	add("result of dispatch %s, whose inputs were the same", string(w.Reused))
+	add("model %s", w.used())
+	if w.Refused > 0 {
+		add("%s refused", record.Plural(w.Refused, "request"))
+	}
 	if w.Patch != "" {
 		add("patch %s", fmt.Sprintf("%s of %s", w.Patch, record.Plural(w.Files, "file")))
 	}
@@ -170,6 +175,18 @@ func (w *RanWork) did(first bool) (s []string) {
 		add("%s", "outcome claimed by the service, no worker signed it")
 	}
 	return s
+}
+
+// used is the model of a dispatch, with what it used of it.
+func (w *RanWork) used() string {
+	switch u := w.Usage; {
+	case w.Model == "":
+		return ""
+	case u == nil:
+		return record.Word(w.Model)
+	default:
+		return fmt.Sprintf("%s, %s, %s", record.Word(w.Model), record.Plural(u.Requests, "request"), record.Plural(u.Total(), "token"))
+	}
 }
 
 func (d *Decided) text() string {

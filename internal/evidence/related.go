@@ -35,7 +35,7 @@ func (v *verification) refuseUnrelated() {
 func (v *verification) refuseEntries() {
 	mine, last := v.related(), uint64(0)
 	for i := range v.entries {
-		if e := &v.entries[i]; e.ok && e.Kind.UnderRules() {
+		if e := &v.entries[i]; e.ok && e.UnderRules() {
 			last = e.seq
 		}
 	}
@@ -60,7 +60,13 @@ func (v *verification) related() map[api.DispatchID]bool {
 			mine[e.Dispatch] = true
 		}
 	}
-	for next := []api.DispatchID{v.b.Case.Dispatch}; len(next) > 0; {
+	next := []api.DispatchID{v.b.Case.Dispatch}
+	for _, h := range v.ordered {
+		if of := h.last().reuses; of != "" && mine[h.id] {
+			next = append(next, of)
+		}
+	}
+	for len(next) > 0 {
 		id := next[0]
 		if next = next[1:]; id == "" || mine[id] {
 			continue
@@ -71,33 +77,35 @@ func (v *verification) related() map[api.DispatchID]bool {
 			continue
 		}
 		for _, a := range h.attempts {
+			next = append(next, a.reuses)
 			if a.manifest == nil {
 				continue // the manifest row reports it
 			}
-			for i := range a.manifest.Needs {
-				next = append(next, a.manifest.Needs[i].Dispatch)
-			}
+			next = append(next, a.manifest.Uses()...)
 		}
 	}
 	return mine
 }
 
-// nameArtifacts marks the artifacts that decided: the subagents that were
-// requested, and the grants and targets of the revisions that an entry put in
+// nameArtifacts marks the artifacts that decided: the subagents and
+// schedules that were requested, and the grants and targets of the revisions that an entry put in
 // force. What a manifest pins is marked where it is compared. A revision that no
 // manifest and no entry names is refused.
 func (v *verification) nameArtifacts() {
-	pinned, ruled, subagents := map[api.Digest]bool{}, map[api.Digest]bool{}, map[api.Ref]bool{}
+	pinned, ruled, requested := map[api.Digest]bool{}, map[api.Digest]bool{}, map[api.Ref]bool{}
 	for _, h := range v.ordered {
 		for _, a := range h.attempts {
 			if m := a.manifest; m != nil {
-				pinned[m.RevisionDigest], subagents[api.RefTo(api.KindSubagent, m.Subagent)] = true, true
+				pinned[m.RevisionDigest], requested[api.RefTo(api.KindSubagent, m.Subagent)] = true, true
 			}
 		}
 	}
 	for i := range v.entries {
 		if e := &v.entries[i]; e.ok && e.Kind == record.KindCatalogRevision {
 			ruled[e.Refs[record.RefRevision]] = true
+		}
+		if ref, ok := scheduleOf(&v.entries[i]); ok && v.entries[i].ok {
+			requested[ref] = true
 		}
 	}
 	for d, r := range v.revisions {
@@ -106,7 +114,7 @@ func (v *verification) nameArtifacts() {
 		}
 		for ref, a := range r.doc.Artifacts {
 			kind, _, err := ref.Split()
-			if err == nil && (subagents[ref] || ruled[d] && (kind == api.KindGrant || kind == api.KindTarget)) {
+			if err == nil && (requested[ref] || ruled[d] && (kind == api.KindGrant || kind == api.KindTarget)) {
 				v.used.Store(a.Digest, nil)
 			}
 		}

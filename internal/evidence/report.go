@@ -35,13 +35,14 @@ const (
 	RowProvenance    RowName = "provenance closure"
 	RowCompleteness  RowName = "run completeness"
 	RowAuthorisation RowName = "authorisation"
+	RowTools         RowName = "tool calls"
 	RowTime          RowName = "time"
 )
 
 // RowNames lists them all.
 func RowNames() []RowName {
 	return []RowName{
-		RowInclusion, RowSignature, RowConsistency, RowAnchor, RowCatalog, RowManifest, RowResult, RowProvenance, RowCompleteness, RowAuthorisation, RowTime,
+		RowInclusion, RowSignature, RowConsistency, RowAnchor, RowCatalog, RowManifest, RowResult, RowProvenance, RowCompleteness, RowAuthorisation, RowTools, RowTime,
 	}
 }
 

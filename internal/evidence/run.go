@@ -17,12 +17,16 @@ type replay struct {
 	id        api.RunID
 	chain     record.RunChain
 	submitted *entry
+	fired     *entry // that a slot of a schedule fired, whose run it is
 	settled   *entry
 	plan      *plan.Plan
 	tasks     []taskReplay
 	histories map[api.DispatchID]*history
 	inputs    []api.Digest // of the plan's tasks
 	meter     *meter
+	document  func(d api.Digest, what string) ([]byte, error)
+	growths   []plan.Growth
+	began     int     // how many tasks it began with
 	before    *replay // the run that it retries; nil: none
 
 	paused    bool
@@ -31,6 +35,8 @@ type replay struct {
 	answers   map[uint64]*entry // of a task and of the dispatch that resumes with it: each by the number of the other
 	cancels   cancels
 	late      error // the first step that is valid only after its wall time expired
+
+	conditions map[condition]answer
 }
 
 type taskReplay struct {
@@ -39,7 +45,13 @@ type taskReplay struct {
 	answer  *entry                  // given last
 	begun   map[api.DispatchID]bool // the dispatches of starts
 	stopped bool                    // its cancellation was requested
-	cause   int                     // of a skipped task: index of the task that ended without being done
+	asked   *entry                  // of a task that people approve: the request
+	expired *entry                  // its expiry
+	decided *entry                  // its end as done or denied
+	cause   int                     // of a skipped task: index of the task that ended without being done, or that its condition is about
+
+	byCondition bool // it was skipped by its condition, or because of one that was
+	offspring   offspring
 }
 
 // step applies the next entry of the run.
@@ -50,6 +62,8 @@ func (r *replay) step(e *entry) error {
 	switch {
 	case e.Kind == record.KindRunDenied:
 		return nil
+	case e.Kind == record.KindScheduleFired:
+		return r.fire(e)
 	case e.Kind == record.KindRunSubmitted:
 		r.submitted = e
 		return nil
@@ -63,12 +77,17 @@ func (r *replay) step(e *entry) error {
 	case record.KindRunPaused, record.KindRunResumed:
 		r.paused = e.Kind == record.KindRunPaused
 		return nil
+	case record.KindRunAppended:
+		return r.append(e)
 	case record.KindRunExpired:
 		if r.cancelled {
 			return errors.New("the run reached its limit of time after it was cancelled")
 		}
 		r.cancelled = true
 		return r.expire(e)
+	}
+	if _, ok := e.Detail.(record.ApprovalRequest); ok && e.Dispatch == "" {
+		return r.people(e)
 	}
 	cancels := e.Kind == record.KindRunCancelled
 	if cancels && e.Task == "" {
@@ -93,6 +112,9 @@ func (r *replay) step(e *entry) error {
 	if was == api.TaskRunning && r.tasks[i].State != api.TaskRunning {
 		r.leases.release(&r.plan.Tasks[i])
 	}
+	if !was.Settled() && r.tasks[i].State.Settled() {
+		r.settledTask(i)
+	}
 	return nil
 }
 
@@ -110,31 +132,45 @@ func (r *replay) task(i int, e *entry) error {
 	}
 	h := r.histories[t.Dispatch]
 	switch e.Kind { //nolint:exhaustive // these are steps of the table alone, or below
-	case record.KindDispatchAccepted:
+	case record.KindDispatchAccepted, record.KindTaskReused:
 		return nil
 	case record.KindDispatchAnswered:
 		r.answers[e.seq], r.answers[t.answer.seq] = t.answer, e
 		return nil
 	case record.KindTaskAnswered:
 		t.answer = e
-		if r.cancelled || t.stopped {
+		if r.ending(i) {
 			return errors.New("answered after its cancellation was requested")
 		}
 		return nil
 	}
 	d, _ := e.Detail.(record.TaskStep)
+	if r.plan.Tasks[i].Approval != nil && (was.State == api.TaskWaiting || e.Kind == record.KindTaskWaiting) {
+		return r.approval(i, e, d, was.State)
+	}
 	switch {
 	case h != nil && h.last() != nil && !t.Admitted:
 		return fmt.Errorf("its dispatch %s was not admitted for it", t.Dispatch)
+	case e.Kind == record.KindRunGrown:
+		return r.grow(i, e, was)
+	case e.Kind == record.KindTaskSkipped:
+		return r.skip(i, e.seq, d)
+	case was.State == api.TaskGrowing:
+		return r.endGrowing(i, e)
+	case e.Kind == record.KindTaskCancelled && was.State == api.TaskRunning && r.plan.Tasks[i].Gate != nil && r.finished(i, e.seq) == nil && r.ending(i):
+		return nil // before its gate
+	case e.Kind == record.KindTaskFailed && (was.State == api.TaskPending || d.Reason == string(api.ReasonOutput) && r.finished(i, e.seq) == nil):
+		return r.cannot(i, e, d, was.State)
 	case e.Kind == record.KindTaskWaiting:
 		return r.wait(i, e, d)
 	case e.Kind == record.KindTaskDone:
 		if h == nil || h.finished(e.seq) == nil {
 			return fmt.Errorf("done, but its dispatch %s had not finished", t.Dispatch)
 		}
+		if r.plan.Tasks[i].Gate != nil {
+			return errors.New("done, but its gate has not checked it")
+		}
 		return nil
-	case e.Kind == record.KindTaskSkipped:
-		return r.skip(i, d)
 	}
 	return r.ended(i, e, d, was.State)
 }
@@ -146,8 +182,10 @@ func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error
 	d, _ := e.Detail.(record.TaskStart)
 	switch {
 	case wrong != nil:
+	case r.plan.Tasks[i].Approval != nil || plan.Grows(&r.plan.Tasks[i]):
+		wrong = errors.New("started, but it has no dispatch of its own")
 	case was.State == api.TaskPending:
-		wrong = r.dependencies(i)
+		wrong = r.begins(i, e.seq)
 	case !t.Resumed && t.begun[e.Dispatch]:
 		wrong = errors.New("the same dispatch again")
 	}
@@ -155,7 +193,7 @@ func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error
 	case wrong != nil:
 	case r.paused:
 		wrong = errors.New("started while its run was paused")
-	case r.cancelled || t.stopped:
+	case r.ending(i):
 		wrong = errors.New("started after its cancellation was requested")
 	}
 	if taken := r.leases.take(&r.plan.Tasks[i], d); wrong == nil {
@@ -168,10 +206,14 @@ func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error
 	return wrong
 }
 
-// dependencies refuses a first start before all that a task depends on is done.
+// dependencies refuses a first step before all that a task depends on has ended as it
+// accepts.
 func (r *replay) dependencies(i int) error {
+	if err := r.meter.spend(unitCompare * len(r.plan.Deps(i))); err != nil {
+		return err
+	}
 	for _, d := range r.plan.Deps(i) {
-		if r.tasks[d].State != api.TaskDone {
+		if r.hinders(i, d) {
 			return fmt.Errorf("started before task %s was done", r.plan.Tasks[d].ID)
 		}
 	}
@@ -193,7 +235,7 @@ func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
 	final := h.last().final()
 	end, _ := detailOf(final)
 	switch {
-	case r.cancelled || t.stopped:
+	case r.ending(i):
 		return errors.New("retried after its cancellation was requested")
 	case final == nil || final.Kind != record.KindDispatchFailed || final.seq >= e.seq:
 		return errors.New("retried, but its dispatch had not failed")
@@ -230,16 +272,29 @@ func (r *replay) reuseDone() error {
 	for i, t := range request.From {
 		from[i] = api.TaskID(t)
 	}
-	retry, err := r.plan.RetryOf(b.plan, func(i int) bool { return b.tasks[i].State == api.TaskDone }, from)
-	if err != nil {
+	for i := range b.growths {
+		if err := r.afford(b.growths[i]); err != nil {
+			return err
+		}
+	}
+	retry, err := r.plan.RetryOf(b.plan, b.growths, b.end, from)
+	if err := errors.Join(err, r.addTasks(len(r.tasks))); err != nil {
 		return err
 	}
+	r.growths = retry.Growths
 	r.leases.last = b.leases.last // fencing tokens only grow
 	taken := int64(0)
 	for i, yes := range retry.Taken {
 		if yes {
 			taken++
-			r.tasks[i].TaskChain = record.TaskChain{State: api.TaskDone, Dispatch: b.tasks[i].Dispatch, Attempt: b.tasks[i].Attempt}
+			j, _ := b.plan.Index(r.plan.Tasks[i].ID)
+			r.tasks[i].TaskChain = record.TaskChain{State: api.TaskDone, Dispatch: b.tasks[j].Dispatch, Attempt: b.tasks[j].Attempt}
+			r.settledTask(i)
+		}
+	}
+	for _, g := range retry.Growths { // the others of a for_each run again
+		if i, ok := r.plan.Index(g.Task); ok && r.tasks[i].State == api.TaskPending {
+			r.tasks[i].State = api.TaskGrowing
 		}
 	}
 	switch {

@@ -18,6 +18,7 @@ import (
 // Options are what an auditor may provide beside the trust file.
 type Options struct {
 	Copies []Copy
+	Calls  *CallRecords // read with the bundle; nil: its content is not compared
 }
 
 // Copy is what an auditor has fetched: a file with signed checkpoints.
@@ -47,8 +48,9 @@ type verification struct {
 	tsaRoots  []*x509.Certificate // see stampRoots
 
 	*world
-	builtIn sync.Map // the engines of built-in policies, by the operator: see builtInRules
-	used    sync.Map // digests of the documents and content that something names
+	builtIn  sync.Map // the engines of built-in policies, by the operator: see builtInRules
+	toolsets sync.Map // by revision, role and servers: see tools
+	used     sync.Map // digests of the documents and content that something names
 
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
 	rows     map[RowName]*finding
@@ -90,7 +92,7 @@ func (v *verification) run(t table) Report {
 	var unsigned error
 	for _, step := range []func(){
 		v.decode, func() { own, unsigned = v.signature() }, v.inclusion, func() { v.compare(own, unsigned == nil) }, func() { v.world = newWorld(v) },
-		v.assign, v.catalog, v.completeness, v.each, v.authorise, func() { v.agree(t) }, v.refuseUnrelated,
+		v.assign, v.openResults, v.catalog, v.completeness, v.each, v.authorise, func() { v.agree(t) }, v.refuseUnrelated,
 	} {
 		if step(); v.work.over() {
 			return v.stopped()
@@ -159,6 +161,7 @@ func (v *verification) each() {
 		v.rows[RowResult].add(&checks[i].result)
 	}
 	v.sources()
+	v.scheduled()
 	// What a dispatch takes from another is verified once all are read.
 	closures := make([]closure, len(list))
 	parallel(len(list), func(i int) {
@@ -168,8 +171,12 @@ func (v *verification) each() {
 	for i := range closures {
 		v.rows[RowProvenance].add(&closures[i].finding)
 	}
-	attempts, results, statements := 0, 0, 0
+	attempts, results, statements, reused := 0, 0, 0, 0
 	for _, h := range list {
+		if h.last().reuses != "" {
+			reused++
+			continue
+		}
 		attempts += len(h.attempts)
 		for _, a := range h.attempts {
 			if a.result != nil {
@@ -180,7 +187,10 @@ func (v *verification) each() {
 			statements++
 		}
 	}
-	v.words[RowManifest] = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list), "dispatch"))
+	v.words[RowManifest] = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list)-reused, "dispatch"))
+	if reused > 0 {
+		v.words[RowManifest] += fmt.Sprintf("; %s had the result of one with the same inputs", record.Plural(reused, "dispatch"))
+	}
 	v.words[RowResult] = fmt.Sprintf("%s signed by the worker key that the log binds to the attempt, %s logged without a result, %s",
 		record.Plural(results, "result"), record.Plural(attempts-results, "attempt"), record.Plural(statements, "statement"))
 	v.words[RowProvenance] = "every input comes from the request, the catalog or a dispatch in this bundle"

@@ -116,10 +116,18 @@ func TestOnlyWhatChangesNothingFollowsTheAttestation(t *testing.T) {
 			d = record.TaskStep{Reason: "denied"}
 		case record.KindTaskFailed:
 			d = record.TaskStep{Reason: "integrity"}
+		case record.KindRunGrown:
+			d = record.RunGrowth{Cause: "gate", Round: 1, Tasks: 1, Total: 2}
 		}
 		e := s.beside(kind, w, d)
 		if slices.Contains(taskKinds(), kind) {
 			e.Role, e.Tier = "", nil
+		}
+		if kind == record.KindRunGrown {
+			e.Refs = map[string]api.Digest{record.RefGrowth: api.DigestOf([]byte("a growth"))}
+		}
+		if kind == record.KindApprovalExpired {
+			e = record.CallEntry(kind, s.manifests[w.key()], "warehouse/apply", nil, d)
 		}
 		seq := s.write(e)
 		b := s.bundle(bundle.Case{Dispatch: "d-01"})

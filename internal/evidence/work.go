@@ -29,11 +29,18 @@ const (
 	unitDocument  = 50      // a document, read or not
 	unitCompare   = 2       // a comparison of two numbers or short texts
 	unitPlan      = 8       // a byte of a plan, beside decoding it
+	unitGrown     = 150     // a task that grew, beside its input
+	unitInput     = 4       // a byte of an input that is made for an item
 	unitEngine    = 5000    // the rules of a catalog revision, beside its grants
 	unitSignature = 3500    // a signature, beside what it covers: ECDSA is the slower one
 	unitStamp     = 100_000 // a time-stamp with its chain of certificates
 	unitDecision  = 500     // a decision, beside the policies that it evaluates
 	unitPolicy    = 50      // a policy in a decision
+	unitTool      = 1000    // a decision about a tool call or a vote
+	// memoryGrown is the bytes of a task that grew, beside its input.
+	memoryGrown = 1024
+	// toolMemory is the bytes of a tool in the hands of a role.
+	toolMemory = 512
 	// signedPerUnit is how many signed bytes are hashed for one unit.
 	signedPerUnit = 8
 )
@@ -63,6 +70,12 @@ func (m *meter) spend(units int) error {
 		return errWork
 	}
 	return nil
+}
+
+// hold charges work, and the memory of what is made of documents.
+func (m *meter) hold(units, bytes int) error {
+	m.memory.Add(int64(bytes))
+	return m.spend(units)
 }
 
 // decode charges the decoding of a document.

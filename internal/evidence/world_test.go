@@ -39,7 +39,10 @@ type story struct {
 	last                       map[string]uint64
 	editEntry                  func(seq uint64, e *record.Entry) // before it is written: who has the service's key can
 	editManifest               func(m *record.Manifest)          // before it is signed
+	editCatalog                func(docs map[api.Ref]any)        // before it is published
+	reach                      func(m *record.Manifest)          // what the agent may reach, before artifacts are pinned
 	editResult                 func(r *record.Result)            //
+	editStatement              func(st *record.Statement)        //
 	workers                    map[string]seal.Signer
 	results                    map[string]*record.Result
 	manifests                  map[string]*record.Manifest
@@ -49,6 +52,8 @@ type story struct {
 	first                      seal.Signer   // of the service
 	rotations                  [][]byte
 	newKey                     func() seal.Signer
+	second                     seal.Signer              // operator, if any
+	changeTaint                func(m *record.Manifest) // of taintedRun
 }
 
 func newStory(t testing.TB) *story {
@@ -82,6 +87,9 @@ func newSigner(t testing.TB) seal.Signer {
 
 func (s *story) trust() Trust {
 	operators := seal.RootOf(seal.KeyOf(s.operator, "operator"))
+	if s.second != nil {
+		operators = seal.RootOf(seal.KeyOf(s.operator, "operator"), seal.KeyOf(s.second, "second"))
+	}
 	var stamps []string
 	if s.tsa != nil {
 		stamps = []string{s.tsa.root()}
@@ -176,6 +184,9 @@ func (s *story) publish(who ...api.Principal) {
 			Name: n, Principal: p, Subagents: []api.Name{"code"}, Targets: []api.Name{"local"}, Envs: []api.Name{"plain"}, Sources: []api.Name{"app"}, Capabilities: []api.Name{"tools"}, Ceiling: api.Reversible,
 		}
 	}
+	if s.editCatalog != nil {
+		s.editCatalog(docs)
+	}
 	rev := api.Revision{V: 1, Number: s.revision.Number + 1, Previous: s.revisionDigest, CreatedAt: s.at, Author: "ann", Artifacts: map[api.Ref]api.Entry{}}
 	for ref, v := range docs {
 		b, err := canon.Marshal(v)
@@ -207,15 +218,17 @@ func (s *story) consent(p api.Principal, t api.Tier) {
 
 // work is a dispatch of a story.
 type work struct {
-	id      api.DispatchID
-	run     api.RunID
-	task    api.TaskID
-	fence   uint64
-	attempt int // of the dispatch
-	input   string
-	needs   []record.Need
-	answer  string // that it resumes with
-	option  int64  // likewise
+	id       api.DispatchID
+	run      api.RunID
+	task     api.TaskID
+	fence    uint64
+	attempt  int // of the dispatch
+	input    string
+	needs    []record.Need
+	itemFrom api.DispatchID
+	answer   string         // that it resumes with
+	option   int64          // likewise
+	of       api.DispatchID // whose result it has
 }
 
 func (w *work) key() string { return fmt.Sprintf("%s/%d", w.id, w.attempt) }
@@ -233,10 +246,13 @@ func (s *story) admit(w *work) {
 		V: 1, ID: w.id, Attempt: w.attempt, Principal: "local:ann", Policies: []string{"grant:g0"}, Revision: s.revision.Number, RevisionDigest: s.revisionDigest,
 		Subagent: "code", Agent: "exec", Role: "transform", Tier: api.Reversible, Ceiling: api.Reversible, Target: "local", Level: "direct",
 		Capabilities: []api.Name{"tools"}, Envs: []api.Name{"plain"}, Source: &api.PinnedSource{Name: "app", Commit: strings.Repeat("a1", 20)},
-		Limits: api.DefaultLimits(), Egress: []string{}, Input: input, Run: w.run, Task: w.task, Fence: w.fence, Needs: w.needs,
+		Limits: api.DefaultLimits(), Egress: []string{}, Input: input, Run: w.run, Task: w.task, Fence: w.fence, Needs: w.needs, ItemFrom: w.itemFrom,
 		NotBefore: s.at, Expires: s.at.Add(5 * time.Minute), Nonce: strings.Repeat("0", 32),
 	}
-	for _, ref := range []api.Ref{"subagent/code", "role/transform", "target/local", "capability/tools", "env/plain", "source/app"} {
+	if s.reach != nil {
+		s.reach(&m)
+	}
+	for _, ref := range m.Refs() {
 		m.Artifacts = append(m.Artifacts, record.Pin{Ref: ref, Digest: s.revision.Artifacts[ref].Digest})
 	}
 	tier := api.Reversible
@@ -252,12 +268,20 @@ func (s *story) admit(w *work) {
 		sum := s.results[fmt.Sprintf("%s/%d", w.id, w.attempt-1)].Summary
 		m.Attempt, m.Fence, m.Nonce = w.attempt, fence, strings.Repeat("1", 32)
 		m.Resume = &record.Resume{Attempt: w.attempt - 1, Answer: api.DigestOf([]byte(w.answer)), Patch: sum.Patch.Digest}
+		if sum.Session != nil {
+			m.Resume.Session = sum.Session.Digest
+		}
 		e.Kind, e.Action, e.Resource, e.Policies = record.KindDispatchAnswered, "dispatch.answer", string(w.id), []string{"owner"}
 		e.Detail = record.AnswerRequest{Attempt: int64(w.attempt - 1), Option: w.option}
 		e.Refs = map[string]api.Digest{record.RefQuestion: sum.Question.Digest, record.RefAnswer: m.Resume.Answer}
 	}
 	if s.editManifest != nil {
 		s.editManifest(&m)
+	}
+	if w.of != "" {
+		key, err := record.ReuseKey(&m)
+		s.must(err)
+		e.Kind, e.Detail = record.KindTaskReused, record.TaskReuse{Key: string(key), Of: string(w.of)}
 	}
 	envelope, _ := s.sign(seal.Manifest, m, s.service)
 	e.Refs[record.RefManifest] = s.put(envelope)
@@ -290,6 +314,9 @@ func (s *story) finish(w *work, outcome api.Event, reason api.Reason) {
 	if outcome == api.EventNeedsInput {
 		r.Summary.Question = &api.Artifact{Size: 1, Digest: api.DigestOf([]byte("question of " + w.key()))}
 	}
+	var err error
+	r.Summary.Refusals, err = record.RefusalsOf(s.refused(w))
+	s.must(err)
 	if s.editResult != nil {
 		s.editResult(&r)
 	}
@@ -306,11 +333,36 @@ func (s *story) finish(w *work, outcome api.Event, reason api.Reason) {
 	if q := r.Summary.Question; q != nil {
 		e.Refs[record.RefQuestion] = q.Digest
 	}
+	if d := s.callsOf(w); d != nil {
+		e.Refs[record.RefCalls] = d.Record.Digest
+	}
 	s.results[w.key()], s.resultsAt[w.key()] = &r, e.Refs[record.RefResult]
 	s.write(e)
 	if outcome != api.EventNeedsInput {
 		s.attest(w, outcome, reason, d.By)
 	}
+}
+
+// hostOf is where the request with number n goes.
+func hostOf(n int64) string { return fmt.Sprintf("h%d.example:443", n) }
+
+// refuse says that requests of an attempt were refused.
+func (s *story) refuse(w *work, numbers ...int64) {
+	for _, n := range numbers {
+		e := s.about(record.KindEgressRefused, w, record.EgressRefusal{Form: "connect", Host: hostOf(n), Number: n, Reason: "not in the egress list"})
+		e.Refs = nil
+		s.write(e)
+	}
+}
+
+// refused are the refused requests of an attempt in the log.
+func (s *story) refused(w *work) (list []record.EgressRefusal) {
+	for i := range s.entries {
+		if d, ok := s.entries[i].Detail.(record.EgressRefusal); ok && s.entries[i].Dispatch == w.id && s.entries[i].Attempt == w.attempt {
+			list = append(list, d)
+		}
+	}
+	return list
 }
 
 // whyCancelled is the reason of every request to cancel a dispatch.
@@ -399,8 +451,12 @@ func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string)
 	if r := s.results[w.key()]; r != nil {
 		d.Outcome = &r.Summary
 	}
+	d.Calls = s.callsOf(w)
 	st, err := record.NewStatement(record.ServiceIdentity{ID: string(s.first.KeyID()), Version: "1"}, &d, s.earlier(w), s.manifests[w.key()])
 	s.must(err)
+	if s.editStatement != nil {
+		s.editStatement(&st)
+	}
 	doc, err := st.Encode()
 	s.must(err)
 	envelope, err := seal.Sign(context.Background(), seal.Statement, doc, s.service)
@@ -562,10 +618,15 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 			mine[e.Dispatch] = e.Dispatch != ""
 		}
 	}
+	for _, e := range slices.Backward(s.entries) {
+		if d, ok := e.Detail.(record.TaskReuse); ok && d.Of != "" && mine[e.Dispatch] {
+			mine[api.DispatchID(d.Of)] = true
+		}
+	}
 	mineOrRun := func(e *record.Entry) bool { return runs[e.Run] || mine[e.Dispatch] }
 	last := -1 // entry that is under the rules
 	for i := range s.entries {
-		if mineOrRun(&s.entries[i]) && s.entries[i].Kind.UnderRules() {
+		if mineOrRun(&s.entries[i]) && s.entries[i].UnderRules() {
 			last = i
 		}
 	}
@@ -621,7 +682,7 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 		var doc api.Revision
 		s.must(canon.DecodeExact(payload, &doc))
 		for ref, a := range doc.Artifacts {
-			if kind, _, _ := ref.Split(); kind == api.KindGrant || kind == api.KindTarget {
+			if kind, _, _ := ref.Split(); kind == api.KindGrant || kind == api.KindTarget || kind == api.KindSchedule {
 				keep(a.Digest)
 			}
 		}

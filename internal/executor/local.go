@@ -40,6 +40,9 @@ type Local struct {
 type Job struct {
 	Dir   string             // of the attempt; created if needed
 	Files map[string]Content // to write there, by name; see record.WorkManifest and others
+	// Secrets of the manifest. They reach the worker through a pipe and are in no file,
+	// argument or environment.
+	Secrets record.Secrets
 }
 
 // Content writes the content of one file.
@@ -70,7 +73,7 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	}
 	defer listener.Close() //nolint:errcheck // the worker has its own copy
 	failpoint.Hit(failpoint.ExecutorListening, job.Dir)
-	cmd, err := l.start(job.Dir, listener, lock)
+	cmd, err := l.start(job, listener, lock)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +113,8 @@ func write(path string, mode int, content Content) error {
 
 // start runs the worker in its own session, so that no terminal and no signal to
 // the service's process group reaches it.
-func (l *Local) start(dir string, listener *net.UnixListener, lock *os.File) (*exec.Cmd, error) {
+func (l *Local) start(job Job, listener *net.UnixListener, lock *os.File) (*exec.Cmd, error) {
+	dir := job.Dir
 	socket, err := listener.File()
 	if err != nil {
 		return nil, err
@@ -120,12 +124,17 @@ func (l *Local) start(dir string, listener *net.UnixListener, lock *os.File) (*e
 	if err != nil {
 		return nil, err
 	}
-	defer output.Close()                             //nolint:errcheck // the worker has its own copy
+	defer output.Close() //nolint:errcheck // the worker has its own copy
+	secrets, err := handOver(job.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	defer secrets.Close()                            //nolint:errcheck // the worker has its own copy
 	cmd := exec.Command(l.Program, "--attempt", dir) //nolint:gosec,noctx // G204: our own program; it outlives every context here
 	cmd.Env = l.Env
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.ExtraFiles = []*os.File{socket, lock} // descriptors 3 and 4
+	cmd.ExtraFiles = []*os.File{socket, lock, secrets} // descriptors 3, 4 and 5
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", l.Program, err)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -29,9 +30,6 @@ type Worker struct {
 
 	mu sync.Mutex // serialises writes
 }
-
-// maxLine bounds a message of a worker.
-const maxLine = 1 << 20
 
 func connect(ctx context.Context, dir string, cmd *exec.Cmd, logger *slog.Logger) (*Worker, error) {
 	conn, err := dial(ctx, dir)
@@ -57,7 +55,7 @@ func newWorker(ctx context.Context, dir string, conn net.Conn, cmd *exec.Cmd, lo
 // receive passes on the messages of the worker and then waits for its exit.
 func (w *Worker) receive(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
 	lines := bufio.NewScanner(w.conn)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, record.MaxWorkLine)
 	for lines.Scan() {
 		var m record.WorkerMessage
 		if err := canon.Decode(lines.Bytes(), &m); err != nil {
@@ -101,6 +99,12 @@ func (w *Worker) PID() int {
 
 // Proceed tells the worker that its start is durable in the log.
 func (w *Worker) Proceed() error { return w.send(record.ServiceMessage{Proceed: true}) }
+
+// Ask tells the worker to end the attempt with a question of the agent.
+func (w *Worker) Ask(q api.Question) error { return w.send(record.ServiceMessage{Question: &q}) }
+
+// Spent tells the worker to end the attempt because of a limit.
+func (w *Worker) Spent(limit string) error { return w.send(record.ServiceMessage{Spent: limit}) }
 
 // Cancel tells the worker to stop the agent and capture the work so far.
 func (w *Worker) Cancel(reason string) error {

@@ -51,6 +51,10 @@ type Config struct {
 	Catalog func(ctx context.Context) (Catalog, func(), error) // opens it for one export; the function closes it
 	Records func(ctx context.Context, n int) ([][]byte, error) // the first n records of operators
 	Plan    func(ctx context.Context, id api.RunID) (json.RawMessage, error)
+	// Growths returns the canonical growths of a run.
+	Growths func(ctx context.Context, id api.RunID) ([]json.RawMessage, error)
+	// Action returns what a request for an approval is about, in canonical form.
+	Action func(ctx context.Context, id api.ApprovalID) ([]byte, error)
 	// Rotations of the service's key, oldest first.
 	Rotations [][]byte
 	// Anchored, if set, returns the anchors' checkpoints for the first size
@@ -146,7 +150,11 @@ func (g *builder) gather(ctx context.Context) error {
 			return err
 		}
 		for _, id := range slices.Sorted(maps.Keys(g.dispatches)) {
-			if _, err := g.dispatchEntries(ctx, id); err != nil {
+			list, err := g.dispatchEntries(ctx, id)
+			if err == nil {
+				err = g.reused(ctx, list)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -224,7 +232,7 @@ func (g *builder) dispatchEntries(ctx context.Context, id api.DispatchID) (list 
 // admitted adds the manifest of each attempt.
 func (g *builder) admitted(ctx context.Context, list []record.Entry) error {
 	for i := range list {
-		if k := list[i].Kind; k == record.KindDispatchAccepted || k == record.KindDispatchAnswered {
+		if k := list[i].Kind; k == record.KindDispatchAccepted || k == record.KindDispatchAnswered || k == record.KindTaskReused {
 			if err := g.document(ctx, &list[i], record.RefManifest, seal.Manifest, nil); err != nil {
 				return err
 			}
@@ -250,17 +258,17 @@ func (g *builder) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error
 	if err != nil {
 		return err
 	}
-	var needs []record.Need
+	var uses []api.DispatchID
 	accepted, ended := false, false
 	for i := range list {
 		ended = ended || record.EndsDispatch(list[i].Kind)
-		if list[i].Kind == record.KindDispatchAccepted {
-			accepted = true
+		if k := list[i].Kind; k == record.KindDispatchAccepted || k == record.KindTaskReused {
+			accepted, ended = true, ended || k == record.KindTaskReused
 			var m record.Manifest
 			if err := g.document(ctx, &list[i], record.RefManifest, seal.Manifest, &m); err != nil {
 				return err
 			}
-			needs = append(needs, m.Needs...)
+			uses = append(uses, m.Uses()...)
 		}
 	}
 	switch {
@@ -269,9 +277,22 @@ func (g *builder) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error
 	case !ended:
 		return api.Errorf(api.CodeConflict, "dispatch %s has not ended, so there is no final evidence yet", id).WithHint("wait for it: bailiwick dispatch logs -f %s", id)
 	}
-	for _, n := range needs {
-		if err := g.dispatchAndNeeds(ctx, n.Dispatch); err != nil {
+	for _, used := range uses {
+		if err := g.dispatchAndNeeds(ctx, used); err != nil {
 			return err
+		}
+	}
+	return g.reused(ctx, list)
+}
+
+// reused collects the entries of the dispatch whose result another one has, and of those
+// whose products that one used.
+func (g *builder) reused(ctx context.Context, list []record.Entry) error {
+	for i := range list {
+		if d, ok := list[i].Detail.(record.TaskReuse); ok {
+			if err := g.dispatchAndNeeds(ctx, api.DispatchID(d.Of)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -281,7 +302,7 @@ func (g *builder) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error
 func (g *builder) rules(ctx context.Context) error {
 	last, found := uint64(0), false
 	for seq, c := range g.entries {
-		if c.Entry.Kind.UnderRules() && (!found || seq > last) {
+		if c.Entry.UnderRules() && (!found || seq > last) {
 			last, found = seq, true
 		}
 	}
@@ -339,7 +360,7 @@ func (g *builder) documents(ctx context.Context) error {
 
 func (g *builder) named(ctx context.Context, e *record.Entry) error {
 	switch e.Kind { //nolint:exhaustive // the others name no document, or one that other steps add
-	case record.KindDispatchAccepted, record.KindDispatchAnswered:
+	case record.KindDispatchAccepted, record.KindDispatchAnswered, record.KindTaskReused:
 		var m record.Manifest
 		if err := g.document(ctx, e, record.RefManifest, seal.Manifest, &m); err != nil {
 			return err
@@ -350,6 +371,9 @@ func (g *builder) named(ctx context.Context, e *record.Entry) error {
 			g.content[m.Resume.Answer] = true
 		}
 	case record.KindDispatchFinished, record.KindDispatchNeedsInput, record.KindDispatchFailed, record.KindDispatchCancelled:
+		if d := e.Refs[record.RefCalls]; d != "" {
+			g.content[d] = true
+		}
 		if e.Refs[record.RefResult] == "" {
 			return nil
 		}
@@ -360,6 +384,8 @@ func (g *builder) named(ctx context.Context, e *record.Entry) error {
 		g.products(&r.Summary)
 	case record.KindDispatchAttested:
 		return g.document(ctx, e, record.RefStatement, "", nil)
+	case record.KindApprovalRequest:
+		return g.action(ctx, e)
 	case record.KindRunSubmitted:
 		if !g.runs[api.RunID(e.Run)] {
 			return nil
@@ -375,22 +401,51 @@ func (g *builder) named(ctx context.Context, e *record.Entry) error {
 			return err
 		}
 		g.b.Documents[e.Refs[record.RefPlan]] = doc
+	case record.KindRunGrown, record.KindRunAppended:
+		return g.growth(ctx, e)
 	}
 	return nil
 }
 
+// growth adds what a run grew by.
+func (g *builder) growth(ctx context.Context, e *record.Entry) error {
+	d, id := e.Refs[record.RefGrowth], api.RunID(e.Run)
+	if g.b.Documents[d] != nil || !g.runs[id] {
+		return nil
+	}
+	if g.x.cfg.Growths == nil {
+		return api.Errorf(api.CodeNotConfigured, "this service runs no plans, so it does not have the growths of run %s", id)
+	}
+	docs, err := g.x.cfg.Growths(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, doc := range docs {
+		g.b.Documents[api.DigestOf(doc)] = doc
+	}
+	if g.b.Documents[d] == nil {
+		return api.Errorf(api.CodeConflict, "the growth %s of run %s is not stored, so its evidence cannot be built", d.Short(), id)
+	}
+	return nil
+}
+
+// action adds what people were requested to approve.
+func (g *builder) action(ctx context.Context, e *record.Entry) error {
+	d, _ := e.Detail.(record.ApprovalRequest)
+	if g.x.cfg.Action == nil {
+		return api.Errorf(api.CodeNotConfigured, "this service keeps no approvals, so it does not have %s", record.Word(d.Approval))
+	}
+	doc, err := g.x.cfg.Action(ctx, api.ApprovalID(d.Approval))
+	if err == nil {
+		g.b.Documents[e.Refs[record.RefAction]] = doc
+	}
+	return err
+}
+
 // products records the content that a result names.
 func (g *builder) products(sum *api.ResultSummary) {
-	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
-		if a != nil {
-			g.content[a.Digest] = true
-		}
-	}
-	for _, o := range sum.Outputs {
-		g.content[o.Digest] = true
-	}
-	for _, l := range sum.Log {
-		g.content[l.Digest] = true
+	for _, d := range record.ContentOf(sum) {
+		g.content[d] = true
 	}
 }
 

@@ -23,18 +23,23 @@ func (g *builder) catalog(ctx context.Context) error {
 			wanted[d][r] = true
 		}
 	}
-	var subagents []api.Ref
+	var requested []api.Ref
 	for i := range g.manifests {
 		m := &g.manifests[i]
 		want(m.RevisionDigest)
 		for _, p := range m.Artifacts {
 			want(m.RevisionDigest, p.Ref)
 		}
-		subagents = append(subagents, api.RefTo(api.KindSubagent, m.Subagent))
+		requested = append(requested, api.RefTo(api.KindSubagent, m.Subagent))
+	}
+	for _, seq := range g.seqs {
+		if d, ok := g.entries[seq].Entry.Detail.(record.RunRequest); ok && d.Schedule != "" {
+			requested = append(requested, api.RefTo(api.KindSchedule, api.Name(d.Schedule)))
+		}
 	}
 	ruled := map[api.Digest]bool{} // whose grants may have decided
 	for _, d := range g.inForce() {
-		want(d, subagents...)
+		want(d, requested...)
 		ruled[d] = true
 	}
 	if len(wanted) == 0 {

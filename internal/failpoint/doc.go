@@ -5,8 +5,8 @@
 // In release builds Hit is empty and no program links anything of this package,
 // which a test proves. Built with the tag failpoints, a process whose account has
 // the directory $XDG_STATE_HOME/failpoint records every point that it passes, and
-// kills or stops itself at a point that is armed there. It never decides
-// anything, and no program may depend on it.
+// kills or stops itself at a point that is armed there; [Clock] can be stepped there.
+// It never decides anything, and no program may depend on it.
 //
 // Carries the kill tests of R-O6, R-D3 and R-D4.
 package failpoint
@@ -22,6 +22,8 @@ const (
 	// Armed has a line NAME COUNT ACTION for each armed point: the COUNTth process
 	// to pass it from now on acts.
 	Armed = "armed"
+	// Ahead has the duration by which [Clock] is ahead.
+	Ahead = "ahead"
 )
 
 // Action is what a process does at an armed point.

@@ -38,6 +38,12 @@ const (
 	StartProceed      Name = "start.proceed" // "proceed" was sent to the worker
 )
 
+// Points of the reuse of an earlier result.
+const (
+	ReuseCommit    Name = "reuse.commit" // before the entry and the row are committed
+	ReuseCommitted Name = "reuse.committed"
+)
+
 // Points of a worker, in order.
 const (
 	WorkerBegin        Name = "worker.begin"
@@ -75,9 +81,29 @@ const (
 	CollectBegin  Name = "collect.begin"  // the worker has exited
 	CollectBlob   Name = "collect.blob"   // one artifact is stored
 	CollectResult Name = "collect.result" // the signed result is stored
+	CollectCalls  Name = "collect.calls"  // the record of its tool calls is stored, not yet named
 	EndCommit     Name = "end.commit"     // before the end is committed
 	EndCommitted  Name = "end.committed"
 	EndRemoved    Name = "end.removed" // the directory of the attempt is removed
+)
+
+// Points of refused requests, in the service.
+const (
+	RefuseCommit    Name = "refuse.commit" // they are reported, not yet logged
+	RefuseCommitted Name = "refuse.committed"
+)
+
+// Points of a call of a tool, in the service.
+const (
+	ToolAsk       Name = "tool.ask" // before an approval is requested
+	ToolAsked     Name = "tool.asked"
+	TaskAsk       Name = "task.ask"       // before people are asked about a task
+	TaskVoted     Name = "task.voted"     // after it is known how its request stands
+	ToolCommit    Name = "tool.commit"    // before a call, its use of an approval and its row are committed
+	ToolCommitted Name = "tool.committed" // after, before the call is made
+	ToolAnswered  Name = "tool.answered"  // the server has answered
+	ToolReturn    Name = "tool.return"    // before what it returned is committed
+	ToolReturned  Name = "tool.returned"  // after, before the agent gets it
 )
 
 // Points of an attestation.
@@ -119,6 +145,8 @@ const (
 	RunSteerCommitted  Name = "run.steer_committed"
 	RunCommit          Name = "run.commit" // before transitions are committed
 	RunCommitted       Name = "run.committed"
+	RunGrowCommit      Name = "run.grow_commit" // before the tasks of a growth are committed
+	RunGrowCommitted   Name = "run.grow_committed"
 	RunFire            Name = "run.fire" // before a task's dispatch is requested
 	RunFired           Name = "run.fired"
 	RunResume          Name = "run.resume" // before an answered dispatch is resumed
@@ -126,6 +154,14 @@ const (
 	RunCancel          Name = "run.cancel" // before a dispatch is cancelled
 	RunCancelled       Name = "run.cancelled"
 	RunRecover         Name = "run.recover" // the stored run is read, not yet acted upon
+)
+
+// Points of a schedule.
+const (
+	ScheduleCommit    Name = "schedule.commit" // before what becomes of slots is committed
+	ScheduleCommitted Name = "schedule.committed"
+	ScheduleSubmit    Name = "schedule.submit" // before the run of a slot is submitted
+	ScheduleSubmitted Name = "schedule.submitted"
 )
 
 // Points of an operator's decision.
@@ -171,17 +207,19 @@ func Names() []Name {
 	return []Name{
 		ServiceOpened, ServiceListening, ServiceStopping, ServiceStopped, ServiceClosed,
 		RecoverBegin, RecoverOne, RecoverAttached, RecoverFound, RecoverRefire, RecoverSweep, RecoverEnd,
-		AcceptCommit, AcceptCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, ExecutorStarted, ExecutorConnected,
+		AcceptCommit, AcceptCommitted, ReuseCommit, ReuseCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, ExecutorStarted, ExecutorConnected,
 		StartCommit, StartCommitted, StartProceed,
 		WorkerBegin, WorkerLocked, WorkerReady, WorkerProceed, WorkerWorkspace, WorkerJail, WorkerJailed, WorkerAgent, WorkerAgentEnded,
 		WorkerCapture, WorkerKeep, WorkerKept, WorkerCaptured, WorkerCheck, WorkerSeal, WorkerResultFile, WorkerResultPlaced,
 		WorkerSealed, WorkerEnd,
 		JailGroup, JailGrouped, JailLaunched, JailClose, JailClosed,
-		CollectBegin, CollectBlob, CollectResult, EndCommit, EndCommitted, EndRemoved, AttestCommit, AttestCommitted,
+		CollectBegin, CollectBlob, CollectCalls, CollectResult, EndCommit, EndCommitted, EndRemoved, RefuseCommit, RefuseCommitted,
+		ToolAsk, ToolAsked, TaskAsk, TaskVoted, ToolCommit, ToolCommitted, ToolAnswered, ToolReturn, ToolReturned, AttestCommit, AttestCommitted,
 		RotateKey, RotateLogged, RotateListed, RotateTaken,
 		CancelCommit, CancelCommitted, CancelDelivered, AnswerCommit, AnswerCommitted, ExpireCommit,
-		RunSubmitCommit, RunSubmitCommitted, RunSteerCommit, RunSteerCommitted, RunCommit, RunCommitted, RunFire, RunFired, RunResume, RunResumed,
+		RunSubmitCommit, RunSubmitCommitted, RunSteerCommit, RunSteerCommitted, RunCommit, RunCommitted, RunGrowCommit, RunGrowCommitted, RunFire, RunFired, RunResume, RunResumed,
 		RunCancel, RunCancelled, RunRecover,
+		ScheduleCommit, ScheduleCommitted, ScheduleSubmit, ScheduleSubmitted,
 		StopCommit, StopCommitted, StopDelivered, DecideCommit, DecideCommitted,
 		RetainCommit, RetainCommitted, RetainBlob,
 		LogFeed, LogFed, LogSigned, LogPublished, LogWipe, LogWiped,

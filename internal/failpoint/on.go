@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Marker is in every program built with failpoints, and in no other.
@@ -35,6 +36,21 @@ func Hit(name Name, subject string) {
 		act(action)
 	}
 	must(f.Close())
+}
+
+// Clock returns a clock that is ahead of now by the duration in the file Ahead. Tests step
+// it while the service runs.
+func Clock(now func() time.Time) func() time.Time {
+	path := filepath.Join(os.Getenv("XDG_STATE_HOME"), Folder, Ahead) //nolint:forbidigo // only in tests, so no main passes it in
+	return func() time.Time {
+		text, err := os.ReadFile(path) //nolint:gosec // G304: of a test
+		if err != nil {
+			return now()
+		}
+		ahead, err := time.ParseDuration(string(text))
+		must(err)
+		return now().Add(ahead)
+	}
 }
 
 // must ends a process whose test is broken: it would prove nothing.

@@ -74,7 +74,8 @@ func Identity(name, email, date string) []string {
 	return env
 }
 
-func (g Git) env() []string {
+// Environ returns the environment that git runs in.
+func (g Git) Environ() []string {
 	protocol := "none"
 	if g.Protocol != "" {
 		protocol = g.Protocol
@@ -110,12 +111,9 @@ type Cmd struct {
 	stderr prefix
 }
 
-// Command prepares `git args`.
-func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
-	bin, err := exec.LookPath("git")
-	if err != nil {
-		return nil, fmt.Errorf("git program: %w; install git 2.39 or later", err)
-	}
+// Args returns the arguments of `git args`, after those that keep a repository from
+// running anything.
+func Args(args ...string) []string {
 	safe := []string{"--no-pager"}
 	for _, kv := range []string{
 		"core.hooksPath=" + os.DevNull, "core.attributesFile=" + os.DevNull, "core.fsmonitor=false",
@@ -123,9 +121,18 @@ func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
 	} {
 		safe = append(safe, "-c", kv)
 	}
-	c := &Cmd{Cmd: exec.CommandContext(ctx, bin, append(safe, args...)...), ctx: ctx, verb: args[0]} //nolint:gosec // G204: the program is git; for the arguments see the package comment
+	return append(safe, args...)
+}
+
+// Command prepares `git args`.
+func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
+	bin, err := exec.LookPath("git")
+	if err != nil {
+		return nil, fmt.Errorf("git program: %w; install git 2.39 or later", err)
+	}
+	c := &Cmd{Cmd: exec.CommandContext(ctx, bin, Args(args...)...), ctx: ctx, verb: args[0]} //nolint:gosec // G204: the program is git; for the arguments see the package comment
 	c.stderr.limit = maxStderr
-	c.Env, c.Stdin, c.Stdout, c.Stderr = g.env(), g.Stdin, g.Stdout, &c.stderr
+	c.Env, c.Stdin, c.Stdout, c.Stderr = g.Environ(), g.Stdin, g.Stdout, &c.stderr
 	c.WaitDelay = waitDelay
 	dirs := []string{g.Dir, g.WorkTree, g.GitDir, "/"}
 	c.Dir = dirs[slices.IndexFunc(dirs, func(d string) bool { return d != "" })]

@@ -19,6 +19,7 @@ import (
 func loadPrograms() map[string]func(facts) error {
 	return map[string]func(facts) error{
 		"load own sockets":  ownSockets,
+		"load own terminal": underOwnTerminal,
 		"load needed calls": neededCalls,
 		"load hold":         hold,
 		"load fork bomb": func(facts) error {

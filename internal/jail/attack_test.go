@@ -101,7 +101,7 @@ func socketOf(family, kind, protocol int) func(facts) error {
 
 func attacks() map[string]func(facts) error {
 	all := map[string]func(facts) error{}
-	for _, group := range []map[string]func(facts) error{fileAttacks(), processAttacks(), namespaceAttacks(), networkAttacks(), kernelAttacks(), callAttacks(), procAttacks(), exposedAttacks(), loadPrograms(), takeAttacks(), countAttacks()} {
+	for _, group := range []map[string]func(facts) error{fileAttacks(), processAttacks(), namespaceAttacks(), networkAttacks(), kernelAttacks(), callAttacks(), procAttacks(), exposedAttacks(), loadPrograms(), takeAttacks(), countAttacks(), listenAttacks()} {
 		maps.Copy(all, group)
 	}
 	return all

@@ -57,5 +57,6 @@ func BenchmarkStart(b *testing.B) {
 	}
 	b.Run("jail", func(b *testing.B) { measure(b, life(Spec{})) })
 	b.Run("jail-without-cgroup", func(b *testing.B) { measure(b, life(Spec{noCgroup: true})) })
+	b.Run("jail-with-listener", func(b *testing.B) { measure(b, life(Spec{Listen: true})) })
 	b.Run("jail-with-workspace", func(b *testing.B) { measure(b, life(Spec{Lower: []string{b.TempDir()}})) })
 }

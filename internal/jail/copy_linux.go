@@ -144,11 +144,11 @@ func unpack(f *os.File, dir string, owner int) error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("copy into the workspace: %w", err)
+			return err
 		}
 		name := strings.TrimSuffix(header.Name, "/")
 		if err := unpackEntry(root, in, header, name, owner); err != nil {
-			return fmt.Errorf("copy %q into the workspace: %w", name, err)
+			return fmt.Errorf("write %q: %w", name, err)
 		}
 		if header.Typeflag == tar.TypeDir {
 			directories = append(directories, stamp{header, name})

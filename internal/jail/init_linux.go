@@ -92,26 +92,13 @@ type initProcess struct {
 	running atomic.Bool
 }
 
-// start builds the jail and drops every right that building needs. It returns descriptors of the workspace, of /proc
-// and, if the workspace is an overlay, of its writable layer.
+// start builds the jail and drops every right that building needs. It returns descriptors of the workspace, of /proc, of the
+// home directory, of the listener if there is to be one, of the ports, and of the writable layer if the workspace is an overlay.
 func (in *initProcess) start(files []int) ([]int, error) {
 	s := in.setup
-	b := &builder{setup: s, ids: in.ids, stream: -1, upper: -1, beside: map[string]int{}, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
-	if s.Copy {
-		if len(files) == 0 {
-			return nil, errors.New("setup: no workspace stream")
-		}
-		b.stream, files = files[len(files)-1], files[:len(files)-1]
-	}
-	if s.Root {
-		lower := len(s.Lower)
-		if s.Copy {
-			lower = 0
-		}
-		if len(files) != lower+len(s.ReadOnly) {
-			return nil, fmt.Errorf("setup: %d mounts for %d paths", len(files), lower+len(s.ReadOnly))
-		}
-		b.lower, b.extra = files[:lower], files[lower:]
+	b := &builder{setup: s, ids: in.ids, stream: -1, home: -1, upper: -1, beside: map[string]int{}, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
+	if err := b.take(files); err != nil {
+		return nil, err
 	}
 	if err := loopback(); err != nil {
 		return nil, missing("network namespace", err)
@@ -127,20 +114,57 @@ func (in *initProcess) start(files []int) ([]int, error) {
 	if err := b.build(); err != nil {
 		return nil, err
 	}
-	workspace, err := unix.Open(WorkspaceDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the workspace: %w", err)
-	}
 	in.layers = b.layers
-	proc, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open /proc: %w", err)
+	var handles []int
+	for _, dir := range []string{WorkspaceDir, "/proc", HomeDir} {
+		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+		}
+		handles = append(handles, fd)
 	}
-	handles := []int{workspace, proc}
+	ports := s.Ports
+	if s.Listen {
+		ports = append([]int{ListenPort}, ports...)
+	}
+	for _, p := range ports {
+		fd, err := listen(p)
+		if err != nil {
+			return nil, err
+		}
+		handles = append(handles, fd)
+	}
 	if b.upper >= 0 {
 		handles = append(handles, b.upper)
 	}
 	return handles, in.confine()
+}
+
+// take takes the descriptors that came with the setup.
+func (b *builder) take(files []int) error {
+	s := b.setup
+	lower, shown := 0, 0
+	if s.Root {
+		shown = len(s.Shown)
+		if !s.Copy {
+			lower = len(s.Lower)
+		}
+	}
+	streams := []*int{}
+	if s.Copy {
+		streams = append(streams, &b.stream)
+	}
+	if s.Home {
+		streams = append(streams, &b.home)
+	}
+	if len(files) != lower+shown+len(streams) {
+		return fmt.Errorf("setup: %d descriptors for %d mounts and %d streams", len(files), lower+shown, len(streams))
+	}
+	b.lower, b.extra = files[:lower], files[lower:lower+shown]
+	for i, stream := range streams {
+		*stream = files[lower+shown+i]
+	}
+	return nil
 }
 
 // confine starts the spawner thread under every restriction and strips pid 1 itself.

@@ -107,7 +107,7 @@ func TestAttacksFailInsideAndSucceedOutside(t *testing.T) {
 	inside := f
 	inside.Target = 1
 	for _, name := range slices.Sorted(maps.Keys(attacks())) {
-		if loadPrograms()[name] != nil || exposedAttacks()[name] != nil || takeAttacks()[name] != nil || countAttacks()[name] != nil {
+		if loadPrograms()[name] != nil || exposedAttacks()[name] != nil || takeAttacks()[name] != nil || countAttacks()[name] != nil || listenAttacks()[name] != nil {
 			continue // a test of its own
 		}
 		if file, ok := strings.CutPrefix(name, machineFile); ok && slices.Contains(machineFiles(), file) {
@@ -191,7 +191,11 @@ func TestAllTestsPassAsAnOrdinaryUser(t *testing.T) {
 	if err := os.Chmod(home, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = []string{ordinaryEnv + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home}
+	agents, err := pinnedAgents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = []string{ordinaryEnv + "=1", agentsEnv + "=" + agents, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("PASS: TestAttacksFailInsideAndSucceedOutside")) {

@@ -10,8 +10,9 @@ import (
 // initThreads is the allowance for pid 1's own threads in task limits.
 const initThreads = 20
 
-// reserved is how much more one process may map than it may use: runtimes map what they never touch.
-const reserved = 512 << 20
+// reserved is how much more one process may map than it may use: runtimes map what they never touch, JavaScriptCore about 3 GiB.
+// The watchdog counts what is used.
+const reserved = 3 << 30
 
 // Inotify limits of a jail. The kernel counts them for the account that made the user namespace too, whatever the uids inside:
 // by default it has 128 instances.

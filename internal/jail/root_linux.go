@@ -18,7 +18,7 @@ import (
 //	STAGE/root    a tmpfs of its own, read-only as /       STAGE/upper, work   the workspace's copy-on-write layer
 //	STAGE/tmp     /tmp                                     STAGE/home          /home/agent
 //	STAGE/shm     /dev/shm                                 STAGE/lower/N       where the workspace's layers are attached
-//	STAGE/empty   an empty directory                       STAGE/extra/N       where root's read-only paths are attached
+//	STAGE/empty   an empty directory                       STAGE/extra/N       where root's shown paths are attached
 //	STAGE/beside  where overlays for single files are attached, one upon another
 //	STAGE/proc    a tmpfs of its own, with what /proc shows in the place of the kernel's files
 //
@@ -48,6 +48,7 @@ type builder struct {
 	extra  []int
 	mounts mountinfo.Table // where the host has mounts, and the jail its own below STAGE
 	stream int             // tar of the workspace, or -1
+	home   int             // tar of the home directory, or -1
 	upper  int             // descriptor of the overlay's writable layer, or -1
 	layers []string
 	beside map[string]int // open overlays of directories with single files that are shown; -1: it has none
@@ -55,7 +56,7 @@ type builder struct {
 }
 
 // skeletonFiles returns the number of inodes that building takes, beyond those the jail may create.
-func (s *setup) skeletonFiles() int { return 40 + len(s.Lower) + len(s.ReadOnly) }
+func (s *setup) skeletonFiles() int { return 40 + len(s.Lower) + len(s.Shown) }
 
 func (b *builder) build() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -70,7 +71,7 @@ func (b *builder) build() error {
 		{"private root", b.etc},
 		{"private /dev", b.dev},
 		{"private /proc", b.proc},
-		{exposeLayer, b.readOnlyPaths},
+		{exposeLayer, b.shownPaths},
 		{"workspace", b.workspace},
 		{"private root", b.finish},
 	}
@@ -150,7 +151,7 @@ func (b *builder) writable() error {
 	return b.attachExtra()
 }
 
-// attachExtra attaches the read-only paths that came as descriptors, and then lists all mounts.
+// attachExtra attaches the shown paths that came as descriptors, and then lists all mounts.
 func (b *builder) attachExtra() (err error) {
 	for i, fd := range b.extra {
 		point := b.extraPath(i)
@@ -199,19 +200,19 @@ func (b *builder) toolchain() error {
 	return nil
 }
 
-func (b *builder) readOnlyPaths() error {
-	for i, path := range b.setup.ReadOnly {
-		source := path
+func (b *builder) shownPaths() error {
+	for i, m := range b.setup.Shown {
+		source := m.Host
 		if b.setup.Root {
 			source = b.extraPath(i)
 		}
-		if strings.HasPrefix(path, "/tmp/") {
+		if strings.HasPrefix(m.Jail, "/tmp/") {
 			if err := b.bindTmp(); err != nil {
 				return err
 			}
 		}
-		if err := b.expose(source, path); err != nil {
-			return fmt.Errorf("read-only path %s: %w", path, err)
+		if err := b.expose(source, m.Jail); err != nil {
+			return fmt.Errorf("show %s at %s: %w", m.Host, m.Jail, err)
 		}
 	}
 	return nil
@@ -236,6 +237,11 @@ func (b *builder) bindWritable(name, target string) error {
 func (b *builder) finish() error {
 	if err := b.bindTmp(); err != nil {
 		return err
+	}
+	if b.setup.Home {
+		if err := unpack(os.NewFile(uintptr(b.home), "home stream"), b.stage+"/home", b.ids.agent); err != nil { //nolint:gosec // a descriptor
+			return fmt.Errorf("home directory: %w", err)
+		}
 	}
 	if err := b.bindWritable("home", HomeDir); err != nil {
 		return err

@@ -57,9 +57,10 @@ func rules(reserved uint32) []rule {
 }
 
 func fileRules() []rule {
-	// Terminal calls that put input into another session's terminal or reprogram the console, and F_SETOWN by other names.
+	// Terminal calls that put input into another session's terminal or reprogram the console, and F_SETOWN by other names. The
+	// only terminals are the jail's own, so that programs may make one theirs.
 	ioctl := []bpf.Instruction{low(1)}
-	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD, unix.TIOCCONS, unix.TIOCSCTTY, fiosetown, siocspgrp} {
+	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD, unix.TIOCCONS, fiosetown, siocspgrp} {
 		ioctl = append(ioctl, denyIf(bpf.JumpEqual, request, unix.EPERM)...)
 	}
 	// Device nodes, among them the overlay whiteout 0:0, which renameat2 makes too.

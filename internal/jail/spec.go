@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +19,10 @@ const (
 	HomeDir      = "/home/agent"
 	// LevelFull is the only isolation level.
 	LevelFull = "full"
+	// ListenPort is where the listener of a jail is, on 127.0.0.1. It is below the ports that the kernel hands out by itself.
+	ListenPort = 19514
+	// MountsDir is where a jail shows the directories of Spec.Mounts.
+	MountsDir = "/opt/bailiwick"
 )
 
 // Spec configures a jail. The zero value has an empty workspace, the system toolchain and the default limits.
@@ -26,7 +32,17 @@ type Spec struct {
 	Lower []string
 	// ReadOnly are further host files or directories, bound read-only at the same path. The agent reads them as "other".
 	ReadOnly []string
-	Limits   Limits
+	// Mounts are host directories shown read-only at other paths, as ReadOnly shows those at the same path.
+	Mounts []Mount
+	// Files are the files of /workspace instead of Lower, the agent's to change. They count for its limits.
+	Files []File
+	// Home are files in HomeDir, likewise.
+	Home []File
+	// Listen opens a listener in the jail's own network namespace before a command runs: see [Jail.Listener].
+	Listen bool
+	// Ports lists further ports of 127.0.0.1 to listen on, as Listen does: see [Jail.Ports].
+	Ports  []int
+	Limits Limits
 	// Copy copies Lower instead of trying an overlay first.
 	Copy bool
 
@@ -36,6 +52,16 @@ type Spec struct {
 	scope scopeMaker
 	// reapTime is how long pid 1 may take to reap what it killed; default reapTime.
 	reapTime time.Duration
+}
+
+// Mount shows the host directory Host at Jail, a path below MountsDir.
+type Mount struct{ Host, Jail string }
+
+// File is a file to write below WorkspaceDir or HomeDir.
+type File struct {
+	Path    string      // relative to it
+	Mode    os.FileMode // permission bits; 0 means 0600
+	Content []byte
 }
 
 // Limits bound one jail. A zero field means the default beside it; a zero CPU means no limit.
@@ -99,6 +125,50 @@ func (s Spec) validate() error {
 				return fmt.Errorf("read-only path %q: %s is the jail's own; name another path", p, own)
 			}
 		}
+	}
+	if err := s.validateMounts(); err != nil {
+		return err
+	}
+	if len(s.Files) > 0 && len(s.Lower) > 0 {
+		return errors.New("files and lower directories for one workspace: give one of them")
+	}
+	if err := validatePorts(s.Ports); err != nil {
+		return err
+	}
+	return errors.Join(validateFiles("workspace", WorkspaceDir, s.Files), validateFiles("home", HomeDir, s.Home))
+}
+
+// maxPorts bounds Spec.Ports: each is a descriptor of one message.
+const maxPorts = 64
+
+func validatePorts(ports []int) error {
+	if len(ports) > maxPorts {
+		return fmt.Errorf("%d ports: give at most %d", len(ports), maxPorts)
+	}
+	for i, p := range ports {
+		if p < 1 || p > 65535 || p == ListenPort || slices.Contains(ports[:i], p) {
+			return fmt.Errorf("port %d: give each port once, from 1 to 65535 and not %d", p, ListenPort)
+		}
+	}
+	return nil
+}
+
+func (s Spec) validateMounts() error {
+	within := func(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+	taken := slices.Clone(s.ReadOnly)
+	for _, m := range s.Mounts {
+		if !filepath.IsAbs(m.Host) || filepath.Clean(m.Host) != m.Host {
+			return fmt.Errorf("mount of %q: give a clean absolute path", m.Host)
+		}
+		if !strings.HasPrefix(m.Jail, MountsDir+"/") || filepath.Clean(m.Jail) != m.Jail {
+			return fmt.Errorf("mount at %q: give a clean path below %s", m.Jail, MountsDir)
+		}
+		for _, other := range taken {
+			if within(m.Jail, other) || within(other, m.Jail) {
+				return fmt.Errorf("mount at %q: %q is shown there too; name another path", m.Jail, other)
+			}
+		}
+		taken = append(taken, m.Jail)
 	}
 	return nil
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -25,7 +25,10 @@ type Jail struct {
 	groups    *cgroup
 	isolation Isolation
 	workspace *os.File
+	home      *os.File
 	proc      *os.File
+	listener  net.Listener // nil unless Spec.Listen
+	ports     map[int]net.Listener
 	upper     *os.File      // nil unless the workspace is an overlay
 	replies   chan reply    // from the reader goroutine
 	ended     chan struct{} // closed when pid 1 has been reaped
@@ -63,14 +66,9 @@ func start(ctx context.Context, spec Spec) (*Jail, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for _, path := range spec.ReadOnly {
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return nil, fmt.Errorf("read-only path: %w", err)
-		}
-		if real != path { // the mount point would be elsewhere
-			return nil, fmt.Errorf("read-only path %q goes through a symbolic link: name %q", path, real)
-		}
+	shown, err := spec.shown()
+	if err != nil {
+		return nil, err
 	}
 	root := os.Geteuid() == 0
 	owner, err := newMapping(root)
@@ -81,14 +79,14 @@ func start(ctx context.Context, spec Spec) (*Jail, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Jail{spec: spec, groups: groups, replies: make(chan reply, 1), ended: make(chan struct{}), problems: &tail{}}
+	j := &Jail{spec: spec, groups: groups, ports: map[int]net.Listener{}, replies: make(chan reply, 1), ended: make(chan struct{}), problems: &tail{}}
 	if err := j.launch(owner); err != nil {
 		return nil, errors.Join(err, groups.remove())
 	}
 	failpoint.Hit(failpoint.JailLaunched, strconv.Itoa(j.process.Pid))
 	groups.enterScope(ctx, spec, j.process.Pid)
 	stop := context.AfterFunc(ctx, func() { _ = j.process.Kill() })
-	err = j.setUp(owner)
+	err = j.setUp(owner, shown)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -172,24 +170,22 @@ func (j *Jail) read() {
 	}
 }
 
-func (j *Jail) setUp(owner *mapping) error {
+func (j *Jail) setUp(owner *mapping, shown []Mount) error {
 	s := &setup{
-		Root: owner.root, Lower: j.spec.Lower, ReadOnly: j.spec.ReadOnly, Limits: j.spec.Limits,
+		Root: owner.root, Lower: j.spec.Lower, Shown: shown, Limits: j.spec.Limits,
 		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), CountSockets: !j.groups.sockets,
-		Processors: j.processors(), Copy: j.spec.Copy && len(j.spec.Lower) > 0,
+		Processors: j.processors(), Copy: j.spec.Copy && len(j.spec.Lower) > 0 || len(j.spec.Files) > 0,
+		Home: len(j.spec.Home) > 0, Listen: j.spec.Listen, Ports: j.spec.Ports,
 	}
-	files, stream, err := j.handOver(owner, s)
+	files, streams, err := j.handOver(owner, s)
 	if err != nil {
 		closeAll(files)
+		streams.close()
 		return err
 	}
 	err = j.wire.send(&message{Kind: kindSetup, Setup: s}, files...)
 	closeAll(files)
-	var streamed chan error
-	if stream != nil {
-		streamed = make(chan error, 1)
-		go func() { streamed <- errors.Join(pack(stream, s.Lower), stream.Close()) }()
-	}
+	written := streams.write() // always: it closes them
 	if err != nil {
 		return j.gone()
 	}
@@ -197,28 +193,20 @@ func (j *Jail) setUp(owner *mapping) error {
 	if !ok {
 		return j.gone()
 	}
-	if streamed != nil {
-		if err := <-streamed; err != nil {
-			closeAll(r.files)
-			return fmt.Errorf("copy the lower directories: %w", err)
-		}
-	}
+	err = <-written
 	switch {
-	case r.Kind == kindReady && (len(r.files) == 2 || len(r.files) == 3):
-		j.workspace = os.NewFile(uintptr(r.files[0]), WorkspaceDir) //nolint:gosec // a descriptor
-		j.proc = os.NewFile(uintptr(r.files[1]), "/proc of a jail") //nolint:gosec // a descriptor
-		if len(r.files) == 3 {
-			j.upper = os.NewFile(uintptr(r.files[2]), "writable layer of "+WorkspaceDir) //nolint:gosec // a descriptor
-		}
-		j.isolation = Isolation{Level: LevelFull, Layers: append([]string{owner.describe()}, r.Layers...), Limits: j.holds(owner, r.Unset)}
-		return nil
+	case err != nil && (r.Kind != kindFail || !errors.Is(err, unix.EPIPE)): // else pid 1 says why it stopped reading
+		closeAll(r.files)
+		return err
 	case r.Kind == kindFail:
 		closeAll(r.files)
 		return r.failure()
-	default:
+	case r.Kind != kindReady:
 		closeAll(r.files)
 		return fmt.Errorf("pid 1 of the jail answered %q to its setup", r.Kind)
 	}
+	j.isolation = Isolation{Level: LevelFull, Layers: append([]string{owner.describe()}, r.Layers...), Limits: j.holds(owner, r.Unset)}
+	return j.takeHandles(r.files)
 }
 
 func (m *message) failure() error {
@@ -230,39 +218,6 @@ func (m *message) failure() error {
 	default:
 		return errors.New(m.Error)
 	}
-}
-
-// handOver opens what pid 1 cannot: as root, mounts of paths that its unprivileged uid may not be able to reach, with the
-// lower directories mapped to the agent; and the stream of a copy.
-func (j *Jail) handOver(owner *mapping, s *setup) (files []int, stream *os.File, err error) {
-	if owner.root && !s.Copy {
-		if files, err = owner.lowerTrees(s.Lower); err != nil {
-			return files, nil, &overlayError{err}
-		}
-	}
-	if owner.root {
-		for _, path := range s.ReadOnly {
-			fd, err := cloneHost(path)
-			if err != nil {
-				return files, nil, missing("mount namespace", err)
-			}
-			files = append(files, fd)
-		}
-	}
-	if s.Copy {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return files, nil, err
-		}
-		defer func() { _ = r.Close() }()
-		fd, err := unix.FcntlInt(r.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			_ = w.Close()
-			return files, nil, err
-		}
-		return append(files, fd), w, nil
-	}
-	return files, nil, nil
 }
 
 // gone returns why pid 1 exited.
@@ -301,10 +256,13 @@ func (j *Jail) Close() error {
 		_ = unix.Close(j.wire.fd)
 		j.wire.fd = -1
 		j.wire.mu.Unlock()
-		if j.workspace != nil {
-			j.closeErr = j.workspace.Close()
+		if j.listener != nil {
+			_ = j.listener.Close() // the caller may have closed it
 		}
-		for _, f := range []*os.File{j.proc, j.upper} {
+		for _, l := range j.ports {
+			_ = l.Close() // likewise
+		}
+		for _, f := range []*os.File{j.workspace, j.home, j.proc, j.upper} {
 			if f != nil {
 				j.closeErr = errors.Join(j.closeErr, f.Close())
 			}

@@ -25,7 +25,7 @@ const (
 	kindSetup kind = "setup" // owner: build the jail
 	kindRun   kind = "run"   // owner: start a command; carries its stdin, stdout, stderr
 	kindKill  kind = "kill"  // owner: signal every process
-	kindReady kind = "ready" // init: jail is up; carries the workspace directory, /proc, and the writable layer of an overlay
+	kindReady kind = "ready" // init: jail is up; carries the descriptors of handles
 	kindFail  kind = "fail"  // init: the request failed
 	kindExit  kind = "exit"  // init: the command and all its processes have exited
 )
@@ -43,17 +43,21 @@ type message struct {
 	Overlay bool          `json:",omitempty"` // the overlay failed: a copy may work
 }
 
-// setup is the configuration of init. Mounts passed as descriptors come in the order Lower, ReadOnly.
+// setup is the configuration of init. Descriptors come in the order Lower, Shown (both as root only), the stream of a copy,
+// the stream of Home.
 type setup struct {
 	Root          bool // started as root: own uids, mounts come as descriptors
 	Lower         []string
-	ReadOnly      []string
+	Shown         []Mount
 	Limits        Limits
 	MemoryCgroup  bool
 	ProcessCgroup bool
 	CountSockets  bool // the watchdog counts sockets, so their buffers must have a bound
 	Processors    int  // to pin the jail to; 0 for all
-	Copy          bool // the workspace arrives as a tar stream on the last descriptor
+	Copy          bool // the workspace arrives as a tar stream
+	Home          bool // files of the home directory arrive as a tar stream
+	Listen        bool
+	Ports         []int
 }
 
 type run struct {

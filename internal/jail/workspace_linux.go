@@ -16,15 +16,15 @@ func (b *builder) workspace() error {
 	if err := os.Mkdir(target, 0o755); err != nil { //nolint:gosec // the agent reads it
 		return err
 	}
-	if len(b.setup.Lower) == 0 {
-		b.layers = append(b.layers, "workspace: empty")
-		return b.bindWritable("upper", WorkspaceDir)
-	}
 	if b.setup.Copy {
 		b.layers = append(b.layers, "workspace: copy")
 		if err := unpack(os.NewFile(uintptr(b.stream), "workspace stream"), b.stage+"/upper", b.ids.agent); err != nil {
-			return err
+			return fmt.Errorf("copy into the workspace: %w", err)
 		}
+		return b.bindWritable("upper", WorkspaceDir)
+	}
+	if len(b.setup.Lower) == 0 {
+		b.layers = append(b.layers, "workspace: empty")
 		return b.bindWritable("upper", WorkspaceDir)
 	}
 	if err := b.overlay(target); err != nil {

@@ -18,13 +18,12 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 const (
 	// Path is where MCP is served.
 	Path = "/mcp"
-	// firstStateless is the first protocol revision without sessions.
-	firstStateless = "2026-07-28"
 )
 
 // edge checks each request before the SDK sees it, in this order: Host, Origin,
@@ -59,7 +58,7 @@ func newSDKHandler(logger *slog.Logger) http.Handler {
 		Stateless:                    true, // the newest revision requires it; this package keeps the sessions of older ones
 		Logger:                       logger,
 		DisableLocalhostProtection:   true, // hostList is stricter, and supports proxies
-		MaxRequestBodyBytes:          mcpserve.MaxMessage,
+		MaxRequestBodyBytes:          mcpwire.MaxMessage,
 		PropagateRequestCancellation: true,
 	})
 }
@@ -189,7 +188,7 @@ func (e *edge) serveAuthenticated(w http.ResponseWriter, r *http.Request, id *id
 		return
 	}
 	version := r.Header.Get("Mcp-Protocol-Version")
-	needed := m.Method != "initialize" && version < firstStateless && (version == "" || slices.Contains(mcpserve.Revisions(), version))
+	needed := m.Method != "initialize" && version < mcpwire.FirstStateless && (version == "" || slices.Contains(mcpwire.Revisions(), version))
 	if !e.checkSession(w, r, id, needed) {
 		return
 	}
@@ -226,7 +225,7 @@ func (e *edge) checkSession(w http.ResponseWriter, r *http.Request, id *identity
 // report has the service log a refusal under the client's principal. The
 // request stays refused if that fails.
 func (e *edge) report(r *http.Request, id *identity, message string) {
-	_, err := e.auth.runtime(id).Refused(r.Context(), api.Refused{Operation: r.Method + " " + Path, Message: mcpserve.Truncate(message, 1000)})
+	_, err := e.auth.runtime(id).Refused(r.Context(), api.Refused{Operation: r.Method + " " + Path, Message: mcpwire.Truncate(message, 1000)})
 	if err != nil && api.CodeOf(err) != api.CodeThrottled { // the service counts throttled ones
 		e.logger.WarnContext(r.Context(), "cannot log a refusal", slog.Any("err", err))
 	}
@@ -234,7 +233,7 @@ func (e *edge) report(r *http.Request, id *identity, message string) {
 
 // readBody reads the body within its size and time limits.
 func (e *edge) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mcpserve.MaxMessage))
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mcpwire.MaxMessage))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -258,14 +257,14 @@ func (e *edge) refuseMessage(w http.ResponseWriter, r *http.Request, id *identit
 	status := http.StatusBadRequest
 	var wire *jsonrpc.Error
 	if errors.As(err, &wire) && wire.Code == jsonrpc.CodeMethodNotFound {
-		if status = http.StatusOK; r.Header.Get("Mcp-Protocol-Version") >= firstStateless {
+		if status = http.StatusOK; r.Header.Get("Mcp-Protocol-Version") >= mcpwire.FirstStateless {
 			status = http.StatusNotFound
 		}
 	}
 	e.report(r, id, err.Error())
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(mcpserve.ErrorResponse(body, err))
+	_, _ = w.Write(mcpwire.ErrorResponse(body, err))
 }
 
 // refuse answers with one line, as a JSON-RPC error without an id.
@@ -273,5 +272,5 @@ func (e *edge) refuse(w http.ResponseWriter, r *http.Request, status int, messag
 	e.logger.DebugContext(r.Context(), "request refused", slog.Int("status", status), slog.String("reason", message), slog.String("from", r.RemoteAddr))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(mcpserve.ErrorResponse(nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: message}))
+	_, _ = w.Write(mcpwire.ErrorResponse(nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: message}))
 }

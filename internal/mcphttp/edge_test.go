@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // names returns the tool names of an answer to tools/list, which is one event.
@@ -36,7 +37,7 @@ func TestEveryRevisionHasTheNineTools(t *testing.T) {
 	if got := names(t, f.want(newest, rawRequest{}, 200)); !slices.Equal(got, mcpserve.Names()) {
 		t.Errorf("%s: %v", newest, got)
 	}
-	for _, version := range mcpserve.Revisions()[1:] {
+	for _, version := range mcpwire.Revisions()[1:] {
 		id := f.open(goodToken(1), version, "")
 		f.want("initialized", withSession(version, id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`), 202)
 		if got := names(t, f.want(version, withSession(version, id, plainList), 200)); !slices.Equal(got, mcpserve.Names()) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // short shortens all timeouts.
@@ -23,7 +23,7 @@ func short(c *Config) {
 
 func TestDefaultLimitsAreAsDocumented(t *testing.T) {
 	got := defaultLimits()
-	if got.headerTime != 5*time.Second || got.bodyTime != 30*time.Second || got.idleTime != time.Minute || got.connections != 256 || maxHead != 32<<10 || mcpserve.MaxMessage != 1<<20 {
+	if got.headerTime != 5*time.Second || got.bodyTime != 30*time.Second || got.idleTime != time.Minute || got.connections != 256 || maxHead != 32<<10 || mcpwire.MaxMessage != 1<<20 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -39,8 +39,8 @@ func TestHeaderAndBodySizesAreBounded(t *testing.T) {
 	}
 	f.want("many lines", rawRequest{header: strings.Split(strings.Repeat("X: a|", 8<<10)+"X: a", "|")}, 431)
 	body := func(n int) rawRequest { return rawRequest{body: toolsList + strings.Repeat(" ", n-len(toolsList))} }
-	f.want("1 MiB", body(mcpserve.MaxMessage), 200)
-	f.want("more than 1 MiB", body(mcpserve.MaxMessage+1), 413)
+	f.want("1 MiB", body(mcpwire.MaxMessage), 200)
+	f.want("more than 1 MiB", body(mcpwire.MaxMessage+1), 413)
 	announced := strings.Replace(f.text(rawRequest{}), fmt.Sprintf("Content-Length: %d", len(toolsList)), "Content-Length: 1099511627776", 1)
 	if got := f.raw(announced + strings.Repeat(" ", 2<<20)); got.status != 413 {
 		t.Errorf("Content-Length of 1 TiB: %s", got)

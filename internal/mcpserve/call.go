@@ -15,6 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // toolInfo describes a tool to clients.
@@ -100,7 +101,7 @@ var emptyText = regexp.MustCompile(`pattern: "" does not match.*`)
 
 // explain rewrites a schema error to a path and a reason.
 func explain(err error) error {
-	return errors.New(Truncate(emptyText.ReplaceAllString(canon.SchemaText(err), "must not be empty; omit it instead"), 500))
+	return errors.New(mcpwire.Truncate(emptyText.ReplaceAllString(canon.SchemaText(err), "must not be empty; omit it instead"), 500))
 }
 
 // call is one call of a tool.

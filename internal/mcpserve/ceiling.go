@@ -12,7 +12,29 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
+
+// Message is a strictly read message.
+type Message struct{ mcpwire.Message }
+
+// Ceiling returns the ceiling that the parameters of initialize declare; nil: none.
+func (m Message) Ceiling() (*api.Tier, error) {
+	t, err := ceilingOfInitialize(m.Params)
+	if err != nil {
+		return nil, mcpwire.Refuse(jsonrpc.CodeInvalidParams, "malformed parameters of initialize")
+	}
+	return t, nil
+}
+
+// ParseMessage is mcpwire.Parse, and refuses ceilings where none is read.
+func ParseMessage(raw []byte) (Message, error) {
+	m, err := mcpwire.Parse(raw)
+	if err == nil && m.Method != "" {
+		err = checkCeilings(m.Text, m.Method)
+	}
+	return Message{m}, err
+}
 
 // checkCeilings refuses a message that declares a ceiling, in any spelling, in a
 // place that is not read: it would have no effect, and the client would rely on
@@ -23,13 +45,13 @@ func checkCeilings(text []byte, method string) error {
 	}
 	var message map[string]any
 	if err := json.Unmarshal(text, &message); err != nil {
-		return refuse(jsonrpc.CodeParseError, "not strict JSON")
+		return mcpwire.Refuse(jsonrpc.CodeParseError, "not strict JSON")
 	}
 	if params, ok := message["params"].(map[string]any); ok && method == "tools/call" {
 		delete(params, "arguments")
 	}
 	if name, found := stray(message, nil, method); found {
-		return refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q has no effect there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", Truncate(name, 64), ceilingKey))
+		return mcpwire.Refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q has no effect there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", mcpwire.Truncate(name, 64), ceilingKey))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // reportTime bounds reporting a refusal to the service.
@@ -84,7 +85,7 @@ func (s *Server) logRefusal(ctx context.Context, c *call, operation string, refu
 	e := *refusal
 	// The refusal stands even if it cannot be logged.
 	if receipt, err := withRuntime(ctx, c, func(rt client.Runtime) (api.RefusedReceipt, error) {
-		return rt.Refused(ctx, api.Refused{Operation: operation, Message: Truncate(refusal.Message, 1000)})
+		return rt.Refused(ctx, api.Refused{Operation: operation, Message: mcpwire.Truncate(refusal.Message, 1000)})
 	}); err == nil {
 		e.AuditEntry = &receipt.AuditEntry
 	}
@@ -101,12 +102,4 @@ func (s *Server) report(ctx context.Context, who *caller, operation string, caus
 		message = wire.Message
 	}
 	_ = s.logRefusal(ctx, &call{caller: who, ceiling: who.ceiling(nil)}, operation, api.Errorf(api.CodeInvalid, "%s", message))
-}
-
-// Truncate shortens text to about n bytes, at a character boundary.
-func Truncate(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "") + "..."
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // An accepted message is canonical and means the same to the SDK; a refused one is
@@ -36,8 +37,8 @@ func FuzzParseMessage(f *testing.F) {
 				ID    json.RawMessage
 				Error struct{ Code int64 }
 			}
-			if !errors.As(err, &wire) || json.Unmarshal(ErrorResponse(raw, err), &answer) != nil || answer.Error.Code != wire.Code || wire.Code == 0 {
-				t.Fatalf("%q is refused with %v but answered with %s", raw, err, ErrorResponse(raw, err))
+			if !errors.As(err, &wire) || json.Unmarshal(mcpwire.ErrorResponse(raw, err), &answer) != nil || answer.Error.Code != wire.Code || wire.Code == 0 {
+				t.Fatalf("%q is refused with %v but answered with %s", raw, err, mcpwire.ErrorResponse(raw, err))
 			}
 			return
 		}
@@ -50,20 +51,16 @@ func FuzzParseMessage(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is accepted, but the SDK refuses it: %v", raw, err)
 		}
-		e, err := envelopeOf(text)
-		if err != nil {
-			t.Fatal(err)
-		}
 		switch msg := msg.(type) {
 		case *jsonrpc.Request:
-			if e.method == nil || msg.Method != *e.method || msg.IsCall() != (e.id != nil) {
+			if msg.Method != m.Method || msg.IsCall() != (m.ID != nil) {
 				t.Fatalf("%q is a different request to the SDK", raw)
 			}
-			if msg.IsCall() && !slices.Contains(methods(), msg.Method) {
+			if msg.IsCall() && !slices.Contains(mcpwire.Methods(), msg.Method) {
 				t.Fatalf("%q is accepted", raw)
 			}
 		case *jsonrpc.Response:
-			if e.method != nil {
+			if m.Method != "" {
 				t.Fatalf("%q is a response to the SDK", raw)
 			}
 		}
@@ -74,7 +71,7 @@ func FuzzParseMessage(f *testing.F) {
 // and the next is complete.
 func TestReadLineSplitsAnyChunking(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 4095, 4096, 4097, 65536, MaxMessage - 1, MaxMessage, MaxMessage + 1, MaxMessage + 5, 2 * MaxMessage}), 1, 6).Draw(t, "sizes")
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 4095, 4096, 4097, 65536, mcpwire.MaxMessage - 1, mcpwire.MaxMessage, mcpwire.MaxMessage + 1, mcpwire.MaxMessage + 5, 2 * mcpwire.MaxMessage}), 1, 6).Draw(t, "sizes")
 		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end")
 		last := rapid.Bool().Draw(t, "last line ends")
 		var in bytes.Buffer
@@ -96,11 +93,11 @@ func TestReadLineSplitsAnyChunking(t *testing.T) {
 			text, err := readLine(r)
 			text = bytes.TrimRight(text, "\r\n")
 			switch {
-			case n > MaxMessage+2 && !errors.Is(err, errTooLong):
+			case n > mcpwire.MaxMessage+2 && !errors.Is(err, errTooLong):
 				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
-			case n <= MaxMessage && (err != nil || string(text) != strings.Repeat(string(rune('a'+i)), n)):
+			case n <= mcpwire.MaxMessage && (err != nil || string(text) != strings.Repeat(string(rune('a'+i)), n)):
 				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
-			case n > MaxMessage && err == nil:
+			case n > mcpwire.MaxMessage && err == nil:
 				if _, err := ParseMessage(text); err == nil {
 					t.Fatalf("line %d of %d bytes is accepted", i, n)
 				}

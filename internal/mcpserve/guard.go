@@ -10,14 +10,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // guard is middleware that refuses unsupported methods and unknown tools.
 func (s *Server) guard(who *caller) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			if !strings.HasPrefix(method, "notifications/") && !slices.Contains(methods(), method) {
-				return nil, refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools only")
+			if !strings.HasPrefix(method, "notifications/") && !slices.Contains(mcpwire.Methods(), method) {
+				return nil, mcpwire.Refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools only")
 			}
 			switch req := req.(type) {
 			case *mcp.ServerRequest[*mcp.InitializeParams]:
@@ -39,7 +40,7 @@ func (s *Server) guard(who *caller) mcp.Middleware {
 // unknownTool refuses a tool that does not exist. The answers to two unknown names
 // differ only in the name and the audit entry.
 func (s *Server) unknownTool(ctx context.Context, who *caller, req *mcp.CallToolRequest) error {
-	name := Truncate(req.Params.Name, 128)
+	name := mcpwire.Truncate(req.Params.Name, 128)
 	e := toolError(s.logRefusal(ctx, newCall(who, req), "tools/call", api.Errorf(api.CodeDenied, "unknown tool %q", name)))
 	e.Hint = "do not retry; tools/list has the available tools"
 	data, err := json.Marshal(e)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -138,5 +139,35 @@ func TestLongTasksAreShortened(t *testing.T) {
 	task := taskOf(&api.RunTask{Task: "a", After: make([]api.TaskID, 9999), Message: strings.Repeat("x", 9999)})
 	if b, err := json.Marshal(task); err != nil || len(b) > 2000 || len(task.After)+task.MoreAfter != 9999 {
 		t.Errorf("%d bytes, %d and %d more, %v", len(b), len(task.After), task.MoreAfter, err)
+	}
+}
+
+// A model learns that it waits for people, whom, and what they run, and that it cannot
+// approve; the list is bounded. Control: without a request it is told to watch.
+//
+// proves R-O9, R-B2
+func TestAModelLearnsThatItWaitsForPeople(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	run := api.Run{RunID: "r-one", State: api.RunWaiting}
+	if out := runOf(&run, nil); out.Approvals != nil || strings.Contains(out.Advice, "approv") {
+		t.Errorf("control: %+v", out)
+	}
+	for range 99 {
+		run.Approvals = append(run.Approvals, api.OpenApproval{
+			ID: "a-aaaaaaaaaaaa", Task: "ship", Electorate: api.Electorate{By: []api.Principal{"human:ann", "human:bob"}, Needs: 2, Approved: 1}, Expires: at,
+		})
+	}
+	out := runOf(&run, nil)
+	if len(out.Approvals)+out.MoreApproval != 99 || len(out.Approvals) != runApprovals || out.Approvals[0].Expires != at || out.Approvals[0].Approved != 1 {
+		t.Errorf("%d and %d more: %+v", len(out.Approvals), out.MoreApproval, out.Approvals[0])
+	}
+	for _, want := range []string{"task ship waits for the approval of 2 humans of human:ann, human:bob", "You cannot approve", "bailiwick approval show a-aaaaaaaaaaaa", "bailiwick approval approve a-aaaaaaaaaaaa", toolWatch} {
+		if !strings.Contains(out.Advice, want) {
+			t.Errorf("no %q in %q", want, out.Advice)
+		}
+	}
+	run.Approvals = []api.OpenApproval{{ID: "a-bbbbbbbbbbbb", Task: "build", DispatchID: "d-one", Tool: "db/drop", Electorate: api.Electorate{Needs: 1}, Expires: at}}
+	if got := runOf(&run, nil).Advice; !strings.HasPrefix(got, "a call of db/drop by task build waits for the approval of a human. ") {
+		t.Errorf("%q", got)
 	}
 }

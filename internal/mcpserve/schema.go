@@ -43,6 +43,7 @@ func schemaOptions() *jsonschema.ForOptions {
 		reflect.TypeFor[api.TaskState]():   {Type: "string", Enum: enumValues(api.TaskStates())},
 		reflect.TypeFor[api.Reason]():      {Type: "string", Enum: enumValues(api.Reasons())},
 		reflect.TypeFor[time.Time]():       {Type: "string", Format: "date-time"},
+		reflect.TypeFor[api.Cost]():        {Type: "string", Description: "a decimal number"},
 	}}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // Config is the configuration of a Server.
@@ -63,9 +64,6 @@ func New(cfg Config) (*Server, error) {
 	return s, err
 }
 
-// Revisions lists the supported protocol revisions, newest first.
-func Revisions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
-
 const instructions = `Bailiwick runs AI workers ("subagents") in jails, under a catalog that humans signed. You combine what they defined; you cannot define, change or approve anything.
 Begin with bailiwick_subagents_list, start work with bailiwick_dispatch, and read results with bailiwick_dispatch_describe. Work takes minutes: a dispatch returns an id at once, or waits up to 50 seconds with wait.
 A refusal with code "denied" is final: the same call will be refused again. Its hint says what you may do instead, or what to ask a human for.`
@@ -97,7 +95,7 @@ func (s *Server) serverFor(who *caller) *mcp.Server {
 		Logger:       DebugLogger(s.cfg.Logger),
 		// Tools only, and they do not change while the server runs.
 		Capabilities:              &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
-		SupportedProtocolVersions: Revisions(),
+		SupportedProtocolVersions: mcpwire.Revisions(),
 		SetCacheable:              func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	})
 	for _, t := range s.tools {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 const (
@@ -146,7 +148,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		part, err := r.ReadSlice('\n')
 		if !long {
 			text = append(text, part...)
-			if len(text) > MaxMessage+2 { // and CRLF
+			if len(text) > mcpwire.MaxMessage+2 { // and CRLF
 				text, long = nil, true
 			}
 		}
@@ -191,20 +193,20 @@ func (t *stdio) accept(l line) (jsonrpc.Message, error) {
 	if l.err == nil && len(bytes.TrimSpace(l.text)) == 0 {
 		return nil, nil //nolint:nilnil // an empty line is ignored
 	}
-	m, err := Message{}, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
+	m, err := Message{}, mcpwire.Refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
 	if l.err == nil {
 		m, err = ParseMessage(l.text)
 	}
 	if err != nil {
 		t.report("message", err)
-		return nil, t.send(ErrorResponse(l.text, err))
+		return nil, t.send(mcpwire.ErrorResponse(l.text, err))
 	}
 	msg, err := jsonrpc.DecodeMessage(m.Text)
 	if err != nil {
-		return nil, t.send(ErrorResponse(m.Text, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")))
+		return nil, t.send(mcpwire.ErrorResponse(m.Text, mcpwire.Refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")))
 	}
 	if req, ok := msg.(*jsonrpc.Request); ok && req.IsCall() && !t.begin(req.ID) {
-		return nil, t.send(ErrorResponse(m.Text, refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or 64 calls are in progress: wait for their answers")))
+		return nil, t.send(mcpwire.ErrorResponse(m.Text, mcpwire.Refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or 64 calls are in progress: wait for their answers")))
 	}
 	return msg, nil
 }
@@ -280,7 +282,7 @@ func wireError(err error) error {
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code != 0 {
 		return err
 	}
-	return refuse(jsonrpc.CodeInvalidRequest, err.Error())
+	return mcpwire.Refuse(jsonrpc.CodeInvalidRequest, err.Error())
 }
 
 func (t *stdio) send(b []byte) error {

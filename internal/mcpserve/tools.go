@@ -67,6 +67,7 @@ func (s *Server) newTools() ([]tool, error) {
 	add(&b, toolInfo{
 		name: toolSubmit, title: "Submit a plan",
 		description: `Submit a plan to the orchestrator. Each task dispatches a subagent from bailiwick_subagents_list, after the tasks that it depends on, under its locks, and retries as the task says. ` +
+			`A task may grow into one for each item of a list (for_each), have its patch checked and fixed (gate), or wait for reviewers (quorum) or people (approval). ` +
 			`Returns the run, which continues whether or not you watch it, or every problem of the plan with its path: fix them all, then submit again. The whole plan is refused if you may not dispatch one of its tasks. ` +
 			`Repeating a plan with the same runId, or the same id in the plan, does not start a second run: the answer has existing. ` +
 			`If the service has no orchestrator, the code is not_configured: use bailiwick_dispatch.`,
@@ -75,7 +76,8 @@ func (s *Server) newTools() ([]tool, error) {
 	add(&b, toolInfo{
 		name: toolStatus, title: "Status of a run",
 		description: `Show the state of one of your runs and its tasks in the order of the plan, each with state, reason and dispatchId (for bailiwick_dispatch_describe). Tasks come in pages: pass next as after. ` +
-			`Run states: running, waiting, paused, done, failed, cancelled. Task states: pending, ready, running, waiting, done, failed, skipped, cancelled, denied.`,
+			`approvals lists the tasks and tool calls that wait for people: only a human can approve, so tell one and wait. ` +
+			`Run states: running, waiting, paused, done, failed, cancelled. Task states: pending, ready, running, waiting, growing, done, failed, skipped, cancelled, denied.`,
 		hints: hints{readOnly: true},
 	}, s.status)
 	add(&b, toolInfo{

@@ -4,72 +4,40 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
 	"strings"
-	"syscall"
 	"time"
-)
 
-// CommandConfig configures a command.
-type CommandConfig struct {
-	Argv    []string      // the program by its absolute path, and its arguments; no shell
-	Env     []string      // all of its environment
-	Check   func() error  // called before each run; may be nil
-	Timeout time.Duration // of one run; 0: 30 seconds
-}
+	"github.com/bailiwick-dev/bailiwick/internal/command"
+)
 
 // Command runs a program for each message, which it gets on standard input.
-type Command struct{ cfg CommandConfig }
+type Command struct{ program command.Command }
 
-// NewCommand returns a command.
-func NewCommand(cfg CommandConfig) *Command {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 30 * time.Second
+// NewCommand returns a command. Its runs take 30 seconds at most unless it says
+// otherwise.
+func NewCommand(program command.Command) *Command {
+	if program.Timeout == 0 {
+		program.Timeout = 30 * time.Second
 	}
-	return &Command{cfg}
+	return &Command{program}
 }
 
-const (
-	maxOutput = 512             // bytes of its messages that are kept
-	waitDelay = 2 * time.Second // for output of what it has left behind
-)
+const maxOutput = 512 // bytes of its messages that are kept
 
 // Kind implements Receiver.
 func (*Command) Kind() string { return "command" }
 
 // Place implements Receiver. Arguments may be secret.
-func (c *Command) Place() string { return c.cfg.Argv[0] }
+func (c *Command) Place() string { return c.program.Argv[0] }
 
-// Send implements Receiver. The program and all that it has started in its process
-// group end with it.
+// Send implements Receiver.
 func (c *Command) Send(ctx context.Context, _ *Message, body []byte) error {
-	if c.cfg.Check != nil {
-		if err := c.cfg.Check(); err != nil {
-			return err
-		}
-	}
-	short, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	cmd := exec.CommandContext(short, c.cfg.Argv[0], c.cfg.Argv[1:]...) //nolint:gosec // G204: the operator's configuration
 	said := &head{}
-	cmd.Stdin, cmd.Stderr, cmd.Env, cmd.Dir, cmd.WaitDelay = bytes.NewReader(body), said, c.cfg.Env, "/", waitDelay
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	err := cmd.Start()
-	if err == nil {
-		group := cmd.Process.Pid
-		err = cmd.Wait()
-		_ = syscall.Kill(-group, syscall.SIGKILL) // what it left behind
+	err := c.program.Run(ctx, bytes.NewReader(body), nil, said)
+	if err != nil && len(said.text) > 0 {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(said.text)))
 	}
-	switch {
-	case err == nil:
-		return nil
-	case short.Err() != nil && ctx.Err() == nil:
-		return fmt.Errorf("%s: killed after %s", c.Place(), c.cfg.Timeout)
-	case len(said.text) > 0:
-		return fmt.Errorf("%s: %w: %s", c.Place(), err, strings.TrimSpace(string(said.text)))
-	}
-	return fmt.Errorf("%s: %w", c.Place(), err)
+	return err
 }
 
 // head keeps the beginning of what is written to it.

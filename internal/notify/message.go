@@ -11,6 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Message is the JSON that a receiver gets.
@@ -28,7 +29,9 @@ type Message struct {
 	DispatchID api.DispatchID        `json:"dispatchId,omitempty"`
 	Attempt    int                   `json:"attempt,omitempty"`
 	Subagent   api.Name              `json:"subagent,omitempty"`
-	Until      *time.Time            `json:"until,omitempty"`     // when the question expires
+	Approval   api.ApprovalID        `json:"approval,omitempty"`
+	Tool       string                `json:"tool,omitempty"`      // that needs the approval
+	Until      *time.Time            `json:"until,omitempty"`     // when the question or the request expires
 	Counts     map[api.TaskState]int `json:"counts,omitempty"`    // tasks of a failed run
 	Untrusted  *Untrusted            `json:"untrusted,omitempty"` // written by an agent
 }
@@ -74,6 +77,9 @@ func (c *Config) message(ctx context.Context, entry *audit.Committed) (*Message,
 		m.asks(&d)
 		return m, nil
 	}
+	if m.Kind == api.WaitingApproval {
+		return c.asksApproval(ctx, m, e)
+	}
 	run, err := c.Run(ctx, api.RunID(e.Run))
 	if api.CodeOf(err) == api.CodeNotFound {
 		return nil, nil //nolint:nilnil // retention has removed it
@@ -90,6 +96,33 @@ func (c *Config) message(ctx context.Context, entry *audit.Committed) (*Message,
 		m.Summary = fmt.Sprintf("run %s of %s reached its time limit: %d of %d tasks done", run.RunID, run.Principal, run.Counts[api.TaskDone], run.Total)
 	}
 	m.Command = "bailiwick run show " + string(run.RunID)
+	return m, nil
+}
+
+// asksApproval fills in a request for an approval; nil if it is settled. The arguments
+// are not sent: people look at them, escaped, where they vote.
+func (c *Config) asksApproval(ctx context.Context, m *Message, e *record.Entry) (*Message, error) {
+	d, _ := e.Detail.(record.ApprovalRequest)
+	if c.Approval == nil {
+		return nil, nil //nolint:nilnil // documented
+	}
+	found, err := c.Approval(ctx, api.ApprovalID(d.Approval))
+	if api.CodeOf(err) == api.CodeNotFound || err == nil && found.State != api.ApprovalOpen {
+		return nil, nil //nolint:nilnil,nilerr // documented
+	}
+	if err != nil {
+		return nil, err
+	}
+	a := &found.Action
+	m.Approval, m.DispatchID, m.Attempt, m.Principal = a.ID, a.Dispatch, e.Attempt, a.Principal
+	m.RunID, m.Task, m.Until = a.Run, a.Task, &a.Expires
+	if call := a.Call; call != nil {
+		m.Tool, m.Subagent = call.Tool, call.Subagent
+		m.Summary = fmt.Sprintf("dispatch %s of subagent %s, for %s, needs the approval of %s to call %s (%s)", a.Dispatch, call.Subagent, a.Principal, record.Plural(int64(a.Needs), "human"), call.Tool, call.Tier)
+	} else {
+		m.Summary = fmt.Sprintf("task %s of run %s, for %s, needs the approval of %s", a.Task, a.Run, a.Principal, record.Plural(int64(a.Needs), "human"))
+	}
+	m.Command = "bailiwick approval show " + string(a.ID)
 	return m, nil
 }
 

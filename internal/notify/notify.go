@@ -53,6 +53,7 @@ type Config struct {
 	// Dispatch and Run return what a message says beyond its entry.
 	Dispatch func(context.Context, api.DispatchID) (api.Dispatch, error)
 	Run      func(context.Context, api.RunID) (api.Run, error)
+	Approval func(context.Context, api.ApprovalID) (api.Approval, error) // nil: none is told of
 	Now      func() time.Time
 	Logger   *slog.Logger // nil discards
 	// Expire is how long after its entry a message is still sent. 0: 24 hours.

@@ -230,7 +230,7 @@ func (s *sender) status() api.NotifyStatus {
 
 // kinds are the kinds of entries that can be due.
 func kinds() []record.Kind {
-	return []record.Kind{record.KindDispatchNeedsInput, record.KindRunSettled}
+	return []record.Kind{record.KindDispatchNeedsInput, record.KindRunSettled, record.KindApprovalRequest}
 }
 
 // kindOf returns why an entry may make something wait for a person; empty: it does
@@ -238,6 +238,9 @@ func kinds() []record.Kind {
 func kindOf(e *record.Entry) api.WaitingKind {
 	if e.Kind == record.KindDispatchNeedsInput {
 		return api.WaitingQuestion
+	}
+	if e.Kind == record.KindApprovalRequest {
+		return api.WaitingApproval
 	}
 	if end, ok := e.Detail.(record.RunEnd); ok && (end.State == string(api.RunFailed) || end.State == string(api.RunCancelled)) {
 		return api.WaitingFailed

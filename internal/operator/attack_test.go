@@ -123,7 +123,7 @@ func TestOnlyTheNextSignedRecordIsAccepted(t *testing.T) {
 			o := newOffice(t)
 			o.known("agent:claude")
 			envelope := c.forge(o, o.draft(api.VerbCeilingSet, raise))
-			_, err := o.registry.Add(t.Context(), "local:ann", envelope)
+			_, err := o.registry.Add(t.Context(), "local:ann", envelope, nil)
 			consent := api.Observe
 			if c.code == "" {
 				consent = api.Irreversible
@@ -403,22 +403,22 @@ func TestChangedOperatorKeysTakeEffectAtOnce(t *testing.T) {
 	first, second := o.operator, newSigner(t)
 	o.known("agent:a")
 	rec := o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = "agent:b" })
-	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second)); api.CodeOf(err) != api.CodeIntegrity {
+	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second), nil); api.CodeOf(err) != api.CodeIntegrity {
 		t.Errorf("a key that is not listed: %v", err)
 	}
 	o.root(first, second)
-	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second)); err != nil {
+	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second), nil); err != nil {
 		t.Errorf("positive control: a key that is listed now: %v", err)
 	}
 	o.root(second)
 	rec = o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = "agent:c" })
-	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second)); api.CodeOf(err) != api.CodeIntegrity || !strings.Contains(err.Error(), "record 1") {
+	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second), nil); api.CodeOf(err) != api.CodeIntegrity || !strings.Contains(err.Error(), "record 1") {
 		t.Errorf("a chain that does not verify grows: %v", err)
 	}
 	if err := os.Remove(o.rootPath()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second)); err == nil || !strings.Contains(err.Error(), "no operator key") {
+	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second), nil); err == nil || !strings.Contains(err.Error(), "no operator key") {
 		t.Errorf("without keys: %v", err)
 	} else if e, ok := errors.AsType[*api.Error](err); !ok || !strings.Contains(e.Hint, "restore ") || strings.Contains(e.Hint, "init") {
 		t.Errorf("new keys would not verify what was signed, and the hint is %v", err)
@@ -440,11 +440,11 @@ func TestAThresholdNeedsSeveralOperators(t *testing.T) {
 	o.replaceRoot(root)
 	rec := o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = "agent:b" })
 	for name, keys := range map[string][]seal.Signer{"one": {o.operator}, "one and a stranger": {o.operator, newSigner(t)}} {
-		if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, keys...)); api.CodeOf(err) != api.CodeIntegrity {
+		if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, keys...), nil); api.CodeOf(err) != api.CodeIntegrity {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, o.operator, second)); err != nil {
+	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, o.operator, second), nil); err != nil {
 		t.Errorf("positive control: %v", err)
 	}
 }
@@ -472,6 +472,6 @@ func FuzzAdd(f *testing.F) {
 			return
 		}
 		s := newState()
-		_ = s.apply(v.record, v.digest)
+		_ = s.apply(verified{record: v.record, digest: v.digest})
 	})
 }

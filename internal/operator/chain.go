@@ -75,7 +75,7 @@ func (r *Registry) load(ctx context.Context) error {
 			err = s.place(v.record)
 		}
 		if err == nil {
-			err = s.apply(v.record, v.digest)
+			err = s.apply(v)
 		}
 		if err != nil {
 			return fmt.Errorf("record %d: %w", number, err)
@@ -91,6 +91,9 @@ func (r *Registry) load(ctx context.Context) error {
 	}
 	r.root = digest
 	r.current.Store(s)
+	if err := r.sweepSecrets(s); err != nil {
+		return err
+	}
 	return r.loadStops(ctx)
 }
 
@@ -155,8 +158,22 @@ func (r *Registry) entries(ctx context.Context, kind record.Kind, each func(audi
 }
 
 // Add verifies a record that by submits and makes it durable together with its
-// log entry. It is in force when Add returns.
-func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (api.OperatorReceipt, error) {
+// log entry. content is the encrypted value of a record that sets a secret. The record
+// is in force when Add returns.
+func (r *Registry) Add(ctx context.Context, by api.Principal, envelope, content []byte) (api.OperatorReceipt, error) {
+	return r.add(ctx, by, envelope, content, func(tx *store.Tx, v verified) error {
+		switch verb := v.record.Verb; {
+		case verb == api.VerbStopLift:
+			return liftable(tx, v.record.Stop)
+		case isVote(verb):
+			return api.Errorf(api.CodeInvalid, "operator record: %s is a vote", verb).WithHint("vote with: bailiwick approval approve, or deny, %s", v.record.Approval)
+		}
+		return nil
+	})
+}
+
+// add adds a record. check refuses it in the transaction that would make it durable.
+func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content []byte, check func(*store.Tx, verified) error) (api.OperatorReceipt, error) {
 	r.adding.Lock()
 	defer r.adding.Unlock()
 	root, digest, err := r.keys()
@@ -174,13 +191,14 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 	if err != nil {
 		return api.OperatorReceipt{}, err
 	}
+	if err := r.putSecret(v.record, content); err != nil {
+		return api.OperatorReceipt{}, err
+	}
 	r.pending.Store(next)
 	failpoint.Hit(failpoint.DecideCommit, string(v.record.Verb))
 	seq, err := r.cfg.Ledger.Record(ctx, entry(by, v, next), func(tx *store.Tx) error {
-		if v.record.Verb == api.VerbStopLift {
-			if err := liftable(tx, v.record.Stop); err != nil {
-				return err
-			}
+		if err := check(tx, v); err != nil {
+			return err
 		}
 		_, err := tx.Exec("INSERT INTO operator_record(number, envelope) VALUES (?, ?)", v.record.Number, string(envelope))
 		return err
@@ -190,6 +208,9 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 	}
 	failpoint.Hit(failpoint.DecideCommitted, string(v.record.Verb))
 	r.current.Store(next)
+	if v.record.Secret != "" {
+		_ = r.sweepSecrets(next) // what is left goes at the next start
+	}
 	return api.OperatorReceipt{Number: v.record.Number, AuditEntry: seq}, nil
 }
 
@@ -231,7 +252,7 @@ func (r *Registry) next(v verified) (*state, error) {
 		return nil, err
 	}
 	next := s.clone()
-	return next, next.apply(rec, v.digest)
+	return next, next.apply(v)
 }
 
 func entry(by api.Principal, v verified, next *state) record.Entry {

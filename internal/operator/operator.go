@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +51,15 @@ type Config struct {
 	Service seal.KeyID
 	Store   *store.Store
 	Ledger  *audit.Ledger
+	Secrets Secrets // nil: no secret can be set
 	Now     func() time.Time
+}
+
+// Secrets stores the encrypted values of secrets. A stored value counts once a record
+// names its digest.
+type Secrets interface {
+	Put(content []byte) error
+	Keep(keep func(api.Digest) bool) error
 }
 
 // Registry holds the decisions of one service's operators. It is safe for
@@ -90,18 +99,27 @@ func (r *Registry) Consent(p api.Principal) api.Tier { return r.current.Load().c
 // ConsentIn returns the consent as of transaction tx: it includes a record that is
 // durable but that Add has not published yet.
 func (r *Registry) ConsentIn(tx *store.Tx, p api.Principal) (api.Tier, error) {
+	s, err := r.stateIn(tx)
+	if err != nil {
+		return api.Observe, err
+	}
+	return s.ceilings[p], nil
+}
+
+// stateIn returns the state as of transaction tx.
+func (r *Registry) stateIn(tx *store.Tx) (*state, error) {
 	next := r.pending.Load() // first: Add publishes a record before the next one is pending
 	s := r.current.Load()
 	if next != nil && next.number > s.number {
 		var durable int
 		if err := tx.Get("SELECT count(*) FROM operator_record WHERE number = ?", store.Args{int64(next.number)}, &durable); err != nil { //nolint:gosec // G115: numbers count up from 1
-			return api.Observe, err
+			return nil, err
 		}
 		if durable == 1 {
 			s = next
 		}
 	}
-	return s.ceilings[p], nil
+	return s, nil
 }
 
 // Authenticate returns the principal and id of a token. If it refuses a token
@@ -144,6 +162,21 @@ func (r *Registry) AnchorLost(name string, found api.Digest) bool {
 	_, ok := r.current.Load().anchors[lostAnchor{name, found}]
 	return ok
 }
+
+// Secret returns the digest of the encrypted value of file:name in force.
+func (r *Registry) Secret(name api.Name) (api.Digest, bool) {
+	s, ok := r.current.Load().secrets[name]
+	return s.content, ok
+}
+
+// SecretSetAt returns when the value of file:name in force was set.
+func (r *Registry) SecretSetAt(name api.Name) (time.Time, bool) {
+	s, ok := r.current.Load().secrets[name]
+	return s.at, ok
+}
+
+// Secrets returns the names of the values in force, sorted.
+func (r *Registry) Secrets() []api.Name { return slices.Sorted(maps.Keys(r.current.Load().secrets)) }
 
 // Tokens lists all tokens ever created, oldest first.
 func (r *Registry) Tokens() []api.TokenInfo {

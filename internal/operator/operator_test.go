@@ -120,7 +120,7 @@ func (o *office) sign(rec api.OperatorRecord, kind seal.PayloadType, keys ...sea
 
 func (o *office) add(rec api.OperatorRecord) error {
 	o.t.Helper()
-	_, err := o.registry.Add(o.t.Context(), "local:ann", o.sign(rec, seal.Operator))
+	_, err := o.registry.Add(o.t.Context(), "local:ann", o.sign(rec, seal.Operator), nil)
 	return err
 }
 
@@ -397,7 +397,7 @@ func TestEveryRecordIsAnEntry(t *testing.T) {
 		tier := api.Observe
 		r.Principal, r.Ceiling, r.Reason = "agent:claude", &tier, "on leave"
 	})
-	receipt, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator))
+	receipt, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator), nil)
 	if err != nil || receipt.Number != 3 {
 		t.Fatalf("%+v, %v", receipt, err)
 	}
@@ -427,7 +427,7 @@ func TestOfConcurrentRecordsOneIsAccepted(t *testing.T) {
 	}
 	for _, envelope := range envelopes {
 		go func() {
-			_, err := o.registry.Add(t.Context(), "local:ann", envelope)
+			_, err := o.registry.Add(t.Context(), "local:ann", envelope, nil)
 			errs <- err
 		}()
 	}

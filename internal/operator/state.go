@@ -22,6 +22,15 @@ type state struct {
 	subjects   map[api.OAuthSubject]api.Principal
 	lifted     map[string]time.Time  // when each stop was lifted, by id
 	anchors    map[lostAnchor]uint64 // named as lost, by which record
+	secrets    map[api.Name]secretValue
+	votes      map[ballot][]api.Vote
+}
+
+// ballot is what a vote is about: a request, and the digest of the action that its
+// voter signed.
+type ballot struct {
+	approval api.ApprovalID
+	action   api.Digest
 }
 
 type principal struct{ oauth *api.OAuthSubject }
@@ -61,7 +70,8 @@ func (s *state) names() []api.Principal {
 func newState() *state {
 	return &state{
 		principals: map[api.Principal]principal{}, ceilings: map[api.Principal]api.Tier{}, tokens: map[api.TokenID]token{},
-		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{}, anchors: map[lostAnchor]uint64{},
+		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{}, anchors: map[lostAnchor]uint64{}, secrets: map[api.Name]secretValue{},
+		votes: map[ballot][]api.Vote{},
 	}
 }
 
@@ -70,13 +80,14 @@ func (s *state) clone() *state {
 	c := *s
 	c.principals, c.ceilings, c.tokens = maps.Clone(s.principals), maps.Clone(s.ceilings), maps.Clone(s.tokens)
 	c.hashes, c.subjects, c.lifted, c.anchors = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted), maps.Clone(s.anchors)
+	c.secrets, c.votes = maps.Clone(s.secrets), maps.Clone(s.votes)
 	return &c
 }
 
 // apply applies rec, whose form and place have been checked, to s. After an error
 // s is invalid.
-func (s *state) apply(rec api.OperatorRecord, digest api.Digest) error {
-	var err error
+func (s *state) apply(v verified) error {
+	rec, err := v.record, error(nil)
 	switch rec.Verb {
 	case api.VerbPrincipalAdd:
 		err = s.add(rec)
@@ -96,10 +107,16 @@ func (s *state) apply(rec api.OperatorRecord, digest api.Digest) error {
 		err = s.lift(rec)
 	case api.VerbAnchorLost:
 		err = s.lose(rec)
+	case api.VerbSecretSet:
+		s.secrets[rec.Secret] = secretValue{rec.Content, rec.At}
+	case api.VerbSecretRemove:
+		err = s.removeSecret(rec)
+	case api.VerbApprove, api.VerbDeny:
+		err = s.vote(v)
 	default:
 		err = api.Errorf(api.CodeInvalid, "unknown verb %q", string(rec.Verb))
 	}
-	s.number, s.digest = rec.Number, digest
+	s.number, s.digest = rec.Number, v.digest
 	return err
 }
 
@@ -149,6 +166,7 @@ func (s *state) remove(rec api.OperatorRecord) error {
 	}
 	delete(s.principals, rec.Principal)
 	delete(s.ceilings, rec.Principal)
+	s.withdraw(rec.Principal)
 	return nil
 }
 

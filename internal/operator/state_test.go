@@ -12,7 +12,7 @@ import (
 func TestConfusablePrincipalsAreNotAdded(t *testing.T) {
 	o := newOffice(t)
 	add := func(p api.Principal) error {
-		_, err := o.registry.Add(t.Context(), "local:ann", o.sign(o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = p }), seal.Operator, o.operator))
+		_, err := o.registry.Add(t.Context(), "local:ann", o.sign(o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = p }), seal.Operator, o.operator), nil)
 		return err
 	}
 	if err := add("agent:claude"); err != nil {
@@ -31,7 +31,7 @@ func TestConfusablePrincipalsAreNotAdded(t *testing.T) {
 	// A chain of before this rule stays valid.
 	s := newState()
 	for i, p := range []api.Principal{"agent:claude", "agent:Claude"} {
-		if err := s.apply(api.OperatorRecord{Verb: api.VerbPrincipalAdd, Principal: p, Number: uint64(i + 1)}, ""); err != nil {
+		if err := s.apply(verified{record: api.OperatorRecord{Verb: api.VerbPrincipalAdd, Principal: p, Number: uint64(i + 1)}, digest: ""}); err != nil {
 			t.Error(err)
 		}
 	}

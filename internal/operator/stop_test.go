@@ -106,7 +106,7 @@ func TestOnlyAnOperatorLiftsAStop(t *testing.T) {
 		"a signature of a catalog": o.sign(lift, seal.Revision),
 		"no envelope":              []byte("{}"),
 	} {
-		if _, err := o.registry.Add(t.Context(), "local:ann", envelope); err == nil {
+		if _, err := o.registry.Add(t.Context(), "local:ann", envelope, nil); err == nil {
 			t.Errorf("%s lifts it", name)
 		}
 	}

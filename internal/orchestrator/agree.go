@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -117,6 +118,9 @@ func checkOne(v store.Reader, id api.RunID) error {
 		want, ok := s.Tasks[string(name)]
 		if !ok {
 			want.State = api.TaskPending
+			if r.beganGrowing(name) {
+				want.State = api.TaskGrowing
+			}
 		}
 		if t.state != want.State || t.dispatch != want.Dispatch || int(t.attempt) != want.Attempt || int64(t.fence) != want.Fence { //nolint:gosec // G115: counts up from 1
 			return differs(id, "the log says that task %s is %s, attempt %d, dispatch %q, fencing token %d; the state says %s, %d, %q, %d",
@@ -129,6 +133,16 @@ func checkOne(v store.Reader, id api.RunID) error {
 	return nil
 }
 
+// beganGrowing reports whether a task had grown when its run, a retry, began.
+func (r *run) beganGrowing(task api.TaskID) bool {
+	i, ok := r.plan.Index(task)
+	if !ok || r.tasks[i].state != api.TaskGrowing {
+		return false
+	}
+	began, err := r.readGrowths()
+	return err == nil && slices.ContainsFunc(began[:min(r.doc.Grown, len(began))], func(g plan.Growth) bool { return g.Task == task })
+}
+
 // disagrees names a part of r that entries say otherwise.
 func (r *run) disagrees(s *record.RunStanding) string {
 	settled := !r.settled.IsZero()
@@ -138,6 +152,7 @@ func (r *run) disagrees(s *record.RunStanding) string {
 	}{
 		{"principal", r.principal == s.Principal},
 		{"plan", r.doc.Digest == s.Plan},
+		{"list of growths", slices.EqualFunc(r.growths[min(r.doc.Grown, len(r.growths)):], s.Growths, func(g growth, d api.Digest) bool { return g.digest == d })},
 		{"queue", string(r.doc.Queue) == s.Request.Queue},
 		{"catalog revision", int64(r.doc.Number) == s.Request.Revision}, //nolint:gosec // G115: numbers count up from 1
 		{"earlier run", string(r.doc.RetryOf) == s.Request.RetryOf},

@@ -38,18 +38,19 @@ func (e *engine) addRun(b *batch, r *run) {
 		e.addTimer(b, r.doc.DeadlineAt.Sub(b.now), r.doc.DeadlineAt, r.seq, -1)
 	}
 	for i := range r.tasks {
-		if r.tasks[i].state == api.TaskDone { // taken over from another run, or done before a restart
+		if r.tasks[i].state.Settled() { // taken over from another run, or settled before a restart
+			end := r.end(int32(i)) //nolint:gosec // G115: bounded by api.MaxRunTasks
 			for _, d := range r.plan.Dependents(i) {
-				r.tasks[d].deps--
+				if r.plan.Free(d, int32(i), end) { //nolint:gosec // G115: likewise
+					r.tasks[d].deps--
+				}
 			}
 		}
 	}
 	for _, i := range r.plan.Order() {
-		if t := &r.tasks[i]; t.state == api.TaskPending && t.deps == 0 {
-			e.transition(r, i, record.EventDeps)
-			e.enqueue(r, i)
-		}
+		e.advance(b, r, i)
 	}
+	e.resumeGrowing(b, r)
 	e.settleRun(b, r) // a retry may have nothing left to do
 }
 
@@ -122,7 +123,7 @@ func (f submitted) apply(e *engine, b *batch) {
 func (f effectFailed) apply(e *engine, b *batch) {
 	x := &f.effect
 	t := e.current(x.run, x.task, x.fence)
-	if t == nil || x.kind == effectCancel || x.kind == effectPoll {
+	if t == nil || x.kind == effectCancel || x.kind == effectPoll || x.kind == effectLook || x.kind == effectAsk {
 		return
 	}
 	t.inFlight = false
@@ -134,6 +135,14 @@ func (f effectFailed) apply(e *engine, b *batch) {
 // apply retries an effect that is still wanted.
 func (a effectDue) apply(e *engine, b *batch) {
 	x := &a.effect
+	if x.kind == effectLook || x.kind == effectAsk {
+		if x.run.settled.IsZero() {
+			b.effects = append(b.effects, *x)
+		} else if x.kind == effectLook {
+			e.looking--
+		}
+		return
+	}
 	t := e.current(x.run, x.task, x.fence)
 	if t == nil {
 		return
@@ -251,6 +260,13 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Actor, why string)
 	t := &r.tasks[i]
 	switch {
 	case t.state.Settled() || t.cancelBy != "":
+	case t.state == api.TaskGrowing:
+		t.cancelBy, t.cancelWhy = by, why
+		b.task(r, i)
+		for _, child := range r.plan.Children(int(i)) {
+			e.cancelTask(b, r, child, by, why)
+		}
+		e.cancelGrown(b, r, i)
 	case t.open():
 		t.cancelBy, t.cancelWhy = by, why
 		b.task(r, i)
@@ -277,5 +293,7 @@ func (e *engine) cancelDispatch(b *batch, r *run, i int32) {
 		return
 	}
 	t.cancelSent = true
-	b.effects = append(b.effects, effect{kind: effectCancel, run: r, task: i, fence: t.fence, id: t.dispatch, by: t.cancelBy, why: t.cancelWhy})
+	ef := r.effect(effectCancel, i)
+	ef.by, ef.why = t.cancelBy, t.cancelWhy
+	b.effects = append(b.effects, ef)
 }

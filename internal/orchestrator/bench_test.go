@@ -34,8 +34,10 @@ type echo struct {
 	engine *policy.Engine
 	tell   atomic.Pointer[func(api.Dispatch)]
 	fired  atomic.Int64
-	fail   atomic.Bool // they fail
-	hold   atomic.Bool // they do not end
+	fail   atomic.Bool        // they fail
+	hold   atomic.Bool        // they do not end, except list
+	gives  *api.ResultSummary // of list
+	seen   func(api.TaskID)   // is called for each
 }
 
 func (x *echo) Validate(_ context.Context, _ dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error) {
@@ -46,12 +48,15 @@ func (x *echo) Engine(context.Context) (*policy.Engine, error) { return x.engine
 
 func (x *echo) SubmitTask(_ context.Context, caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error) {
 	x.fired.Add(1)
+	if x.seen != nil {
+		x.seen(o.Task)
+	}
 	d := api.Dispatch{ID: o.Request.DispatchID, State: api.EventStarted, Attempt: 1, Principal: caller.Principal, Run: o.Run, Task: o.Task, Subagent: o.Request.Subagent}
 	ended := d
 	if ended.State = api.EventFinished; x.fail.Load() {
 		ended.State, ended.Reason = api.EventFailed, api.ReasonOutput
 	}
-	if !x.hold.Load() {
+	if !x.hold.Load() || o.Task == list {
 		(*x.tell.Load())(ended)
 	}
 	return d, nil
@@ -69,8 +74,8 @@ func (x *echo) Abort(context.Context, api.DispatchID, string) (api.Dispatch, err
 	return api.Dispatch{}, nil
 }
 
-func (x *echo) Get(context.Context, api.DispatchID) (api.Dispatch, bool, error) {
-	return api.Dispatch{}, false, nil
+func (x *echo) Get(_ context.Context, id api.DispatchID) (api.Dispatch, bool, error) {
+	return api.Dispatch{ID: id, State: api.EventFinished, Outcome: x.gives}, x.gives != nil, nil
 }
 
 func (x *echo) ValidateAnswer(context.Context, api.DispatchID, api.AnswerRequest) (int, error) {
@@ -89,6 +94,7 @@ func (l line) Swept(int)                             {}
 type bench struct {
 	o       *orchestrator.Orchestrator
 	store   *store.Store
+	ledger  *audit.Ledger
 	echo    *echo
 	line    line
 	commits atomic.Int64
@@ -96,7 +102,13 @@ type bench struct {
 
 func newBench(tb testing.TB, dir string, slots int) *bench {
 	tb.Helper()
-	x := &bench{echo: &echo{engine: newDesk(time.Now).engine}, line: line{make(chan api.RunState, 10_000)}}
+	return openBench(tb, dir, slots, &echo{engine: newDesk(time.Now).engine})
+}
+
+// openBench opens an engine whose dispatches are those of x.
+func openBench(tb testing.TB, dir string, slots int, of *echo) *bench {
+	tb.Helper()
+	x := &bench{echo: of, line: line{make(chan api.RunState, 10_000)}}
 	open := store.Open
 	if _, err := os.Stat(dir); err != nil {
 		open = store.Create
@@ -109,10 +121,10 @@ func newBench(tb testing.TB, dir string, slots int) *bench {
 	var err error
 	x.store, err = open(context.Background(), store.Config{Dir: dir, Migrations: migrations(), Observe: func(int) func() { x.commits.Add(1); return func() {} }})
 	must(err)
-	ledger, err := audit.Open(context.Background(), audit.Config{Store: x.store, Now: time.Now})
+	x.ledger, err = audit.Open(context.Background(), audit.Config{Store: x.store, Now: time.Now})
 	must(err)
 	x.o, err = orchestrator.Open(context.Background(), orchestrator.Config{
-		Store: x.store, Ledger: ledger, Dispatch: x.echo, Queues: map[api.Name]int{api.DefaultQueue: slots}, Now: time.Now, Observer: x.line,
+		Store: x.store, Ledger: x.ledger, Dispatch: x.echo, Queues: map[api.Name]int{api.DefaultQueue: slots}, Now: time.Now, Observer: x.line,
 	})
 	must(err)
 	tell := x.o.Ended
@@ -148,6 +160,20 @@ func (x *bench) run(tb testing.TB, plans []json.RawMessage, callers int) time.Du
 	took := time.Since(start)
 	wg.Wait()
 	return took
+}
+
+// underWay submits a plan whose tasks do not end, and waits for so many dispatches.
+func (x *bench) underWay(tb testing.TB, p api.Plan, dispatches int64) {
+	tb.Helper()
+	x.echo.hold.Store(true)
+	x.echo.gives = listed(api.MaxForEach)
+	before := x.echo.fired.Load()
+	if _, err := x.o.Submit(context.Background(), as(ann), api.RunRequest{Plan: raw(tb, p)[0]}); err != nil {
+		tb.Fatal(err)
+	}
+	for x.echo.fired.Load()-before < dispatches {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // dag is a random plan of n tasks with locks.
@@ -313,7 +339,7 @@ func settleMany(b *testing.B, dir string, tasks int) {
 // What a process with an engine has in memory: idle, and with a plan of 10,000
 // tasks under way; beside one that only has SQLite open.
 func BenchmarkMemory(b *testing.B) {
-	for _, what := range []string{"sqlite-only", "idle", "10000-tasks"} {
+	for _, what := range []string{"sqlite-only", "idle", "10000-tasks", "10000-fixed", "10000-grown"} {
 		b.Run(what, func(b *testing.B) {
 			var rss, heap []float64
 			measure := func() {
@@ -352,14 +378,13 @@ func helpMemory(t *testing.T, dir, what string) {
 	} else {
 		x := newBench(t, filepath.Join(dir, "state"), 64)
 		defer x.close()
-		if what == "10000-tasks" {
-			x.echo.hold.Store(true)
-			if _, err := x.o.Submit(t.Context(), as(ann), api.RunRequest{Plan: raw(t, dag("r", api.MaxPlanTasks))[0]}); err != nil {
-				t.Fatal(err)
-			}
-			for x.echo.fired.Load() < 64 {
-				runtime.Gosched()
-			}
+		switch what {
+		case "10000-tasks":
+			x.underWay(t, dag("r", api.MaxPlanTasks), 64)
+		case "10000-fixed":
+			x.underWay(t, mapped("r", api.MaxPlanTasks-1, false), 65)
+		case "10000-grown":
+			x.underWay(t, mapped("r", api.MaxForEach, true), 65)
 		}
 	}
 	debug.FreeOSMemory()

@@ -24,46 +24,58 @@ type capacity struct {
 
 type size struct{ tasks, bytes int }
 
-func (s size) plus(r *run, sign int) size {
-	return size{s.tasks + sign*len(r.tasks), s.bytes + sign*r.plan.Size()}
+// size is what a run takes of the limits.
+func (r *run) size() size { return size{len(r.tasks), r.bytes} }
+
+func (s size) plus(o size, sign int) size {
+	return size{s.tasks + sign*o.tasks, s.bytes + sign*o.bytes}
 }
 
 func (s size) within(tasks, bytes int) bool { return s.tasks <= tasks && s.bytes <= bytes }
 
-// reserve adds a run, or refuses it when a limit would be exceeded.
-func (m *capacity) reserve(r *run) error {
+// reserve adds what a principal requests, a plan or tasks, or refuses it when a limit
+// would be exceeded.
+func (m *capacity) reserve(p api.Principal, more size, what string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	own, all := m.each[r.principal].plus(r, 1), m.all.plus(r, 1)
+	own, all := m.each[p].plus(more, 1), m.all.plus(more, 1)
 	whose := "all unsettled runs"
 	switch {
 	case !own.within(m.tasks/2, m.bytes/2):
-		whose = "the unsettled runs of " + string(r.principal)
+		whose = "the unsettled runs of " + string(p)
 	case all.within(m.tasks, m.bytes):
-		m.add(r, 1)
+		m.add(p, more, 1)
 		return nil
 	}
-	return api.Errorf(api.CodeThrottled, "this plan would take %s beyond the limit of open tasks or plan bytes", whose).
+	return api.Errorf(api.CodeThrottled, "%s would take %s beyond the limit of open tasks or plan bytes", what, whose).
 		WithHint("wait until some runs are settled, or cancel some: bailiwick run list")
 }
 
-// add counts a run, whatever the limits; with sign -1 it no longer counts.
-func (m *capacity) add(r *run, sign int) {
-	m.all = m.all.plus(r, sign)
-	own := m.each[r.principal].plus(r, sign)
+// add counts what a principal has, whatever the limits; with sign -1 it no longer counts.
+func (m *capacity) add(p api.Principal, more size, sign int) {
+	m.all = m.all.plus(more, sign)
+	own := m.each[p].plus(more, sign)
 	if own == (size{}) {
-		delete(m.each, r.principal)
+		delete(m.each, p)
 		return
 	}
 	if m.each == nil {
 		m.each = map[api.Principal]size{}
 	}
-	m.each[r.principal] = own
+	m.each[p] = own
 }
 
-// release stops counting a run.
-func (m *capacity) release(r *run) {
+// grow counts what a run has grown. What was admitted may grow, up to the bounds of a
+// run; new submissions wait meanwhile.
+func (m *capacity) grow(p api.Principal, more size) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.add(r, -1)
+	m.add(p, more, 1)
+}
+
+// release stops counting.
+func (m *capacity) release(p api.Principal, less size) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.add(p, less, -1)
 }

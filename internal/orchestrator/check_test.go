@@ -46,6 +46,11 @@ func (m *machine) check(rt *rapid.T) {
 	if len(wrong) == 0 {
 		wrong = slices.Concat(m.running(), m.idle(), m.stored(), m.described(rt))
 	}
+	if m.seen["steps"]%agreeEvery == 0 {
+		if err := m.agrees(); err != nil {
+			wrong = append(wrong, err.Error())
+		}
+	}
 	if len(wrong) > 0 {
 		rt.Fatalf("%s\n%s", strings.Join(wrong, "\n"), m.story())
 	}
@@ -58,7 +63,7 @@ func (w *world) story() string {
 	for t := range w.log.each {
 		if t.run.settled == nil {
 			fmt.Fprintf(&b, "%s of %s, queue %s, paused %v, cancelled %v: %s attempt %d, dispatch %s, asks %v, given %v, until %s, locks %v, after %v\n", t.name(), t.run.by, t.run.queue, t.run.paused,
-				t.run.cancelled, t.shown(now), t.attempt, t.dispatch, t.asks, t.given, clock(t.until), t.plan.Locks, upstream(t.plan))
+				t.run.cancelled, t.shown(w.log, now), t.attempt, t.dispatch, t.asks, t.given, clock(t.until), t.plan.Locks, upstream(t.plan))
 		}
 	}
 	open := func(j *job) bool { r := w.log.runs[j.order.Run]; return r == nil || r.settled == nil }
@@ -89,7 +94,7 @@ func (w *world) running() (wrong []string) {
 		silent := j != nil && !j.untold.IsZero() && j.untold.After(w.log.began) && (now.Sub(j.untold) <= unheard || now.Sub(j.heard) <= unheard)
 		switch {
 		case t.state == api.TaskRunning && j == nil:
-			if tries := w.desk.tries[t.key()]; t.plan.Subagent == stuck && tries > 0 && (t.stopAsk || t.run.ending(now)) && now.Sub(w.desk.tried[t.key()]) > 31*time.Second {
+			if tries := w.desk.tries[t.key()]; t.plan.Subagent == stuck && tries > 0 && (t.stopped() || t.run.ending(now)) && now.Sub(w.desk.tried[t.key()]) > 31*time.Second {
 				object("task %s is cancelled, cannot be reached and runs", t.name())
 			}
 			if !w.desk.delayed(t) {
@@ -101,13 +106,13 @@ func (w *world) running() (wrong []string) {
 			object("task %s runs by the log, and its dispatch is %s", t.name(), j.d.State)
 		case t.asks && !j.asks() && !silent && !t.given:
 			object("task %s waits for an answer, and its dispatch is %s", t.name(), j.d.State)
-		case t.asks && !j.asks() && !silent && (t.stopAsk || t.run.ending(now)):
+		case t.asks && !j.asks() && !silent && (t.stopped() || t.run.ending(now)):
 			object("task %s is cancelled and its dispatch is %s", t.name(), j.d.State)
-		case t.state == api.TaskDone && j.d.State != api.EventFinished:
+		case t.state == api.TaskDone && j != nil && j.d.State != api.EventFinished:
 			object("task %s is done, and its dispatch is %s", t.name(), j.d.State)
 		case t.state.Settled() && j != nil && (j.active() || j.asks()):
 			object("task %s is %s, and its dispatch is %s", t.name(), t.state, j.d.State)
-		case j != nil && j.active() && (t.stopAsk || t.run.ending(now)) && j.d.CancelBy == "":
+		case j != nil && j.active() && (t.stopped() || t.run.ending(now)) && j.d.CancelBy == "":
 			object("task %s was cancelled, and its worker has not heard of it", t.name())
 		}
 	}
@@ -126,19 +131,19 @@ func (w *world) idle() (wrong []string) {
 	var running, ready []*replayTask
 	backoffs := 0
 	for t := range w.log.each {
-		switch t.shown(now) {
+		switch t.shown(w.log, now) {
 		case api.TaskRunning:
 			taken[t.run.queue]++
 			running = append(running, t)
 		case api.TaskReady:
-			if !t.held(w.log) && !t.run.ending(now) && !t.stopAsk {
+			if !t.held(w.log) && !t.run.ending(now) && !t.stopped() {
 				ready = append(ready, t)
 			}
 		case api.TaskWaiting:
-			if !t.asks {
+			if !t.asks && t.plan.Approval == nil {
 				backoffs++
 			}
-		case api.TaskPending, api.TaskDone, api.TaskFailed, api.TaskSkipped, api.TaskCancelled, api.TaskDenied:
+		case api.TaskPending, api.TaskGrowing, api.TaskDone, api.TaskFailed, api.TaskSkipped, api.TaskCancelled, api.TaskDenied:
 		}
 	}
 	for _, t := range ready {
@@ -159,8 +164,30 @@ func (w *world) idle() (wrong []string) {
 		wrong = append(wrong, fmt.Sprintf("task %s and %d others are ready and nothing runs", ready[0].name(), len(ready)-1))
 	}
 	for t := range w.log.each {
-		if (t.run.ending(now) || t.stopAsk) && t.run.settled == nil && !t.state.Settled() && t.state != api.TaskRunning && !t.asks {
+		if (t.run.ending(now) || t.stopped()) && t.run.settled == nil && !t.state.Settled() && t.state != api.TaskRunning && t.state != api.TaskGrowing && !t.asks {
 			wrong = append(wrong, fmt.Sprintf("run %s is settled and task %s is %s", t.run.id, t.name(), t.state))
+		}
+	}
+	return append(wrong, w.growing()...)
+}
+
+// growing finds what could grow, or end, and does not: what decides is in the results.
+func (w *world) growing() (wrong []string) {
+	now := w.config.Now()
+	for t := range w.log.each {
+		if t.run.settled != nil || t.run.ending(now) {
+			continue
+		}
+		open := slices.ContainsFunc(t.children, func(k *replayTask) bool { return !k.state.Settled() })
+		switch {
+		case t.state == api.TaskPending && t.settledUps():
+			if holds, fault := w.log.condition(t); !holds || fault || undispatched(&t.plan) {
+				wrong = append(wrong, fmt.Sprintf("task %s depends on nothing that is open, its condition holds %v, and it is pending", t.name(), holds))
+			}
+		case t.state == api.TaskWaiting && t.plan.Approval != nil && (t.ask == nil || w.log.decided(t) != "" || !now.Before(t.ask.expires)):
+			wrong = append(wrong, fmt.Sprintf("task %s waits for people, asked %+v, decided %q", t.name(), t.ask, w.log.decided(t)))
+		case t.state == api.TaskGrowing && !open:
+			wrong = append(wrong, fmt.Sprintf("task %s grows, and all that grew from it has ended", t.name()))
 		}
 	}
 	return wrong
@@ -180,9 +207,6 @@ func (w *world) stored() (wrong []string) {
 		if err := w.storedTasks(v, object); err != nil {
 			return err
 		}
-		if err := w.agrees(v); err != nil {
-			return err
-		}
 		return w.held(v, object)
 	})
 	if err != nil {
@@ -191,19 +215,25 @@ func (w *world) stored() (wrong []string) {
 	return wrong
 }
 
+// agreeEvery is in how many steps the service's own check has its turn. What it finds
+// remains, and the reference compares the rows of open runs in each step.
+const agreeEvery = 32
+
 // agrees compares the rows with the log as the service does: with the newest
 // entries, and with all of them.
-func (w *world) agrees(v store.Reader) error {
-	if err := orchestrator.CheckOpen(v, 100); err != nil {
-		return err
-	}
-	for after := ""; ; {
-		last, err := orchestrator.CheckSome(v, after, 3)
-		if err != nil || last == "" {
+func (w *world) agrees() error {
+	return w.store.Read(context.Background(), func(v *store.View) error {
+		if err := orchestrator.CheckOpen(v, 100); err != nil {
 			return err
 		}
-		after = last
-	}
+		for after := ""; ; {
+			last, err := orchestrator.CheckSome(v, after, 3)
+			if err != nil || last == "" {
+				return err
+			}
+			after = last
+		}
+	})
 }
 
 func (w *world) storedTasks(v *store.View, object func(string, ...any)) error {
@@ -287,7 +317,7 @@ func (w *world) describe(r *replayRun) (wrong []string) {
 	now, ctx := w.config.Now(), context.Background()
 	counts := map[api.TaskState]int{}
 	for _, t := range r.tasks {
-		counts[t.shown(now)]++
+		counts[t.shown(w.log, now)]++
 	}
 	var run api.Run
 	var tasks []api.RunTask
@@ -320,10 +350,10 @@ func (w *world) describe(r *replayRun) (wrong []string) {
 	}
 	for i, got := range tasks {
 		t := r.tasks[r.plan.Tasks[i].ID]
-		if got.Task != t.plan.ID || got.State != t.shown(now) || got.DispatchID != t.dispatch || got.Attempt != t.attempt && !t.taken || got.Cause != t.cause ||
+		if got.Task != t.plan.ID || got.State != t.shown(w.log, now) || got.DispatchID != t.dispatch || got.Attempt != t.attempt && !t.taken || got.Cause != t.cause ||
 			got.TakenOver != t.taken || got.Asks != (t.asks && !t.given && got.CancelBy == "") || got.Attempts != max(1, t.plan.Retry.Attempts) ||
 			t.state == api.TaskFailed && got.Reason != t.reason {
-			object("task %s is %+v by the engine, and by the log %s, attempt %d, dispatch %s, cause %q, taken over %v, asks %v, reason %q", t.name(), got, t.shown(now), t.attempt, t.dispatch,
+			object("task %s is %+v by the engine, and by the log %s, attempt %d, dispatch %s, cause %q, taken over %v, asks %v, reason %q", t.name(), got, t.shown(w.log, now), t.attempt, t.dispatch,
 				t.cause, t.taken, t.asks, t.reason)
 		}
 	}
@@ -340,8 +370,8 @@ func (r *replayRun) state(m *replay, now time.Time) api.RunState {
 	}
 	asks := false
 	for _, t := range r.tasks {
-		switch s := t.shown(now); {
-		case s == api.TaskRunning || s == api.TaskReady || s == api.TaskWaiting && !t.asks:
+		switch s := t.shown(m, now); {
+		case s == api.TaskRunning || s == api.TaskReady || s == api.TaskWaiting && !t.asks && t.plan.Approval == nil:
 			return api.RunRunning
 		case s == api.TaskWaiting:
 			asks = true

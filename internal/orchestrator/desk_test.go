@@ -2,10 +2,12 @@ package orchestrator_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +44,7 @@ type desk struct {
 	now    func() time.Time
 	kill   func()                                 // ends the service at this instant
 	locks  func(api.RunID, api.TaskID) []api.Lock // of a task
+	gives  func(api.TaskID) *api.ResultSummary    // what a task returns; may be nil
 	vetted func()                                 // called while a plan is validated
 
 	mu    sync.Mutex
@@ -68,6 +71,7 @@ type job struct {
 	fence   uint64                    // of the current attempt
 	answers map[int]api.AnswerRequest // by the attempt that asked
 	history []api.Dispatch            // ends of attempts
+	product *product                  // of a finished one; nil: happy
 	untold  time.Time                 // since when its end is not notified; zero: it was
 	heard   time.Time                 // when an older end of it was told of, late
 }
@@ -86,7 +90,7 @@ func newDesk(now func() time.Time) *desk {
 	for _, p := range []api.Principal{ann, ben} {
 		grants = append(grants, api.Grant{
 			Name: api.Name("of-" + string(p[len("local:"):])), Principal: p, Targets: []api.Name{"local"}, Ceiling: api.Reversible,
-			Subagents: []api.Name{work, quick, denied, absent, slow, busy, stuck, fickle, before, after},
+			Subagents: []api.Name{work, quick, denied, absent, slow, busy, stuck, fickle, before, after, checker, fixer, voter},
 		})
 	}
 	engine, err := policy.New(policy.Rules{Grants: grants, Operator: root, Targets: []api.Target{{Name: "local", Mode: api.Guarded}}})
@@ -127,6 +131,13 @@ func (k *desk) sit() *seat {
 		}
 	}
 	return s
+}
+
+// generation is the desk as the engine sees it that lives.
+func (k *desk) generation() *seat {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return &seat{desk: k, gen: k.gen}
 }
 
 // listen says whom to tell, also of what has ended while that one was opened.
@@ -191,6 +202,9 @@ func (s *seat) Validate(_ context.Context, caller dispatch.Caller, reqs []api.Di
 				Consent: api.Reversible, Session: api.Irreversible,
 			})
 			decisions[r.Subagent] = d
+		}
+		if strings.Contains(string(r.Input), "refused") {
+			v.Problems = append(v.Problems, dispatch.RequestProblem{Index: i, Member: "input", Message: "input does not match the schema"})
 		}
 		if !d.Allowed() {
 			v.Problems = append(v.Problems, dispatch.RequestProblem{Index: i, Message: "it may not be dispatched"})
@@ -486,7 +500,39 @@ func (k *desk) finish(j *job, state api.Event, reason api.Reason, message string
 	default:
 		j.d.CancelBy, j.d.CancelReason = "", ""
 	}
+	switch {
+	case state != api.EventFinished:
+	case k.gives != nil:
+		j.d.Outcome = k.gives(j.order.Task)
+	default:
+		p := happy(j.order.Request.Subagent)
+		if j.product != nil {
+			p = *j.product
+		}
+		raw, err := json.Marshal(p)
+		if err != nil {
+			panic(err)
+		}
+		j.d.Outcome, j.d.Result = &api.ResultSummary{Captured: true, Value: raw}, api.DigestOf(raw)
+	}
 	j.history = append(j.history, j.d)
+}
+
+// returns decides what a dispatch will have returned when it has finished.
+func (k *desk) returns(j *job, p product) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	j.product = &p
+}
+
+// productOf is the structured result of a dispatch.
+func (k *desk) productOf(id api.DispatchID) json.RawMessage {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if j := k.jobs[id]; j != nil && j.d.Outcome != nil {
+		return j.d.Outcome.Value
+	}
+	return nil
 }
 
 // end is the test's way to end an attempt. Untold, nobody hears of it. A

@@ -46,7 +46,7 @@ func (o *Orchestrator) do(x effect) {
 	}
 	o.inbox.put(effectFailed{x})
 	o.cfg.Logger.LogAttrs(o.life, slog.LevelWarn, "an effect on a task's dispatch failed and is retried", slog.String("run", string(x.run.id)),
-		slog.String("task", string(x.run.plan.Tasks[x.task].ID)), slog.String("effect", string(x.kind)), slog.Any("err", err))
+		slog.String("task", string(x.name)), slog.String("effect", string(x.kind)), slog.Any("err", err))
 	x.pause = min(max(2*x.pause, firstPause), lastPause)
 	o.work.Go(func() {
 		t := time.NewTimer(x.pause)
@@ -93,6 +93,10 @@ func (o *Orchestrator) try(x effect) error {
 		return o.poll(ctx, x, err)
 	case effectPoll:
 		return o.poll(ctx, x, nil)
+	case effectLook:
+		return o.lookAt(ctx, x)
+	case effectAsk:
+		return o.ask(ctx, x)
 	}
 	if err != nil && transient(err) {
 		return err
@@ -122,7 +126,7 @@ func (o *Orchestrator) poll(ctx context.Context, x effect, missing error) error 
 // because it has ended meanwhile.
 func (o *Orchestrator) outcomeAfter(ctx context.Context, x effect, err error) (api.Dispatch, error) {
 	d, ok, lookErr := o.cfg.Dispatch.Get(ctx, x.id)
-	if lookErr != nil || !ok || d.Run != x.run.id || d.Task != x.run.plan.Tasks[x.task].ID || !d.State.Ended() || d.State == api.EventNeedsInput && d.Attempt <= int(x.questionOf) {
+	if lookErr != nil || !ok || d.Run != x.run.id || d.Task != x.name || !d.State.Ended() || d.State == api.EventNeedsInput && d.Attempt <= int(x.questionOf) {
 		return api.Dispatch{}, err
 	}
 	return d, nil

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"container/heap"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -34,10 +35,13 @@ type engine struct {
 	fence  uint64 // the last fencing token that was issued
 
 	running    int // tasks
+	looking    int // looks at products under way
 	backingOff int // tasks that wait for their next attempt
 	nextSweep  time.Time
 	fault      error    // an invariant was violated
 	granted    []*lease // leases that have just been granted
+
+	grown func(p api.Principal, more size) // notified that a run takes more; may be nil
 }
 
 func newEngine(cfg Config) *engine {
@@ -45,6 +49,7 @@ func newEngine(cfg Config) *engine {
 	e.queues[api.DefaultQueue] = newQueue(api.DefaultQueue, DefaultSlots)
 	for name, slots := range cfg.Queues {
 		e.queues[name] = newQueue(name, slots)
+		e.queues[name].weights = cfg.Weights[name]
 	}
 	return e
 }
@@ -56,6 +61,7 @@ type batch struct {
 	items    []audit.Item
 	tasks    []taskRef
 	runs     []*run
+	growths  []taskRef        // by their numbers, in their order
 	answers  []api.DispatchID // dispatches whose question was answered
 	queues   []*queue
 	reserved []taskRef
@@ -146,11 +152,17 @@ func (o *Orchestrator) commit(b *batch) error {
 		return nil
 	}
 	failpoint.Hit(failpoint.RunCommit, "")
+	if len(b.growths) > 0 {
+		failpoint.Hit(failpoint.RunGrowCommit, "")
+	}
 	// The context cancels a commit only before it begins.
-	if err := e.cfg.Ledger.CommitAll(o.life, b.items, func(tx *store.Tx) error { return b.write(tx, e.fence) }); err != nil {
+	if err := e.cfg.Ledger.CommitAll(o.life, b.items, func(tx *store.Tx) error { return errors.Join(b.write(tx, e.fence), e.endApprovals(tx, b)) }); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RunCommitted, "")
+	if len(b.growths) > 0 {
+		failpoint.Hit(failpoint.RunGrowCommitted, "")
+	}
 	return nil
 }
 
@@ -162,6 +174,11 @@ func (b *batch) write(tx *store.Tx, fence uint64) error {
 	}
 	for _, t := range b.reserved {
 		if err := dispatch.Reserve(tx, t.run.id, t.run.tasks[t.task].dispatch); err != nil {
+			return err
+		}
+	}
+	for _, g := range b.growths {
+		if err := saveGrowth(tx, g.run, g.task); err != nil {
 			return err
 		}
 	}
@@ -211,7 +228,7 @@ func (o *Orchestrator) finish(b *batch) {
 		o.cfg.Observer.TaskSettled(s.state, s.reason)
 	}
 	for _, r := range b.done {
-		o.capacity.release(r)
+		o.capacity.release(r.principal, r.size())
 		o.cfg.Logger.LogAttrs(o.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
 		o.cfg.Observer.RunSettled(r.state)
 	}
@@ -257,7 +274,7 @@ func (e *engine) log(b *batch, kind record.Kind, r *run, i int32, detail record.
 
 // hasPendingWork reports whether a task runs, or will start without further input.
 func (e *engine) hasPendingWork() bool {
-	if e.running > 0 {
+	if e.running > 0 || e.looking > 0 {
 		return true
 	}
 	for _, q := range e.queues {
@@ -302,8 +319,10 @@ func (e *engine) due(b *batch) {
 func (e *engine) sweep(b *batch) {
 	for _, r := range e.runs {
 		for i := range r.tasks {
-			if t := &r.tasks[i]; t.open() && !t.inFlight {
-				b.effects = append(b.effects, effect{kind: effectPoll, run: r, task: int32(i), fence: t.fence, id: t.dispatch}) //nolint:gosec // G115: bounded by api.MaxPlanTasks
+			if t := &r.tasks[i]; t.asking() && r.plan.Tasks[i].Approval != nil {
+				e.ask(b, r, int32(i)) //nolint:gosec // G115: likewise
+			} else if t.open() && !t.inFlight {
+				b.effects = append(b.effects, r.effect(effectPoll, int32(i))) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 			}
 		}
 	}
@@ -350,6 +369,8 @@ const (
 	effectResume effectKind = "resume"
 	effectCancel effectKind = "cancel"
 	effectPoll   effectKind = "poll"
+	effectLook   effectKind = "look" // at the products that a task grows by
+	effectAsk    effectKind = "ask"  // people for their approval
 )
 
 // effect is an action that follows a commit. It has copies of what it needs of the
@@ -358,6 +379,9 @@ type effect struct {
 	kind       effectKind
 	run        *run
 	task       int32
+	name       api.TaskID // of the task
+	look       *look
+	ask        *asking
 	fence      uint64
 	request    dispatch.TaskRequest
 	id         api.DispatchID
@@ -369,4 +393,10 @@ type effect struct {
 	caller     dispatch.Caller
 
 	expected bool // of a poll: an end is no missed completion
+}
+
+// effect returns an effect on the dispatch of a task.
+func (r *run) effect(kind effectKind, i int32) effect {
+	t := &r.tasks[i]
+	return effect{kind: kind, run: r, task: i, name: r.plan.Tasks[i].ID, fence: t.fence, id: t.dispatch, caller: r.caller()}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/budget"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
@@ -67,6 +68,14 @@ func (a *Archive) Remove(tx *store.Tx, id api.RunID) error {
 	}
 	if _, err := tx.Exec("DELETE FROM run_task WHERE run = (SELECT seq FROM run WHERE id = ? AND settled IS NOT NULL)", id); err != nil {
 		return err
+	}
+	if err := budget.ForgetRun(tx, id); err != nil {
+		return err
+	}
+	if a.cfg.Approvals != nil {
+		if err := a.cfg.Approvals.ForgetRun(tx, id); err != nil {
+			return err
+		}
 	}
 	n, err := tx.Exec("DELETE FROM run WHERE id = ? AND settled IS NOT NULL", id)
 	if err == nil && n != 1 {

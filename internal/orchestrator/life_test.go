@@ -193,7 +193,7 @@ func TestNoTaskStarves(t *testing.T) {
 		state := func(id api.RunID) api.TaskState {
 			synctest.Wait()
 			w.read()
-			return w.log.runs[id].tasks["t0"].shown(time.Now())
+			return w.log.runs[id].tasks["t0"].shown(w.log, time.Now())
 		}
 		offer(ann, "s-0", "wide", true)
 		offer(ann, "s-1", "wide", true)

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
@@ -33,6 +34,8 @@ type run struct {
 	asking    int // tasks that wait for an answer
 	left      int // unsettled tasks
 	queue     *queue
+	growths   []growth
+	bytes     int  // of the plan and the growths
 	dirty     bool // the next commit writes its row
 	dry       bool // it is only validated: nothing of it is logged or stored
 }
@@ -55,7 +58,10 @@ type runDoc struct {
 	From       []api.TaskID        `json:"from,omitempty"`    // of a retry: tasks to run again
 	Changed    []string            `json:"changed,omitempty"` // of a retry: see plan.Retry
 	Key        string              `json:"key,omitempty"`     // of the request that submitted it
+	NoReuse    bool                `json:"noReuse,omitempty"`
+	Grown      int                 `json:"grown,omitempty"` // of a retry: growths of the earlier run, that it began with
 	Trace      api.Trace           `json:"trace,omitempty"`
+	Slot       *Slot               `json:"slot,omitempty"` // of a schedule
 }
 
 func sourceKey(s *api.SourceRequest) string { return string(s.Name) + "@" + s.Commit }
@@ -83,9 +89,13 @@ type task struct {
 	lease      *lease // while it holds or waits for its locks
 	cancelSent bool   // its dispatch was cancelled
 	inFlight   bool   // an effect on its dispatch is under way
-	missed     bool   // the last sweep saw a completion that the engine was not notified of
-	failure    error  // why it could not resume with an answer; reported once its dispatch has ended
-	dirty      bool   // the next commit writes its row
+	holds      bool   // the condition of its When
+	counted    bool   // its vote is
+	faulty     string // what is wrong with the verdict of a voter
+	children   children
+	missed     bool  // the last sweep saw a completion that the engine was not notified of
+	failure    error // why it could not resume with an answer; reported once its dispatch has ended
+	dirty      bool  // the next commit writes its row
 }
 
 // answer is the answer to a question.
@@ -101,15 +111,13 @@ func (t *task) asking() bool { return t.state == api.TaskWaiting && t.notBefore.
 // open reports whether the task has a dispatch that has not ended: one that runs, or
 // waits for an answer.
 func (t *task) open() bool {
-	return t.state == api.TaskRunning || t.asking() || t.state == api.TaskReady && t.answer != nil
+	return t.dispatch != "" && (t.state == api.TaskRunning || t.asking() || t.state == api.TaskReady && t.answer != nil)
 }
 
 // newRun returns a run whose tasks are all pending.
 func newRun(id api.RunID, p *plan.Plan, doc runDoc) *run {
-	r := &run{id: id, plan: p, doc: doc, tasks: make([]task, len(p.Tasks)), left: len(p.Tasks), counts: map[api.TaskState]int{api.TaskPending: len(p.Tasks)}}
-	for i := range r.tasks {
-		r.tasks[i] = task{state: api.TaskPending, deps: int32(len(p.Deps(i))), cause: -1} //nolint:gosec // G115: bounded by api.MaxPlanEdges
-	}
+	r := &run{id: id, plan: p, doc: doc, counts: map[api.TaskState]int{}, bytes: p.Size()}
+	r.addTasks()
 	return r
 }
 
@@ -146,7 +154,8 @@ func (r *run) dispatchID(i, attempt int32) api.DispatchID {
 func (r *run) request(i int32) api.DispatchRequest {
 	req := requestOf(&r.plan.Tasks[i])
 	if req.Source != nil {
-		req.Source = &api.SourceRequest{Name: req.Source.Name, Commit: r.doc.Commits[sourceKey(req.Source)]}
+		// An appended task has its commit in its definition, unless the run has pinned it.
+		req.Source = &api.SourceRequest{Name: req.Source.Name, Commit: cmp.Or(r.doc.Commits[sourceKey(req.Source)], req.Source.Commit)}
 	}
 	req.DispatchID = r.tasks[i].dispatch
 	return req
@@ -162,25 +171,56 @@ func requestOf(t *api.PlanTask) api.DispatchRequest {
 // taskRequest returns the request of a task with its needs.
 func (r *run) taskRequest(i int32) dispatch.TaskRequest {
 	t := &r.plan.Tasks[i]
-	o := dispatch.TaskRequest{Request: r.request(i), Run: r.id, Task: t.ID, Revision: r.doc.Revision, Fence: r.tasks[i].fence}
+	o := dispatch.TaskRequest{Request: r.request(i), Run: r.id, Task: t.ID, Revision: r.doc.Revision, Fence: r.tasks[i].fence, Budget: r.plan.Budget}
+	o.Reuse = r.plan.Reuse(int(i), r.doc.NoReuse, r.doc.From)
+	if from := r.plan.ItemFrom(int(i)); from >= 0 {
+		o.ItemFrom = r.tasks[from].dispatch
+	}
 	for name, n := range t.Needs {
 		from, _ := r.plan.Index(n.From) // plan.Parse checked it
-		need := dispatch.Need{Name: name, Task: n.From, Dispatch: r.tasks[from].dispatch, Kind: record.NeedKind(n), Path: n.Output}
-		o.Needs = append(o.Needs, need)
-	}
-	slices.SortFunc(o.Needs, func(a, b dispatch.Need) int {
-		if a.Name < b.Name {
-			return -1
+		if r.plan.Tasks[from].ForEach == nil {
+			if r.tasks[from].state != api.TaskSkipped { // by its condition: nothing is there
+				o.Needs = append(o.Needs, r.need(i, int32(from), name, n)) //nolint:gosec // G115: bounded by api.MaxRunTasks
+			}
+			continue
 		}
-		return 1
-	})
+		for _, child := range r.plan.Children(from) {
+			if r.tasks[child].state == api.TaskDone {
+				need := r.need(i, child, name, n)
+				need.Item = r.plan.ItemName(child)
+				o.Needs = append(o.Needs, need)
+			}
+		}
+	}
+	slices.SortFunc(o.Needs, func(a, b dispatch.Need) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Item, b.Item)) })
 	return o
 }
 
-// needed reports whether another task has a need from task i.
+// need is what task i takes of another.
+func (r *run) need(i, from int32, name api.Name, n api.Need) dispatch.Need {
+	giver := from
+	if n.Patch {
+		giver = r.plan.Giver(i, from)
+	}
+	return dispatch.Need{Name: name, Task: r.plan.Tasks[giver].ID, Dispatch: r.tasks[giver].dispatch, Kind: record.NeedKind(n), Path: n.Output}
+}
+
+// needed reports whether another task uses the products of task i.
 func (r *run) needed(i int32) bool {
 	id := r.plan.Tasks[i].ID
+	if r.plan.Tasks[i].Gate != nil {
+		return true
+	}
+	if parent := r.plan.Parent(int(i)); parent >= 0 && (r.plan.Tasks[parent].ForEach == nil || r.needed(parent)) {
+		return true
+	}
 	for _, d := range r.plan.Dependents(int(i)) {
+		if r.plan.Tasks[d].Approval != nil || r.plan.Tasks[d].Quorum != nil { // people look at it
+			return true
+		}
+		if f := r.plan.Tasks[d].ForEach; f != nil && f.From == id {
+			return true
+		}
 		for _, n := range r.plan.Tasks[d].Needs {
 			if n.From == id {
 				return true

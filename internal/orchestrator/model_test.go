@@ -69,12 +69,13 @@ type machine struct {
 	seen  map[string]int
 	plans []api.Plan        // that were submitted and perhaps taken
 	late  []api.Dispatch    // ends that will be told of
+	adds  int               // how often tasks were appended
 	calls []func() []string // what the answer to a call has to be like, once it is known whether the service outlived it
 }
 
 func live(rt *rapid.T, root string, seen map[string]int) {
 	m := &machine{seen: seen}
-	m.world = newWorld(rt, root, orchestrator.Config{Queues: map[api.Name]int{api.DefaultQueue: 3, narrow: 1}, Seed: 42})
+	m.world = newWorldWith(rt, root, orchestrator.Config{Queues: map[api.Name]int{api.DefaultQueue: 3, narrow: 1}, Seed: 42}, true)
 	seen["lives"]++
 	rt.Cleanup(func() { // also when it fails: nothing may be left in the bubble
 		_ = m.stop()
@@ -83,7 +84,7 @@ func live(rt *rapid.T, root string, seen map[string]int) {
 		}
 	})
 	actions := map[string]func(*rapid.T){
-		"": m.check, "submit again": m.submitAgain, "retry": m.retry,
+		"": m.check, "submit again": m.submitAgain, "retry": m.retry, "append": m.appendTasks,
 		"cancel": m.cancel, "pause": m.pause, "pause queue": m.pauseQueue,
 		"tell": m.tellLate, "open": m.openGates,
 		"kill": m.killNow, "kill in": m.killLater, "restart": m.restartNow, "fail": m.fail,
@@ -96,6 +97,9 @@ func live(rt *rapid.T, root string, seen map[string]int) {
 	}
 	for i := range 3 {
 		actions[fmt.Sprint("tell of the past", i)], actions[fmt.Sprint("give up", i)] = m.tellPast, m.giveUp
+	}
+	for i := range 3 {
+		actions[fmt.Sprint("vote", i)] = m.vote
 	}
 	actions["end many"] = m.endMany
 	rt.Repeat(actions)
@@ -126,6 +130,7 @@ func (m *machine) plan(rt *rapid.T) api.Plan {
 	n := rapid.IntRange(1, 7).Draw(rt, "tasks")
 	for i := range n {
 		p.Tasks = append(p.Tasks, m.task(rt, i))
+		constructs(rt, p.Tasks)
 	}
 	if rapid.Bool().Draw(rt, "mixed") {
 		p.Tasks = rapid.Permutation(p.Tasks).Draw(rt, "order")
@@ -193,7 +198,7 @@ func (m *machine) submit(rt *rapid.T) {
 	}
 	forbidden := rapid.IntRange(0, 9).Draw(rt, "forbidden") == 0
 	if forbidden {
-		p.Tasks[len(p.Tasks)-1].Subagent = secret
+		forbid(&p.Tasks[len(p.Tasks)-1])
 	}
 	m.begin("submit")
 	m.plans = append(m.plans, p)
@@ -228,8 +233,7 @@ func (m *machine) submitAgain(rt *rapid.T) {
 	by := m.principal(rt)
 	other := rapid.Bool().Draw(rt, "other")
 	if other {
-		p.Tasks = slices.Clone(p.Tasks)
-		p.Tasks[0].Priority += 10
+		p.Limits.Wall += api.Duration(time.Hour)
 	}
 	m.begin("submit again")
 	runs := len(m.log.runs)
@@ -264,12 +268,13 @@ func (m *machine) retry(rt *rapid.T) {
 	p := old.plan
 	p.ID = api.RunID(fmt.Sprintf("run-%d", len(m.plans)))
 	req := api.RunRetry{RunID: p.ID}
-	p.Tasks = slices.Clone(p.Tasks)
-	for i := range p.Tasks {
-		switch rapid.IntRange(0, 9).Draw(rt, "change") {
-		case 0:
-			req.From = append(req.From, p.Tasks[i].ID)
-		case 1:
+	all := p.Tasks
+	p.Tasks = slices.Clone(all[:old.declared])
+	for i := range all {
+		switch change := rapid.IntRange(0, 9).Draw(rt, "change"); {
+		case change == 0:
+			req.From = append(req.From, all[i].ID)
+		case change == 1 && i < len(p.Tasks) && p.Tasks[i].Approval == nil:
 			p.Tasks[i].Input = json.RawMessage(fmt.Sprintf(`{"again":%d}`, len(m.plans)))
 			if req.Inputs == nil {
 				req.Inputs = map[api.TaskID]json.RawMessage{}
@@ -345,7 +350,7 @@ func (m *machine) any(rt *rapid.T, r *replayRun) *replayTask {
 	states := map[string][]*replayTask{}
 	for _, p := range r.plan.Tasks {
 		t := r.tasks[p.ID]
-		state := string(t.shown(time.Now()))
+		state := string(t.shown(m.log, time.Now()))
 		if t.asks {
 			state = "asks"
 		}
@@ -463,6 +468,9 @@ func (m *machine) endOne(rt *rapid.T) {
 	m.begin("end " + string(state) + " " + how)
 	if state == api.EventCancelled && j.d.CancelBy == "" { // an emergency stop
 		m.desk.stop(j)
+	}
+	if state == api.EventFinished {
+		m.desk.returns(j, drawProduct(rt, j.order.Request.Subagent))
 	}
 	m.desk.end(j, state, reason, how == "told" || how == "told twice")
 	switch how {
@@ -601,6 +609,7 @@ func (m *machine) drain(rt *rapid.T) {
 		m.begin("drain")
 		m.unpause()
 		m.desk.open()
+		m.decideAll()
 		if list := m.desk.sorted((*job).asks); len(list) > 0 {
 			m.desk.end(list[0], api.EventFailed, api.ReasonTimeout, true)
 		}
@@ -613,6 +622,9 @@ func (m *machine) drain(rt *rapid.T) {
 	}
 	if m.o.Busy() {
 		rt.Fatalf("it is busy and everything is settled")
+	}
+	if err := m.agrees(); err != nil {
+		rt.Fatalf("%v", err)
 	}
 	n, err := m.ledger.Check(context.Background())
 	if err != nil || n != m.log.next {

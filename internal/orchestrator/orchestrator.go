@@ -79,11 +79,16 @@ type Config struct {
 	Ledger   *audit.Ledger
 	Dispatch Dispatcher
 	Queues   map[api.Name]int // slots of each queue; api.DefaultQueue is always there
-	Seed     uint64           // of the jitter between attempts
+	// Weights say how many tasks of a principal start in one turn of a queue; 1 unless
+	// listed.
+	Weights  map[api.Name]map[api.Principal]int
+	Seed     uint64 // of the jitter between attempts
 	Now      func() time.Time
 	Steady   func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger   *slog.Logger
 	Observer Observer // may be nil
+	// Approvals asks people; nil: a task that people approve fails.
+	Approvals Approvals
 
 	// Limits of all unsettled runs together: tasks, and bytes of canonical plans.
 	// A principal may use half of each. 0: DefaultOpenTasks, DefaultOpenBytes.
@@ -139,10 +144,11 @@ func Open(ctx context.Context, cfg Config) (*Orchestrator, error) {
 		return nil, err
 	}
 	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), inbox: newFIFO[event](), effects: newFIFO[effect](), capacity: capacity{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
-	o.Archive = NewArchive(ArchiveConfig{Store: cfg.Store, Ledger: cfg.Ledger, Rules: cfg.Dispatch, Now: cfg.Now})
+	o.Archive = NewArchive(ArchiveConfig{Store: cfg.Store, Ledger: cfg.Ledger, Rules: cfg.Dispatch, Now: cfg.Now, Approvals: cfg.Approvals})
 	o.driver = o
 	o.life, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	o.engine = newEngine(cfg)
+	o.engine.grown = o.capacity.grow
 	if err := o.recover(ctx); err != nil {
 		o.stop()
 		return nil, fmt.Errorf("orchestrator: %w", err)

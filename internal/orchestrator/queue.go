@@ -9,8 +9,9 @@ import (
 )
 
 // queue is where tasks that hold their locks wait for a free slot. Principals
-// take turns, however many tasks each has; among the tasks of a principal the
-// highest priority comes first, then the earliest.
+// take turns, however many tasks each has: deficit round robin, in which the weight of a
+// principal is how many of its tasks start in one turn. Among the tasks of a principal
+// the highest priority comes first, then the earliest.
 type queue struct {
 	name     api.Name
 	slots    int
@@ -19,6 +20,7 @@ type queue struct {
 	ready    int
 	pausedBy api.Principal
 	pausedAt time.Time
+	weights  map[api.Principal]int // of those whose weight is not 1
 
 	lines map[api.Principal]*line
 	turns []*line // those that are not empty, in the order of their turns
@@ -29,6 +31,7 @@ type queue struct {
 type line struct {
 	principal api.Principal
 	leases    leaseHeap
+	credit    int // tasks that may still start in the present turn
 }
 
 // turn is a lease's place in a line.
@@ -87,7 +90,8 @@ func (q *queue) push(w *lease) {
 	heap.Push(&l.leases, w)
 }
 
-// pop removes the next lease to start, and puts its principal behind all others.
+// pop removes the next lease to start. At the end of its turn, a principal comes behind
+// all others; one whose line is empty keeps nothing of its turn.
 // It returns nil when the queue is empty or paused, or has no free slot.
 func (q *queue) pop() *lease {
 	if q.paused() || q.running >= q.slots || len(q.turns) == 0 {
@@ -97,11 +101,16 @@ func (q *queue) pop() *lease {
 	w := heap.Pop(&l.leases).(*lease) //nolint:forcetypeassert // only leases are pushed
 	q.ready--
 	w.turn = turn{}
-	q.turns = q.turns[1:]
-	if len(l.leases) > 0 {
-		q.turns = append(q.turns, l)
-	} else {
+	if l.credit == 0 {
+		l.credit = max(1, q.weights[l.principal])
+	}
+	l.credit--
+	switch {
+	case len(l.leases) == 0:
+		q.turns = q.turns[1:]
 		delete(q.lines, l.principal)
+	case l.credit == 0:
+		q.turns = append(q.turns[1:], l)
 	}
 	return w
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -39,6 +40,8 @@ type ArchiveConfig struct {
 	Ledger *audit.Ledger
 	Rules  Rules
 	Now    func() time.Time
+
+	Approvals Approvals // nil: nobody approves tasks
 }
 
 // Rules decides who may see a run.
@@ -167,7 +170,7 @@ func (a *Archive) Describe(ctx context.Context, p api.Principal, id api.RunID, a
 	from := 0
 	if after != "" {
 		n, err := strconv.Atoi(after)
-		if err != nil || n < 0 || n > api.MaxPlanTasks {
+		if err != nil || n < 0 || n > api.MaxRunTasks {
 			return api.Run{}, api.Errorf(api.CodeInvalid, "after=%.20q: want next of the previous page", after)
 		}
 		from = n
@@ -258,7 +261,7 @@ func (r *run) view(from, limit int) api.Run {
 func (r *run) head() api.Run {
 	v := api.Run{
 		RunID: r.id, State: r.now(), Queue: r.doc.Queue, Principal: r.principal, Plan: r.doc.Digest, Revision: r.doc.Number, SubmittedAt: r.submitted,
-		SettledAt: pointer(r.settled), Deadline: pointer(r.doc.DeadlineAt), RetryOf: r.doc.RetryOf, Labels: r.doc.Labels, From: r.doc.From, Changed: r.doc.Changed, CancelBy: r.cancelBy, CancelReason: r.cancelWhy,
+		SettledAt: pointer(r.settled), Deadline: pointer(r.doc.DeadlineAt), RetryOf: r.doc.RetryOf, Labels: r.doc.Labels, From: r.doc.From, Changed: r.doc.Changed, NoReuse: r.doc.NoReuse, CancelBy: r.cancelBy, CancelReason: r.cancelWhy,
 		Counts: map[api.TaskState]int{}, Total: len(r.tasks), Tasks: []api.RunTask{},
 	}
 	for s, n := range r.counts {
@@ -280,7 +283,7 @@ func (r *run) taskView(i int) api.RunTask {
 	t, p := &r.tasks[i], &r.plan.Tasks[i]
 	v := api.RunTask{
 		Task: p.ID, State: t.state, Subagent: p.Subagent, Reason: t.reason, Message: t.message, DispatchID: t.dispatch, Attempt: int(t.attempt),
-		Attempts: plan.Attempts(&r.plan.Tasks[i]), Asks: t.asking() && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		Attempts: plan.Attempts(&r.plan.Tasks[i]), Asks: t.asking() && t.dispatch != "" && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		StartedAt: pointer(t.started), EndedAt: pointer(t.ended), TakenOver: t.takenOver,
 	}
 	for _, d := range r.plan.Deps(i) {
@@ -288,6 +291,12 @@ func (r *run) taskView(i int) api.RunTask {
 	}
 	if t.state == api.TaskSkipped && t.cause >= 0 {
 		v.Cause = r.plan.Tasks[t.cause].ID
+	}
+	if parent := r.plan.Parent(i); parent >= 0 {
+		v.GrewFrom = r.plan.Tasks[parent].ID
+	}
+	if of := r.plan.Children(i); t.state == api.TaskGrowing && p.Gate == nil {
+		v.Message = fmt.Sprintf("%d of %d done", int32(len(of))-t.children.open-t.children.lost-t.children.cancelled, len(of)) //nolint:gosec // G115: bounded by api.MaxRunTasks
 	}
 	if t.state == api.TaskReady {
 		v.Blocked = r.blocked(t)
@@ -334,7 +343,7 @@ func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
 			ready[r.queue] += r.counts[api.TaskReady]
 		}
 		for _, q := range slices.SortedFunc(maps.Values(e.queues), func(a, b *queue) int { return cmp.Compare(a.name, b.name) }) {
-			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: ready[q], Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
+			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: ready[q], Weights: q.weights, Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
 		}
 		return list
 	})
@@ -406,7 +415,7 @@ func (a *Archive) events(ctx context.Context, id api.RunID, from uint64) (api.Ru
 // eventOf returns an entry as an event.
 func eventOf(c *audit.Committed) api.RunEvent {
 	e := &c.Entry
-	v := api.RunEvent{Seq: c.Seq, At: e.At, Event: string(e.Kind), Task: api.TaskID(e.Task), DispatchID: e.Dispatch, Attempt: e.Attempt, Text: e.Line(c.Seq)}
+	v := api.RunEvent{Seq: c.Seq, At: e.At, Event: string(e.Kind), Task: api.TaskID(e.Task), DispatchID: e.Dispatch, Attempt: e.Attempt, Tool: e.Tool, Text: e.Line(c.Seq)}
 	switch d := e.Detail.(type) {
 	case record.TaskStep:
 		v.Reason, v.Cause = api.Reason(d.Reason), api.TaskID(d.Cause)

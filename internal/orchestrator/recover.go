@@ -35,7 +35,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	b := o.newBatch()
 	// Leases that were held come before those that are requested again.
 	for _, r := range runs {
-		o.capacity.add(r, 1)
+		o.capacity.add(r.principal, r.size(), 1)
 		e.assignQueue(r)
 		if err := e.adoptRunning(b, r); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (e *engine) adoptRunning(b *batch, r *run) error {
 		}
 		e.running++
 		r.queue.running++
-		ef := effect{kind: effectSubmit, run: r, task: i, fence: t.fence, caller: r.caller(), id: t.dispatch}
+		ef := r.effect(effectSubmit, i)
 		switch {
 		case t.cancelBy != "": // must not start any more
 			ef.kind, ef.expected = effectPoll, true
@@ -117,8 +117,12 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 		case t.answer != nil && t.cancelBy == "":
 			e.transition(r, i, record.EventAnswer)
 			e.enqueue(r, i)
+		case r.plan.Tasks[i].Approval != nil:
+			e.ask(b, r, i)
 		default:
-			b.effects = append(b.effects, effect{kind: effectPoll, run: r, task: i, fence: t.fence, id: t.dispatch, expected: true})
+			ef := r.effect(effectPoll, i)
+			ef.expected = true
+			b.effects = append(b.effects, ef)
 		}
 	}
 }

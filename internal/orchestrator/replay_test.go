@@ -1,9 +1,11 @@
 package orchestrator_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -22,8 +24,15 @@ type replay struct {
 	fence   uint64 // of the latest start
 	began   time.Time
 	wrong   []string
-	crowd   bool // on real time, where two instants say little: who was first is not looked at
-	kinds   map[record.Kind]int
+	// products is the structured result of a dispatch.
+	products func(api.DispatchID) json.RawMessage
+	// votes are those about the request of a task.
+	votes func(*replayTask) []api.Vote
+
+	adding []api.PlanTask // what is being appended
+
+	crowd bool // on real time, where two instants say little: who was first is not looked at
+	kinds map[record.Kind]int
 }
 
 type replayQueue struct {
@@ -37,6 +46,7 @@ type replayRun struct {
 	id        api.RunID
 	by        api.Principal
 	plan      api.Plan
+	declared  int // tasks of the submitted plan
 	tasks     map[api.TaskID]*replayTask
 	queue     api.Name
 	at        time.Time
@@ -53,6 +63,8 @@ type replayRun struct {
 
 type replayTask struct {
 	run      *replayRun
+	parent   *replayTask   // that it grew from
+	children []*replayTask // that grew from it
 	plan     api.PlanTask
 	state    api.TaskState // never ready: that follows
 	attempt  int
@@ -60,6 +72,7 @@ type replayTask struct {
 	asked    int // questions of this attempt
 	dispatch api.DispatchID
 	fence    uint64
+	ask      *ask      // how people are asked for approval
 	asks     bool      // waits for an answer
 	until    time.Time // waits for that
 	given    bool      // the answer is there
@@ -101,6 +114,12 @@ func upstream(t api.PlanTask) []api.TaskID {
 	for _, n := range t.Needs {
 		ids = append(ids, n.From)
 	}
+	if t.When != nil {
+		ids = append(ids, t.When.Task)
+	}
+	if t.ForEach != nil && t.ForEach.From != "" {
+		ids = append(ids, t.ForEach.From)
+	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
@@ -121,24 +140,24 @@ func (r *replayRun) downstream(id api.TaskID) map[api.TaskID]bool {
 	return found
 }
 
-// free reports whether everything that a task comes after is done.
-func (t *replayTask) free() bool {
-	for _, up := range upstream(t.plan) {
-		if t.run.tasks[up].state != api.TaskDone {
-			return false
-		}
+// free reports whether everything that a task comes after lets it start. One that grows
+// never starts, and one whose condition does not hold will not.
+func (t *replayTask) free(m *replay) bool {
+	if undispatched(&t.plan) || !t.settledUps() {
+		return false
 	}
-	return true
+	holds, fault := m.condition(t)
+	return holds && !fault
 }
 
 // shown is the state that a task is in at a time.
-func (t *replayTask) shown(now time.Time) api.TaskState {
+func (t *replayTask) shown(m *replay, now time.Time) api.TaskState {
 	switch {
-	case t.state == api.TaskPending && t.free():
+	case t.state == api.TaskPending && t.free(m):
 		return api.TaskReady
 	case t.state == api.TaskWaiting && t.asks && t.given:
 		return api.TaskReady
-	case t.state == api.TaskWaiting && !t.asks && !t.until.After(now):
+	case t.state == api.TaskWaiting && !t.asks && t.plan.Approval == nil && !t.until.After(now):
 		return api.TaskReady
 	}
 	return t.state
@@ -178,6 +197,24 @@ func (m *replay) each(yield func(*replayTask) bool) {
 			}
 		}
 	}
+}
+
+// deciding counts the tasks that decide how the run ends, in all under "": those that
+// did not grow, where one that was skipped by a condition is as good as done.
+func (r *replayRun) deciding() map[api.TaskState]int {
+	n := map[api.TaskState]int{}
+	for _, t := range r.tasks {
+		switch {
+		case t.parent != nil:
+			continue
+		case t.byCondition():
+			n[api.TaskDone]++
+		default:
+			n[t.state]++
+		}
+		n[""]++
+	}
+	return n
 }
 
 func (r *replayRun) count() map[api.TaskState]int {
@@ -239,6 +276,8 @@ func (m *replay) apply(c *audit.Committed) {
 		r.cancelled = true
 	case record.KindRunSettled:
 		m.settle(c, r)
+	case record.KindRunAppended:
+		m.appended(c, r)
 	default:
 		if t := r.tasks[api.TaskID(e.Task)]; t != nil {
 			m.task(c, t)
@@ -259,47 +298,22 @@ func (m *replay) submitted(c *audit.Committed) {
 		return
 	case m.runs[id] != nil:
 		m.object(c.Seq, "run %s is submitted twice", id)
-	case ask.Tasks != int64(len(p.Tasks)):
-		m.object(c.Seq, "run %s has %d tasks in the log and %d in its plan", id, ask.Tasks, len(p.Tasks))
 	}
-	r := &replayRun{id: id, by: e.Principal, plan: p, tasks: map[api.TaskID]*replayTask{}, queue: p.Queue, at: e.At, last: c.Seq, retryOf: api.RunID(ask.RetryOf)}
+	r := &replayRun{id: id, declared: len(p.Tasks), by: e.Principal, plan: p, tasks: map[api.TaskID]*replayTask{}, queue: p.Queue, at: e.At, last: c.Seq, retryOf: api.RunID(ask.RetryOf)}
 	if r.queue == "" {
 		r.queue = api.DefaultQueue
 	}
-	taken := int64(0)
-	again := m.again(r, ask.From)
 	for _, t := range p.Tasks {
-		task := &replayTask{run: r, plan: t, state: api.TaskPending, freed: e.At}
-		if old := m.runs[r.retryOf]; old != nil && old.tasks[t.ID].state == api.TaskDone && !again[t.ID] {
-			task.state, task.taken, task.dispatch = api.TaskDone, true, old.tasks[t.ID].dispatch
-			taken++
-		}
-		r.tasks[t.ID] = task
+		r.tasks[t.ID] = &replayTask{run: r, plan: t, state: api.TaskPending, freed: e.At}
+	}
+	taken := m.inherit(r, ask.From)
+	if ask.Tasks != int64(len(r.plan.Tasks)) {
+		m.object(c.Seq, "run %s has %d tasks in the log, want %d", id, ask.Tasks, len(r.plan.Tasks))
 	}
 	if old := m.runs[r.retryOf]; r.retryOf != "" && (old == nil || old.settled == nil) || taken != ask.Taken {
 		m.object(c.Seq, "run %s takes over %d tasks of %q, want %d of a run that is settled", id, ask.Taken, r.retryOf, taken)
 	}
 	m.runs[id] = r
-}
-
-// again returns the tasks of a retry that run again, whatever they were: those of
-// from, those with another input, and all that depend on them.
-func (m *replay) again(r *replayRun, from []string) map[api.TaskID]bool {
-	all := map[api.TaskID]bool{}
-	old := m.runs[r.retryOf]
-	if old == nil {
-		return all
-	}
-	for _, t := range r.plan.Tasks {
-		if !slices.Contains(from, string(t.ID)) && string(t.Input) == string(old.tasks[t.ID].plan.Input) {
-			continue
-		}
-		all[t.ID] = true
-		for id := range r.downstream(t.ID) {
-			all[id] = true
-		}
-	}
-	return all
 }
 
 func (m *replay) pauseQueue(c *audit.Committed) {
@@ -331,11 +345,12 @@ func (m *replay) settle(c *audit.Committed, r *replayRun) {
 			m.object(c.Seq, "run %s is settled and task %s is %s", r.id, t.plan.ID, t.state)
 		}
 	}
+	n = r.deciding()
 	want := api.RunFailed
 	switch {
 	case n[api.TaskCancelled] > 0 && (r.cancelled || n[api.TaskFailed]+n[api.TaskDenied] == 0):
 		want = api.RunCancelled
-	case n[api.TaskDone] == len(r.tasks):
+	case n[api.TaskDone] == n[""]:
 		want = api.RunDone
 	}
 	if api.RunState(end.State) != want {
@@ -350,20 +365,34 @@ func (m *replay) settle(c *audit.Committed, r *replayRun) {
 func (m *replay) task(c *audit.Committed, t *replayTask) {
 	e := &c.Entry
 	step, _ := e.Detail.(record.TaskStep)
-	if e.Kind == record.KindTaskStarted {
+	switch e.Kind {
+	case record.KindTaskStarted:
 		m.start(c, t)
 		return
+	case record.KindRunGrown:
+		m.grown(c, t)
+		return
+	case record.KindApprovalRequest, record.KindApprovalExpired:
+		m.approves(c, t)
+		return
+	default:
 	}
 	want := map[record.Kind][]api.TaskState{
-		record.KindTaskWaiting: {api.TaskRunning}, record.KindTaskAnswered: {api.TaskWaiting}, record.KindTaskDone: {api.TaskRunning},
-		record.KindTaskFailed: {api.TaskRunning, api.TaskWaiting}, record.KindTaskDenied: {api.TaskRunning},
-		record.KindTaskSkipped: {api.TaskPending}, record.KindTaskCancelled: {api.TaskPending, api.TaskWaiting, api.TaskRunning},
+		record.KindTaskWaiting: {api.TaskRunning}, record.KindTaskAnswered: {api.TaskWaiting}, record.KindTaskDone: {api.TaskRunning, api.TaskGrowing},
+		record.KindTaskFailed: {api.TaskRunning, api.TaskWaiting, api.TaskGrowing, api.TaskPending}, record.KindTaskDenied: {api.TaskRunning},
+		record.KindTaskSkipped: {api.TaskPending}, record.KindTaskCancelled: {api.TaskPending, api.TaskWaiting, api.TaskRunning, api.TaskGrowing},
 	}[e.Kind]
+	if t.plan.Approval != nil {
+		want = m.peopleDecide(c, t, want)
+	}
 	if !slices.Contains(want, t.state) {
 		m.object(c.Seq, "%s of task %s, which is %s", e.Kind, t.name(), t.state)
 	}
 	if e.Dispatch != "" && e.Dispatch != t.dispatch || e.Attempt != 0 && e.Attempt != t.attempt {
 		m.object(c.Seq, "%s of task %s names dispatch %s, attempt %d and it has %s, %d", e.Kind, t.name(), e.Dispatch, e.Attempt, t.dispatch, t.attempt)
+	}
+	if t.state == api.TaskGrowing {
+		m.grewEnd(c, t, api.TaskState(strings.TrimPrefix(string(e.Kind), "task.")))
 	}
 	switch e.Kind {
 	case record.KindTaskWaiting:
@@ -376,30 +405,36 @@ func (m *replay) task(c *audit.Committed, t *replayTask) {
 		t.given, t.freed = true, e.At
 		return
 	case record.KindTaskDone:
-		t.state = api.TaskDone
-		for _, other := range t.run.tasks {
-			if slices.Contains(upstream(other.plan), t.plan.ID) {
-				other.freed = e.At
-			}
+		if t.plan.Gate != nil && t.plan.ForEach == nil && t.state == api.TaskRunning {
+			m.object(c.Seq, "task %s is done before its gate", t.name())
 		}
+		t.state = api.TaskDone
 	case record.KindTaskFailed:
-		if t.state == api.TaskRunning && t.plan.Subagent != absent && t.attempt < t.plan.Retry.Attempts && slices.Contains(t.retried(), api.Reason(step.Reason)) && !t.run.ending(e.At) && !t.stopAsk {
+		if t.state == api.TaskPending {
+			m.cannotGrow(c, t, api.Reason(step.Reason))
+		}
+		if t.state == api.TaskRunning && t.plan.Subagent != absent && t.attempt < t.plan.Retry.Attempts && slices.Contains(t.retried(), api.Reason(step.Reason)) && !t.run.ending(e.At) && !t.stopped() {
 			m.object(c.Seq, "task %s is given up after attempt %d of %d for %q", t.name(), t.attempt, t.plan.Retry.Attempts, step.Reason)
 		}
 		t.state, t.reason = api.TaskFailed, api.Reason(step.Reason)
 	case record.KindTaskDenied:
 		t.state = api.TaskDenied
 	case record.KindTaskCancelled:
-		t.state, t.by = api.TaskCancelled, api.Principal(step.By)
-		if !t.run.ending(e.At) && !t.stopAsk && t.attempt == 0 {
+		if !t.run.ending(e.At) && !t.stopped() && t.attempt == 0 && t.state != api.TaskGrowing {
 			m.object(c.Seq, "task %s is cancelled and that was not requested", t.name())
 		}
+		t.state, t.by = api.TaskCancelled, api.Principal(step.By)
 	case record.KindTaskSkipped:
 		t.state, t.cause = api.TaskSkipped, api.TaskID(step.Cause)
 		m.skip(c, t)
 	default:
 	}
 	t.asks, t.given, t.until, t.ended = false, false, time.Time{}, c.Seq
+	for _, other := range t.run.tasks {
+		if slices.Contains(upstream(other.plan), t.plan.ID) {
+			other.freed = e.At
+		}
+	}
 }
 
 // skip looks at why a task is skipped.
@@ -408,7 +443,9 @@ func (m *replay) skip(c *audit.Committed, t *replayTask) {
 	switch {
 	case cause == nil || !t.run.downstream(t.cause)[t.plan.ID]:
 		m.object(c.Seq, "task %s is skipped because of task %q, which it does not depend on", t.name(), t.cause)
-	case !cause.state.Settled() || cause.state == api.TaskDone || cause.state == api.TaskSkipped:
+	case cause.state == api.TaskDone || cause.byCondition():
+		m.skippedByCondition(c, t, cause)
+	case !cause.state.Settled() || cause.state == api.TaskSkipped:
 		m.object(c.Seq, "task %s is skipped because of task %s, which is %s", t.name(), t.cause, cause.state)
 	case cause.ended == 0 || cause.ended >= c.Seq:
 		m.object(c.Seq, "task %s is skipped before its cause", t.name())
@@ -419,7 +456,7 @@ func (m *replay) start(c *audit.Committed, t *replayTask) {
 	e := &c.Entry
 	d, _ := e.Detail.(record.TaskStart)
 	resumes := t.state == api.TaskWaiting && t.asks && t.given
-	if s := t.shown(e.At); s != api.TaskReady {
+	if s := t.shown(m, e.At); s != api.TaskReady {
 		m.object(c.Seq, "task %s is started and is %s", t.name(), s)
 	}
 	switch {
@@ -475,7 +512,7 @@ func (m *replay) mayStart(c *audit.Committed, t *replayTask) {
 		}
 		// What its run's limit of time has ended, which has no entry of its own,
 		// waits no more.
-		if key != "" && !m.crowd && other.shown(c.Entry.At) == api.TaskReady && !other.held(m) && !other.run.ending(c.Entry.At) && !other.stopAsk && other.since(m).Before(t.since(m)) {
+		if key != "" && !m.crowd && other.shown(m, c.Entry.At) == api.TaskReady && !other.held(m) && !other.run.ending(c.Entry.At) && !other.stopped() && other.since(m).Before(t.since(m)) {
 			m.object(c.Seq, "task %s, ready since %s, passes %s, which waits for %q since %s", t.name(), clock(t.since(m)), other.name(), key, clock(other.since(m)))
 		}
 		return true
@@ -488,6 +525,9 @@ func (m *replay) mayStart(c *audit.Committed, t *replayTask) {
 // wait takes that a task waits for an answer or for its next attempt.
 func (m *replay) wait(c *audit.Committed, t *replayTask, step record.TaskStep) {
 	t.state = api.TaskWaiting
+	if t.plan.Approval != nil {
+		return
+	}
 	if step.Until == "" {
 		t.asks, t.given = true, false
 		t.asked++

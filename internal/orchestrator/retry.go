@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 )
 
@@ -57,19 +58,34 @@ func (o *Orchestrator) retried(ctx context.Context, caller dispatch.Caller, old 
 	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
 		return nil, run, err
 	}
-	change, err := p.RetryOf(old.plan, func(i int) bool { return old.tasks[i].state == api.TaskDone }, req.From)
+	earlier, err := old.readGrowths()
+	if err != nil {
+		return nil, api.Run{}, err
+	}
+	change, err := p.RetryOf(old.plan, earlier, func(i int) plan.End { return old.end(int32(i)) }, req.From) //nolint:gosec // G115: bounded by api.MaxRunTasks
 	if err != nil {
 		return nil, api.Run{}, err
 	}
 	r := newRun(next, p, runDoc{
-		Ceiling: caller.Ceiling, RetryOf: old.id, Commits: old.doc.Commits, Key: req.Key, From: req.From, Changed: change.Changed,
+		Ceiling: caller.Ceiling, RetryOf: old.id, Commits: old.doc.Commits, Key: req.Key, From: req.From, Changed: change.Changed, NoReuse: old.doc.NoReuse,
+		Grown: len(change.Growths),
 	})
+	if err := r.begin(change.Growths); err != nil {
+		return nil, api.Run{}, err
+	}
 	for i, taken := range change.Taken {
 		if taken {
-			t := old.tasks[i]
+			was, _ := old.plan.Index(p.Tasks[i].ID) // RetryOf found it
+			t := old.tasks[was]
 			t.takenOver, t.deps = true, r.tasks[i].deps
 			r.set(int32(i), api.TaskDone) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 			r.tasks[i] = t
+		}
+	}
+	r.countChildren()
+	for _, g := range change.Growths { // the others of a for_each run again
+		if i, ok := p.Index(g.Task); ok && r.tasks[i].state == api.TaskPending {
+			r.set(int32(i), api.TaskGrowing) //nolint:gosec // G115: bounded by api.MaxRunTasks
 		}
 	}
 	if r.left == 0 {

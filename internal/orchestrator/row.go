@@ -46,12 +46,20 @@ func insertRun(tx *store.Tx, r *run) error {
 		store.Args{r.id, r.principal, r.submitted.UnixNano(), string(doc), string(r.plan.Canonical())}, &r.seq); err != nil {
 		return err
 	}
+	for number := range r.growths {
+		if err := saveGrowth(tx, r, int32(number)); err != nil { //nolint:gosec // G115: bounded by api.MaxRunTasks
+			return err
+		}
+	}
 	for i := range r.tasks {
-		if !r.tasks[i].takenOver {
+		if !r.tasks[i].takenOver && r.tasks[i].state != api.TaskGrowing {
 			continue
 		}
 		if err := saveTask(tx, r, int32(i)); err != nil { //nolint:gosec // G115: bounded by api.MaxPlanTasks
 			return err
+		}
+		if r.tasks[i].dispatch == "" {
+			continue
 		}
 		if err := dispatch.Reserve(tx, r.id, r.tasks[i].dispatch); err != nil {
 			return err
@@ -125,7 +133,14 @@ func loadRun(v store.Reader, where string, args store.Args) (*run, error) {
 	full := newRun(api.RunID(head), p, d)
 	full.seq, full.principal, full.submitted, full.settled = seq, r.principal, instant(submitted), instant(settled)
 	full.state, full.pausedBy, full.cancelBy, full.cancelWhy = r.state, r.pausedBy, r.cancelBy, r.cancelWhy
-	return full, loadTasks(v, full)
+	if err := loadGrowths(v, full); err != nil {
+		return nil, err
+	}
+	if err := loadTasks(v, full); err != nil {
+		return nil, err
+	}
+	full.countChildren()
+	return full, nil
 }
 
 func loadTasks(v store.Reader, r *run) error {

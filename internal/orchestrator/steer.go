@@ -103,7 +103,9 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 }
 
 // answerable reports whether the task has an open question.
-func (t *task) answerable() bool { return t.asking() && t.answer == nil && t.cancelBy == "" }
+func (t *task) answerable() bool {
+	return t.asking() && t.dispatch != "" && t.answer == nil && t.cancelBy == ""
+}
 
 func notAskingError(id api.RunID, task api.TaskID, t *task) error {
 	state := string(t.state)

@@ -61,9 +61,9 @@ func (e *engine) startTask(b *batch, w *lease) {
 	e.transition(r, i, record.EventStart)
 	e.fence++
 	t.fence = e.fence
-	ef := effect{kind: effectSubmit, run: r, task: i, fence: t.fence, caller: r.caller()}
+	ef := r.effect(effectSubmit, i)
 	if t.answer != nil {
-		ef.kind, ef.id, ef.questionOf, ef.answer = effectResume, t.dispatch, t.questionOf, *t.answer
+		ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
 	} else {
 		t.attempt++
 		t.dispatch, t.questionOf = r.dispatchID(i, t.attempt), 0
@@ -103,11 +103,7 @@ func (e *engine) finishTask(b *batch, r *run, i int32, ev record.TaskEvent, step
 	if e.fault != nil {
 		return
 	}
-	if t.state == api.TaskDone {
-		e.readyDependents(r, i)
-	} else {
-		e.skipDependents(b, r, i)
-	}
+	e.release(b, r, i)
 	e.settleRun(b, r)
 }
 
@@ -122,34 +118,53 @@ func (e *engine) settleTask(b *batch, r *run, i int32, ev record.TaskEvent, step
 	b.settled = append(b.settled, settledTask{t.state, t.reason})
 }
 
-// readyDependents makes ready the tasks whose last dependency is done.
-func (e *engine) readyDependents(r *run, i int32) {
-	for _, d := range r.plan.Dependents(int(i)) {
-		t := &r.tasks[d]
-		t.deps--
-		if t.deps == 0 && t.state == api.TaskPending {
-			e.transition(r, d, record.EventDeps)
-			e.enqueue(r, d)
-		}
-	}
-}
-
-// skipDependents skips every task that depends, directly or not, on a task that
-// did not finish.
-func (e *engine) skipDependents(b *batch, r *run, cause int32) {
-	from := []int32{cause}
+// release continues, or skips, the tasks that depend on one that has settled, directly
+// or not, and the tasks that these grew from.
+func (e *engine) release(b *batch, r *run, settled int32) {
+	from := []int32{settled}
 	for len(from) > 0 {
 		i := from[len(from)-1]
 		from = from[:len(from)-1]
+		end := r.end(i)
 		for _, d := range r.plan.Dependents(int(i)) {
 			t := &r.tasks[d]
-			if t.state != api.TaskPending {
-				continue
+			switch {
+			case t.state != api.TaskPending:
+			case r.plan.Free(d, i, end):
+				t.deps--
+				e.advance(b, r, d)
+			default:
+				e.skip(b, r, d, i, "")
+				from = append(from, d)
 			}
-			t.cause = cause
-			e.settleTask(b, r, d, record.EventSkip, record.TaskStep{Cause: string(r.plan.Tasks[cause].ID)})
-			from = append(from, d)
 		}
+		e.childEnded(b, r, i)
+	}
+}
+
+// skip skips a task because of another.
+func (e *engine) skip(b *batch, r *run, i, cause int32, why string) {
+	if t := &r.tasks[cause]; t.state == api.TaskSkipped && t.cause >= 0 && r.tasks[t.cause].state != api.TaskDone {
+		cause = t.cause // the first that was not done
+	}
+	r.tasks[i].cause = cause
+	e.settleTask(b, r, i, record.EventSkip, record.TaskStep{Cause: string(r.plan.Tasks[cause].ID), Message: why})
+}
+
+// dispatchDone ends a task whose dispatch has finished, or begins its gate.
+func (e *engine) dispatchDone(b *batch, r *run, i int32) {
+	t := &r.tasks[i]
+	switch {
+	case r.plan.Tasks[i].Gate == nil:
+		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
+	case t.cancelBy != "" || r.cancelBy != "":
+		by, why := t.cancelBy, t.cancelWhy
+		if by == "" {
+			by, why = r.cancelBy, ""
+		}
+		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(by), Message: why})
+	default:
+		e.growBy(b, r, i, plan.Growth{Cause: plan.CauseGate, Task: r.plan.Tasks[i].ID, Round: 1})
 	}
 }
 
@@ -159,7 +174,7 @@ func (e *engine) settleRun(b *batch, r *run) {
 	if r.left > 0 || !r.settled.IsZero() || e.fault != nil {
 		return
 	}
-	r.state = plan.Settle(r.now(), r.counts, r.cancelBy != "")
+	r.state = plan.Settle(r.now(), r.plan.Counts(r.ended), r.cancelBy != "")
 	r.settled = b.now
 	e.log(b, record.KindRunSettled, r, -1, record.RunEnd{
 		State: string(r.state), Millis: max(0, b.now.Sub(r.submitted)).Milliseconds(), Done: int64(r.counts[api.TaskDone]), Failed: int64(r.counts[api.TaskFailed]),
@@ -179,7 +194,7 @@ func (e *engine) attemptEnded(b *batch, r *run, i int32, d *api.Dispatch) {
 	step := record.TaskStep{Reason: string(d.Reason), Message: d.Message}
 	switch d.State {
 	case api.EventFinished:
-		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
+		e.dispatchDone(b, r, i)
 	case api.EventNeedsInput:
 		e.waitForAnswer(b, r, i, d)
 	case api.EventCancelled:

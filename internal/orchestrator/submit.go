@@ -30,6 +30,10 @@ var errDuplicate = errors.New("the run id is in use")
 // The same plan under the same id again returns the same run (R-O8), as Existing
 // unless the request repeats the one that submitted it.
 func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (api.Run, error) {
+	return o.submit(ctx, caller, req, nil)
+}
+
+func (o *Orchestrator) submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest, slot *Slot) (api.Run, error) {
 	if err := o.Err(); err != nil {
 		return api.Run{}, o.unavailable()
 	}
@@ -43,7 +47,7 @@ func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req a
 	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
 		return run, o.invalid(ctx, caller, err)
 	}
-	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key, Template: plan.Template(req.Plan), Parameters: said(req.Parameters)})
+	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key, NoReuse: req.NoReuse, Template: plan.Template(req.Plan), Parameters: said(req.Parameters), Slot: slot})
 	return o.admit(ctx, caller, r)
 }
 
@@ -108,23 +112,16 @@ func checkKey(key string) error {
 // allProblems adds to the problems of a plan those of its readable tasks, so that
 // all are reported at once.
 func (o *Orchestrator) allProblems(ctx context.Context, caller dispatch.Caller, req api.RunRequest, problems []api.Problem) error {
-	var reqs []api.DispatchRequest
-	var places []int
 	tasks := plan.Tasks(req.Plan, req.Parameters)
-	for i := range tasks {
-		if tasks[i].Subagent != "" {
-			reqs, places = append(reqs, requestOf(&tasks[i])), append(places, i)
-		}
-	}
-	if len(reqs) == 0 || len(problems) >= api.MaxProblems {
+	v := vettingOf(tasks, func(int) bool { return true })
+	if len(v.reqs) == 0 || len(problems) >= api.MaxProblems {
 		return plan.Error(problems)
 	}
-	v, err := o.cfg.Dispatch.Validate(ctx, caller, reqs)
-	if err != nil {
+	if err := v.validate(ctx, o, caller); err != nil {
 		return plan.Error(problems) //nolint:nilerr // there is enough to report
 	}
 	own := len(problems)
-	for _, p := range problemsOf(v, places) {
+	for _, p := range v.problems() {
 		// A member that could not be read is not reported a second time as missing.
 		known := slices.ContainsFunc(problems[:own], func(k api.Problem) bool {
 			return k.Path == p.Path || strings.HasPrefix(k.Path, p.Path+".") || strings.HasPrefix(k.Path, p.Path+"[")
@@ -187,7 +184,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
 		d.DeadlineAt = now.Add(wall)
 	}
-	if err := o.capacity.reserve(r); err != nil {
+	if err := o.capacity.reserve(r.principal, r.size(), "this plan"); err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
 	o.submitting.begin(r.id)
@@ -212,7 +209,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		return insertRun(tx, r)
 	})
 	if err != nil {
-		o.capacity.release(r)
+		o.capacity.release(r.principal, r.size())
 	}
 	if errors.Is(err, errDuplicate) { // the same request was admitted at the same time
 		run, ok, err := o.repeated(ctx, caller, r.plan, r.doc.Key)
@@ -233,7 +230,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 func submitEntry(r *run) record.Entry {
 	request := record.RunRequest{
 		Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
-		Changed: r.doc.Changed, Rules: plan.Rules, Template: string(r.doc.Template), Parameters: r.doc.Parameters,
+		Changed: r.doc.Changed, Rules: plan.Rules, Template: string(r.doc.Template), Parameters: r.doc.Parameters, NoReuse: r.doc.NoReuse,
 	}
 	for _, t := range r.doc.From {
 		request.From = append(request.From, string(t))
@@ -243,7 +240,11 @@ func submitEntry(r *run) record.Entry {
 			request.Taken++
 		}
 	}
-	return record.Entry{Kind: record.KindRunSubmitted, Run: string(r.id), Refs: map[string]api.Digest{record.RefPlan: r.plan.Digest()}, Detail: request}
+	refs := map[string]api.Digest{record.RefPlan: r.plan.Digest()}
+	if s := r.doc.Slot; s != nil {
+		request.Schedule, request.Slot, refs[record.RefSchedule] = string(s.Schedule), s.At.UTC().Format(time.RFC3339), s.Artifact
+	}
+	return record.Entry{Kind: record.KindRunSubmitted, Run: string(r.id), Refs: refs, Detail: request}
 }
 
 func nonce() string {
@@ -257,19 +258,12 @@ func nonce() string {
 // is logged.
 func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *run) (policy.Decision, error) {
 	var none policy.Decision
-	var reqs []api.DispatchRequest
-	var tasks []int
-	for i := range r.tasks {
-		if r.tasks[i].state != api.TaskDone {
-			reqs, tasks = append(reqs, requestOf(&r.plan.Tasks[i])), append(tasks, i)
-		}
-	}
+	v := vettingOf(r.plan.Tasks, func(i int) bool { return r.tasks[i].state != api.TaskDone })
 	caller.Retries = r.doc.RetryOf
-	v, err := o.cfg.Dispatch.Validate(ctx, caller, reqs)
-	if err != nil {
+	if err := v.validate(ctx, o, caller); err != nil {
 		return none, err
 	}
-	problems := plan.NameTasks(append(problemsOf(v, tasks), missingProducts(r, v, tasks)...), r.plan.Tasks)
+	problems := plan.NameTasks(append(v.problems(), v.missingProducts(v.products())...), r.plan.Tasks)
 	if v.Denied.Valid() {
 		return none, o.deny(ctx, r.dry, submitEntry(r), v.Denied, problems)
 	}
@@ -277,10 +271,13 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 		return none, plan.Error(problems)
 	}
 	r.doc.Revision, r.doc.Number = v.Revision, v.Number
+	if err := r.doc.Slot.current(v.Revision); err != nil {
+		return none, err
+	}
 	pinned := r.doc.Commits // of the run that this one retries
 	r.doc.Commits = map[string]string{}
-	for n := range reqs {
-		if s := reqs[n].Source; s != nil {
+	for n := range v.reqs {
+		if s := v.reqs[n].Source; s != nil {
 			r.doc.Commits[sourceKey(s)] = cmp.Or(pinned[sourceKey(s)], v.Commits[n])
 		}
 	}
@@ -289,47 +286,6 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 		return none, err
 	}
 	return engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionRunSubmit, Resource: string(caller.Principal), Token: caller.TokenValid != nil}), nil
-}
-
-// problemsOf returns the problems with their paths in the plan.
-func problemsOf(v dispatch.Validation, places []int) (list []api.Problem) {
-	for _, p := range v.Problems {
-		path := fmt.Sprintf("$.tasks[%d]", places[p.Index])
-		if p.Member != "" {
-			path += "." + p.Member
-		}
-		list = append(list, api.Problem{Path: path, Message: p.Message})
-	}
-	return list
-}
-
-// missingProducts refuses needs of a structured result or a patch that the subagent
-// of the task does not return.
-func missingProducts(r *run, v dispatch.Validation, places []int) (list []api.Problem) {
-	number := map[int]int{} // of the requests, by task
-	for n, i := range places {
-		number[i] = n
-	}
-	for _, i := range places {
-		needs := r.plan.Tasks[i].Needs
-		for _, name := range slices.Sorted(maps.Keys(needs)) {
-			need := needs[name]
-			from, _ := r.plan.Index(need.From)
-			n, known := number[from]
-			if !known || !v.Allowed[n] {
-				continue
-			}
-			at := plan.Member(fmt.Sprintf("$.tasks[%d].needs", i), string(name))
-			subagent := r.plan.Tasks[from].Subagent
-			switch {
-			case need.Result && !v.HasResult[n]:
-				list = append(list, api.Problem{Path: at + ".result", Message: fmt.Sprintf("task %q has no structured result: its subagent %q declares no output schema", need.From, subagent)})
-			case need.Patch && !v.HasPatch[n]:
-				list = append(list, api.Problem{Path: at + ".patch", Message: fmt.Sprintf("task %q returns no patch: its subagent %q is of tier %s", need.From, subagent, api.Observe)})
-			}
-		}
-	}
-	return list
 }
 
 // deny logs that policy refuses a plan, unless the request is a dry run, and returns

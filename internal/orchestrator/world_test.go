@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/approval"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/budget"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
@@ -43,10 +46,13 @@ type world struct {
 	desk   *desk
 	log    *replay
 
-	heard  func(record.Kind) // called with each durable entry, before its writer proceeds; may be nil
-	store  *store.Store
-	ledger *audit.Ledger
-	o      *orchestrator.Orchestrator
+	heard   func(record.Kind) // called with each durable entry, before its writer proceeds; may be nil
+	store   *store.Store
+	ledger  *audit.Ledger
+	o       *orchestrator.Orchestrator
+	people  *approval.Approvals // nil without asks
+	ballots *ballots
+	asks    bool // people are asked for approval of tasks
 
 	mu     sync.Mutex
 	heads  []uint64 // how long the log was after each commit of this life; guarded by mu
@@ -67,20 +73,27 @@ func scratch(t testing.TB) string {
 }
 
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), operator.Migration(), dispatch.Migration(), orchestrator.Migration()}
+	return []store.Migration{audit.Migration(), operator.Migration(), dispatch.Migration(), gateway.Migration(), budget.Migration(), approval.Migration(), ballotMigration(), orchestrator.Migration()}
 }
 
 // newWorld starts a service on new state. The caller closes it.
 func newWorld(t tester, root string, config orchestrator.Config) *world {
+	t.Helper()
+	return newWorldWith(t, root, config, false)
+}
+
+func newWorldWith(t tester, root string, config orchestrator.Config, asks bool) *world {
 	t.Helper()
 	if config.Now == nil {
 		config.Now = time.Now
 	}
 	slots := map[api.Name]int{api.DefaultQueue: orchestrator.DefaultSlots}
 	maps.Copy(slots, config.Queues)
-	w := &world{t: t, root: root, config: config, desk: newDesk(config.Now), log: newReplay(slots)}
+	w := &world{t: t, asks: asks, root: root, config: config, desk: newDesk(config.Now), log: newReplay(slots)}
 	w.desk.kill = w.kill
 	w.desk.locks = w.log.locks
+	w.log.products = w.desk.productOf
+	w.log.votes = w.votes
 	s, err := store.Create(context.Background(), w.storeConfig())
 	w.must(err)
 	w.must(s.Close())
@@ -139,11 +152,17 @@ func (w *world) open() {
 	s := w.desk.sit()
 	config := w.config
 	config.Store, config.Ledger, config.Dispatch = w.store, w.ledger, s
+	listens := func(*orchestrator.Orchestrator) {}
+	if w.asks {
+		listens = w.askPeople()
+		config.Approvals = w.people
+	}
 	o, err := orchestrator.Open(context.Background(), config)
 	if err != nil {
 		w.t.Fatalf("open: %v", err)
 	}
 	w.o = o
+	listens(o)
 	s.listen(o.Ended)
 }
 
@@ -154,6 +173,10 @@ func (w *world) stop() error {
 		w.desk.freeze()
 		err = w.o.Close()
 		w.o = nil
+	}
+	if w.people != nil {
+		w.people.Close()
+		w.people = nil
 	}
 	if w.store != nil {
 		err = errors.Join(err, w.store.Close())
@@ -283,7 +306,7 @@ func (m *replay) boundary(seq uint64) {
 			continue
 		}
 		for _, up := range upstream(t.plan) {
-			if s := t.run.tasks[up].state; s.Settled() && s != api.TaskDone {
+			if s := t.run.tasks[up].state; s.Settled() && !t.satisfied(t.run.tasks[up]) {
 				m.object(seq, "task %s is pending in a commit in which task %s was %s", t.name(), up, s)
 			}
 		}

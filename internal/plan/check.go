@@ -1,9 +1,7 @@
 package plan
 
 import (
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -14,15 +12,17 @@ import (
 const maxWall = api.Duration(365 * 24 * time.Hour)
 
 // check finds the problems that the JSON Schema cannot express, also in a plan with
-// problems of shape. The graph is complete only if there are no problems at all.
-func check(d *draft, found *list) *graph {
-	c := &checker{list: found, draft: d, reserved: api.ReservedInputs()}
+// problems of shape. The graph is complete only if there are no problems at all. With
+// base, the tasks are to be appended to that run, and may depend on its tasks.
+func check(d *draft, base *Plan, found *list) *graph {
+	c := &checker{list: found, draft: d, base: base, reserved: api.ReservedInputs()}
 	c.limits()
 	c.index()
 	for i := range d.plan.Tasks {
 		c.locks(i)
 		c.needs(i)
 		c.retry(i)
+		c.construct(i)
 	}
 	c.edges()
 	if c.graph.sort(); len(c.graph.order) < len(d.plan.Tasks) {
@@ -34,16 +34,31 @@ func check(d *draft, found *list) *graph {
 type checker struct {
 	*list
 	*draft
+	base     *Plan // nil: of a plan
 	graph    graph
 	reserved []api.Name
+	filled   int // bytes of the inputs of instances
 }
 
 // task is the path of a task.
 func task(i int) string { return item("$.tasks", i) }
 
 func (c *checker) limits() {
-	if l := c.plan.Limits.Tasks; l > 0 && l < len(c.plan.Tasks) {
-		c.sense("$.limits.tasks", "%d: the plan has %d tasks", l, len(c.plan.Tasks))
+	n, least := len(c.plan.Tasks), 0
+	for i := range c.plan.Tasks {
+		least += atLeast(&c.plan.Tasks[i])
+	}
+	switch l := c.plan.Limits.Tasks; {
+	case c.base != nil:
+		if have, most := len(c.base.Tasks), c.base.mostTasks(); have+least > most {
+			c.sense("$.tasks", "the run has %d tasks, and would have at least %d: its limit is %d", have, have+least, most)
+		}
+	case l > 0 && l < n:
+		c.sense("$.limits.tasks", "%d: the plan has %d tasks", l, n)
+	case l > 0 && l < least:
+		c.sense("$.limits.tasks", "%d: the plan has %d tasks and grows to at least %d", l, n, least)
+	case least > api.MaxRunTasks:
+		c.sense("$.tasks", "the plan grows to at least %d tasks: at most %d", least, api.MaxRunTasks)
 	}
 	if w := c.plan.Limits.Wall; w > maxWall {
 		c.sense("$.limits.wall", "%s: at most %s", time.Duration(w), time.Duration(maxWall))
@@ -60,6 +75,9 @@ func (c *checker) index() {
 		if first, twice := c.graph.index[t.ID]; twice {
 			c.sense(task(i)+".id", "duplicate task %s, first at %s", clip(string(t.ID)), task(first))
 			continue
+		}
+		if c.base != nil && c.base.has(t.ID) {
+			c.sense(task(i)+".id", "the run has a task %s already", clip(string(t.ID)))
 		}
 		c.graph.index[t.ID] = i
 	}
@@ -81,11 +99,8 @@ func (c *checker) locks(i int) {
 		default:
 			seen[l.Key] = l.Shared
 		}
-		if err := strictyaml.CheckText(l.Key); err != nil {
-			c.sense(at, "lock %s %v", clip(l.Key), err)
-		}
-		if strings.TrimSpace(l.Key) != l.Key {
-			c.sense(at, "lock %s begins or ends with white space", clip(l.Key))
+		if err := checkLock(l.Key); err != nil {
+			c.sense(at, "%v", err)
 		}
 	}
 }
@@ -98,18 +113,7 @@ func (c *checker) needs(i int) {
 		if n.Output == "" {
 			continue
 		}
-		at := n.path + ".output"
-		switch {
-		case strings.HasPrefix(n.Output, "/"):
-			c.sense(at, "%s is absolute: want a path relative to outputs/", clip(n.Output))
-		case n.Output == ".." || strings.HasPrefix(path.Clean(n.Output), "../"):
-			c.sense(at, "%s leads out of outputs/", clip(n.Output))
-		case n.Output == "." || path.Clean(n.Output) != n.Output:
-			c.sense(at, "%s is not a clean path: want %s", clip(n.Output), clip(path.Clean(n.Output)))
-		}
-		if err := strictyaml.CheckText(n.Output); err != nil {
-			c.sense(at, "%s %v", clip(n.Output), err)
-		}
+		c.outputPath(n.path+".output", n.Output)
 	}
 }
 
@@ -120,24 +124,39 @@ func (c *checker) retry(i int) {
 	}
 }
 
-// edge returns the index of the task that task i names at a path, and false if
-// that is no valid edge.
-func (c *checker) edge(i int, to api.TaskID, at func() string) (int32, bool) {
-	if to == "" {
-		return 0, false // already reported
+// named returns a task by its id, and its index; -1 in a run that is appended to, which
+// has no cycle with what is new. Nil: no task that was declared or appended has it.
+func (c *checker) named(id api.TaskID) (*api.PlanTask, int32) {
+	if j, ok := c.graph.index[id]; ok {
+		return &c.plan.Tasks[j], int32(j) //nolint:gosec // G115: below MaxPlanTasks
 	}
-	j, ok := c.graph.index[to]
+	if c.base != nil {
+		if j, ok := c.base.Index(id); ok && c.base.parent[j] < 0 {
+			return &c.base.Tasks[j], -1
+		}
+	}
+	return nil, -1
+}
+
+// edge adds the dependency of task i on one that it names at a path, and returns that
+// one; nil if it cannot depend on it.
+func (c *checker) edge(i int, to api.TaskID, at func() string) *api.PlanTask {
+	if to == "" {
+		return nil // already reported
+	}
+	t, j := c.named(to)
 	switch {
-	case j == i && ok:
-		c.sense(at(), "task %s depends on itself", clip(string(to)))
-		return 0, false
-	case !ok:
+	case t == nil:
 		if _, err := api.ParseTaskID(string(to)); err == nil {
 			c.sense(at(), "no such task %s%s", clip(string(to)), c.suggestion(to))
 		}
-		return 0, false
+	case int(j) == i:
+		c.sense(at(), "task %s depends on itself", clip(string(to)))
+		return nil
+	case j >= 0:
+		c.graph.deps.all = append(c.graph.deps.all, j)
 	}
-	return int32(j), true //nolint:gosec // G115: below MaxPlanTasks
+	return t
 }
 
 // suggestion names the task that was probably meant, in plans small enough to be
@@ -165,13 +184,18 @@ func (c *checker) edges() {
 		begin := len(g.deps.all)
 		total += len(t.DependsOn) + len(c.draft.needs[i])
 		for k, to := range t.DependsOn {
-			if j, ok := c.edge(i, to, func() string { return item(task(i)+".depends_on", k) }); ok {
-				g.deps.all = append(g.deps.all, j)
-			}
+			c.edge(i, to, func() string { return item(task(i)+".depends_on", k) })
 		}
 		for _, need := range c.draft.needs[i] {
-			if j, ok := c.edge(i, need.From, func() string { return need.path + ".from" }); ok {
-				g.deps.all = append(g.deps.all, j)
+			at := func() string { return need.path + ".from" }
+			if from := c.edge(i, need.From, at); from != nil {
+				c.gives(&need, from, at)
+			}
+		}
+		for _, o := range c.others(i) {
+			total++
+			if t := c.edge(i, o.to, func() string { return o.at }); t != nil && o.result && (t.Subagent == "" || t.ForEach != nil) {
+				c.sense(o.at, "task %s has no result of its own", clip(string(o.to)))
 			}
 		}
 		slices.Sort(g.deps.all[begin:])
@@ -182,6 +206,41 @@ func (c *checker) edges() {
 		c.sense("$.tasks", "%d dependencies: at most %d", total, api.MaxPlanEdges)
 	}
 	g.dependents = g.deps.reversed()
+}
+
+// other is a dependency that is neither in depends_on nor in needs.
+type other struct {
+	to     api.TaskID
+	at     string
+	result bool // a product of the task is read
+}
+
+func (c *checker) others(i int) (list []other) {
+	t := &c.plan.Tasks[i]
+	if t.When != nil {
+		list = append(list, other{t.When.Task, task(i) + ".when.task", true})
+	}
+	if t.ForEach != nil && t.ForEach.From != "" {
+		list = append(list, other{t.ForEach.From, task(i) + ".for_each.from", true})
+	}
+	if t.Approval != nil {
+		for k, id := range t.Approval.Show {
+			list = append(list, other{id, item(task(i)+".approval.show", k), false})
+		}
+	}
+	return list
+}
+
+// gives refuses a need from a task that has no such product.
+func (c *checker) gives(n *need, from *api.PlanTask, at func() string) {
+	switch {
+	case from.Quorum != nil || from.Approval != nil:
+		c.sense(at(), "task %s has no products: it is decided by people or reviewers; use depends_on", clip(string(n.From)))
+	case n.AllowFailed && from.ForEach == nil:
+		c.sense(n.path+".allow_failed", "task %s has no for_each", clip(string(n.From)))
+	case from.Gate != nil && !n.Patch:
+		c.sense(at(), "task %s has a gate, which gives its patch only", clip(string(n.From)))
+	}
 }
 
 func (c *checker) cycles() {
@@ -199,6 +258,11 @@ func (c *checker) where(i, j int32) string {
 	for _, n := range c.draft.needs[i] {
 		if n.From == id {
 			return n.path + ".from"
+		}
+	}
+	for _, o := range c.others(int(i)) {
+		if o.to == id {
+			return o.at
 		}
 	}
 	return task(int(i)) // not reached

@@ -20,6 +20,15 @@ func (l lists) at(i int) []int32 {
 	return l.all[l.start[i]:l.start[i+1]:l.start[i+1]]
 }
 
+// split returns the lists one by one. An append to one of them copies it.
+func (l lists) split() [][]int32 {
+	out := make([][]int32, len(l.start)-1)
+	for i := range out {
+		out[i] = l.at(i)
+	}
+	return out
+}
+
 // graph is the dependencies between tasks, by their indices.
 type graph struct {
 	index      map[api.TaskID]int

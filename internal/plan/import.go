@@ -6,11 +6,11 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Note says how Import translated a part of a document.
@@ -23,7 +23,8 @@ func (n Note) String() string { return n.Path + ": " + n.Text }
 
 // ImportOptions say what a Pangolin plan leaves to the machine that runs it.
 type ImportOptions struct {
-	Targets map[string]api.Name // by the name of an executor
+	Targets   map[string]api.Name        // by the name of an executor
+	Approvers map[string][]api.Principal // people, by the role that an approval names
 }
 
 // Import translates a Pangolin plan. Every key has a translation or is a problem
@@ -35,10 +36,28 @@ func Import(raw []byte, options ImportOptions) (*Plan, []Note, []api.Problem) {
 	if !ok {
 		return nil, nil, im.problems()
 	}
+	if run, ok := im.schedule(doc); ok {
+		if im.count > 0 {
+			return nil, im.notes, im.problems()
+		}
+		p, notes, problems := Import(run, options)
+		for i := range notes {
+			notes[i].Path = "$.run" + strings.TrimPrefix(notes[i].Path, "$")
+		}
+		for i := range problems {
+			problems[i].Path = "$.run" + strings.TrimPrefix(problems[i].Path, "$")
+		}
+		return p, append(im.notes, notes...), problems
+	}
 	im.plan(doc)
 	for _, executor := range slices.Sorted(maps.Keys(options.Targets)) {
 		if !im.mapped[executor] {
 			im.sense("$.items", "no item has the executor %s of the options", clip(executor))
+		}
+	}
+	for _, role := range slices.Sorted(maps.Keys(options.Approvers)) {
+		if !im.mapped["role "+role] {
+			im.sense("$.items", "no item has the role %s of the options", clip(role))
 		}
 	}
 	if im.count > 0 {
@@ -51,7 +70,7 @@ func Import(raw []byte, options ImportOptions) (*Plan, []Note, []api.Problem) {
 	}
 	p, problems := Parse(ours)
 	for i, problem := range problems {
-		problems[i].Path = importedPath(problem.Path)
+		problems[i].Path = im.importedPath(problem.Path)
 	}
 	return p, im.notes, problems
 }
@@ -59,7 +78,7 @@ func Import(raw []byte, options ImportOptions) (*Plan, []Note, []api.Problem) {
 var taskPath = regexp.MustCompile(`^\$\.tasks(\[\d+\])?(?:\.(\w+))?`)
 
 // importedPath is the path in the imported document of the part of the plan at path.
-func importedPath(path string) string {
+func (im *importer) importedPath(path string) string {
 	found := taskPath.FindStringSubmatch(path)
 	if found == nil {
 		return path
@@ -78,7 +97,14 @@ func importedPath(path string) string {
 	if key != "" {
 		key = "." + key
 	}
-	return "$.items" + found[1] + key + rest
+	n, err := strconv.Atoi(strings.Trim(found[1], "[]"))
+	if err != nil || n >= len(im.paths) {
+		return "$.items"
+	}
+	if from := im.paths[n]; strings.Contains(from, ".inputs.") { // it is not the item itself
+		return from
+	}
+	return im.paths[n] + key + rest
 }
 
 type object = map[string]json.RawMessage
@@ -88,9 +114,66 @@ type importer struct {
 	options ImportOptions
 	ours    object
 	ids     map[string]api.TaskID // of the items
-	mapped  map[string]bool       // executors of the options that items have
-	notes   []Note
+	mapped  map[string]bool       // executors and roles of the options that items have
+	taken   map[string]bool       // ids of tasks
+	last    map[string]int        // numbers given to ids
+	tasks   []object
+	paths   []string // of what the tasks are from
+	// patterns are translated after all items; subjects are those of the gates.
+	patterns []pattern
+	subjects map[string]string
+	notes    []Note
 }
+
+// schedule reads the plan of a schedule, whose rest is a part of the catalog here.
+func (im *importer) schedule(doc json.RawMessage) (json.RawMessage, bool) {
+	var members object
+	if json.Unmarshal(doc, &members) != nil || members["cronExpr"] == nil || members["items"] != nil {
+		return nil, false
+	}
+	name, times, pause := "", "", ""
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		value, at := members[key], member("$", key)
+		switch key {
+		case "id":
+			id := im.text(at, value, api.MaxPlan)
+			name = strings.Trim(invalidName.ReplaceAllString(strings.ToLower(id), "-"), "-._")
+			if _, err := api.ParseName(name); err != nil {
+				im.sense(at, "id %s: want text with a letter", clip(id))
+			}
+		case "cronExpr":
+			if times = im.text(at, value, maxPath); !cronForm.MatchString(times) {
+				im.sense(at, "%s: want five fields of a cron expression, such as \"0 2 * * 1-5\"", clip(times))
+			}
+		case "run":
+			if value[0] != '{' {
+				im.sense(at, "want the plan")
+			}
+		case "actor": // a claim
+			im.note(at, "a schedule acts as a principal of kind ci, with a grant of its own")
+		case "nextDueAt", "lastRunAt": // follow from the expression
+			im.note(at, "the service computes it")
+		case "enabled":
+			switch string(value) {
+			case "true":
+			case "false":
+				pause = ", pause: true"
+			default:
+				im.sense(at, "want true or false")
+			}
+		default:
+			im.refuse("$", key)
+		}
+	}
+	im.require("$", members, "id", "run")
+	im.note("$", "a schedule is a part of the catalog here: put {name: %s, cron: %q, zone: UTC, plan: FILE, principal: \"ci:NAME\"%s} under schedules, with this plan as FILE", name, times, pause)
+	return members["run"], true
+}
+
+var (
+	cronForm    = regexp.MustCompile(`^[0-9A-Za-z*/,-]+( +[0-9A-Za-z*/,-]+){4}$`)
+	invalidName = regexp.MustCompile(`[^a-z0-9._-]+`)
+)
 
 func (im *importer) note(path, format string, args ...any) {
 	im.notes = append(im.notes, Note{Path: path, Text: fmt.Sprintf(format, args...)})
@@ -101,20 +184,16 @@ const pangolinAttempts = 2
 
 // instead says, for each key of Pangolin without a translation, how to write it here.
 func instead() map[string]string {
-	const growth = " is not supported by this version of bailiwick; "
 	return map[string]string{
-		"gate":          growth + "give the subagent of its subject a verify command, and submit the fix as a plan of its own",
-		"mapReduce":     growth + "write one task for each part, and a task that needs the output of each",
-		"quorum":        growth + "write the reviewers as tasks that need the patch, and merge it after reading their results",
 		"capabilities":  " replaces the capabilities of the subagent, and a task can only add to them; remove the key if it equals the subagent's, or name a subagent that has exactly these",
 		"pipeline":      " is a fixed list of steps; make a subagent of it in the catalog and name that",
 		"inputRefs":     " are stored inputs; take the product of another item by needs",
 		"onBehalfOf":    " claims a principal; submit the plan with the token of that principal",
 		"target":        ": the executor chooses the target; use --executor EXECUTOR=TARGET",
 		"trigger":       ": a run starts when it is submitted; let whatever triggers it call bailiwick run submit",
-		"schedule":      growth + "let a timer call bailiwick run submit",
+		"schedule":      " is a part of the catalog here; put the plan under schedules, with its cron expression",
 		"pattern":       " applies to a whole queue; write its tasks in the plan",
-		"openEnded":     growth + "submit further tasks as a plan of their own",
+		"openEnded":     ": each run is open until its tasks have ended; add tasks with bailiwick run append",
 		"subagentShape": " names a schema of the inputs; give the subagent an input schema in the catalog",
 	}
 }
@@ -139,11 +218,15 @@ func (im *importer) plan(doc json.RawMessage) {
 		switch key {
 		case "items":
 			im.readIDs(members[key])
-			tasks := []json.RawMessage{}
+			im.readGates(members[key])
+			im.tasks = []object{}
 			im.items("$.items", members[key], api.MaxPlanTasks, func(path string, raw json.RawMessage) {
-				tasks = append(tasks, im.item(path, raw))
+				task := im.item(path, raw)
+				task[isFrom] = im.value(path)
+				im.tasks = append(im.tasks, task)
 			})
-			im.ours["tasks"] = im.value(tasks)
+			im.grow()
+			im.ours["tasks"] = im.value(im.tasks)
 		case "id":
 			im.ours[key] = im.rewritten("$.id", textOf(members[key]), strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(textOf(members[key]))))
 		case "queue":
@@ -201,13 +284,12 @@ func (im *importer) readIDs(raw json.RawMessage) {
 	if json.Unmarshal(raw, &items) != nil {
 		return // item reports it
 	}
-	taken := map[string]bool{}
+	im.taken, im.last = map[string]bool{}, map[string]int{}
 	for _, item := range items {
 		if id := textOf(item.ID); id != "" && validID(id) == id {
-			im.ids[id], taken[id] = api.TaskID(id), true
+			im.ids[id], im.taken[id] = api.TaskID(id), true
 		}
 	}
-	last := map[string]int{} // number given to an id
 	for i, item := range items {
 		theirs := textOf(item.ID)
 		if _, known := im.ids[theirs]; known {
@@ -218,14 +300,21 @@ func (im *importer) readIDs(raw json.RawMessage) {
 			im.sense(fmt.Sprintf("$.items[%d].id", i), "id %s: want text with a letter or digit", clip(theirs))
 			continue
 		}
-		for base := id; taken[id]; {
-			last[base]++
-			number := fmt.Sprintf("-%d", last[base]+1)
-			id = base[:min(len(base), maxID-len(number))] + number
-		}
-		im.ids[theirs], taken[id] = api.TaskID(id), true
+		id = im.free(id)
+		im.ids[theirs] = api.TaskID(id)
 		im.note(fmt.Sprintf("$.items[%d].id", i), "%s is written %s", clip(theirs), id)
 	}
+}
+
+// free takes an id, with a number if it is taken.
+func (im *importer) free(id string) string {
+	for base := id; im.taken[id]; {
+		im.last[base]++
+		number := fmt.Sprintf("-%d", im.last[base]+1)
+		id = base[:min(len(base), maxID-len(number))] + number
+	}
+	im.taken[id] = true
+	return id
 }
 
 // ref is the id of the task that an item refers to.
@@ -238,131 +327,27 @@ func (im *importer) ref(path string, raw json.RawMessage) api.TaskID {
 	return id
 }
 
-// item translates one item.
-func (im *importer) item(path string, raw json.RawMessage) json.RawMessage {
-	members := im.members(path, raw)
-	task := object{"retry": im.value(map[string]int{"attempts": pangolinAttempts})}
-	if id, known := im.ids[textOf(members["id"])]; known {
-		task["id"] = im.value(id)
-	}
-	for _, key := range slices.Sorted(maps.Keys(members)) {
-		value, at := members[key], member(path, key)
-		switch {
-		case key == "id": // above
-		case key == "executor":
-			im.executor(at, value, task)
-		case key == "inputs":
-			im.inputs(at, value, task)
-		case key == "resourceLocks":
-			task["locks"] = im.value(im.list(at, value, api.MaxTaskLocks, func(at string, raw json.RawMessage) any {
-				return im.visible(at, raw, api.MaxLockKey)
-			}))
-		case key == "depends_on":
-			task[key] = im.value(im.list(at, value, api.MaxPlanTasks, func(at string, raw json.RawMessage) any { return im.ref(at, raw) }))
-		case key == "needs":
-			task[key] = im.needs(at, value)
-		case key == "trigger" && textOf(value) == "manual": // starts when it is submitted, as here
-		default:
-			im.refuse(path, key)
+// dependsOn are the tasks of the items that an item depends on: of a gate, its subject.
+func (im *importer) dependsOn(path string, raw json.RawMessage) []api.TaskID {
+	all, merged := []api.TaskID{}, []api.TaskID{}
+	im.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) {
+		id := im.ref(path, raw)
+		if im.isGate(textOf(raw)) {
+			merged = append(merged, im.ids[im.subjects[textOf(raw)]])
+		} else {
+			all = append(all, id)
+		}
+	})
+	for _, id := range merged {
+		if id != "" && !slices.Contains(all, id) {
+			all = append(all, id)
 		}
 	}
-	im.require(path, members, "id", "executor", "inputs")
-	return im.value(task)
-}
-
-// list translates each item of a list.
-func (im *importer) list(path string, raw json.RawMessage, most int, translate func(path string, raw json.RawMessage) any) []any {
-	all := []any{}
-	im.items(path, raw, most, func(path string, raw json.RawMessage) { all = append(all, translate(path, raw)) })
 	return all
 }
 
-// textOf is the text of a JSON string, or "".
-func textOf(raw json.RawMessage) string {
-	var s string
-	_ = json.Unmarshal(raw, &s) // "" unless it is a string
-	return s
-}
-
-// executor translates the name of an executor into a target.
-func (im *importer) executor(path string, raw json.RawMessage, task object) {
-	name := im.text(path, raw, maxPath)
-	target, mapped := im.options.Targets[name]
-	switch {
-	case mapped:
-		im.mapped[name] = true
-		task["target"] = im.value(target)
-	case name == "human-approval":
-		im.sense(path, "%q is not supported by this version of bailiwick; submit what follows it as a plan of its own after a person approved", name)
-	case name != "dispatch" && name != "":
-		im.sense(path, "executor %s: name its target; use --executor %s=TARGET", clip(name), strictyaml.Clip(name))
-	}
-}
-
-// inputs translates the inputs of a dispatch.
-func (im *importer) inputs(path string, raw json.RawMessage, task object) {
-	members := im.members(path, raw)
-	for _, key := range slices.Sorted(maps.Keys(members)) {
-		value := members[key]
-		switch key {
-		case "subagent":
-			task["subagent"] = value
-		case "workerInput":
-			task["input"] = value
-		case "addCapabilities":
-			task["capabilities"] = im.value(im.list(member(path, key), value, maxNames, im.capability))
-		case "env":
-			if task["env"] = value; value[0] == '"' {
-				task["env"] = im.value([]json.RawMessage{value})
-			}
-		default:
-			im.refuse(path, key)
-		}
-	}
-	im.require(path, members, "subagent")
-}
-
-// capability translates the name of a capability.
-func (im *importer) capability(path string, raw json.RawMessage) any {
-	name := im.text(path, raw, maxPath)
-	if _, version, pinned := strings.Cut(name, "@"); pinned {
-		im.sense(path, "%s pins version %s; a run pins the versions of its catalog revision, so name the capability alone", clip(name), clip(version))
-	}
-	return name
-}
-
-// needs translates the products that an item needs.
-func (im *importer) needs(path string, raw json.RawMessage) json.RawMessage {
-	all := map[string]api.Need{}
-	needs := im.members(path, raw)
-	for _, name := range slices.Sorted(maps.Keys(needs)) {
-		need, at := api.Need{}, member(path, name)
-		members := im.object(at, needs[name], readers{
-			"from":   func(path string, raw json.RawMessage) { need.From = im.ref(path, raw) },
-			"select": func(path string, raw json.RawMessage) { im.product(path, raw, &need) },
-		})
-		im.require(at, members, "from", "select")
-		all[name] = need
-	}
-	return im.value(all)
-}
-
-// product translates the choice of a product.
-func (im *importer) product(path string, raw json.RawMessage, need *api.Need) {
-	kind := ""
-	members := im.object(path, raw, readers{
-		"kind": func(path string, raw json.RawMessage) { kind = im.text(path, raw, maxPath) },
-		"path": func(path string, raw json.RawMessage) { need.Output = im.text(path, raw, maxPath) },
-	})
-	switch _, hasPath := members["path"]; {
-	case members == nil || kind == "output" && hasPath:
-	case kind == "output":
-		im.require(path, members, "path")
-	case kind != "patch":
-		im.sense(member(path, "kind"), "%s: want patch or output", clip(kind))
-	case hasPath:
-		im.sense(member(path, "path"), "a patch has no path")
-	default:
-		need.Patch = true
-	}
+func (im *importer) locks(path string, raw json.RawMessage, task object) {
+	task["locks"] = im.value(im.list(path, raw, api.MaxTaskLocks, func(at string, raw json.RawMessage) any {
+		return im.visible(at, raw, api.MaxLockKey)
+	}))
 }

@@ -2,9 +2,7 @@ package plan
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -72,37 +70,93 @@ tasks:
 	}
 }
 
-// The growth constructs of the samples would otherwise be input that no worker reads.
-func TestImportRefusesTheSamplesByName(t *testing.T) {
-	for file, want := range map[string]string{
-		"gated.json":     `[$.items[1].inputs.gate: "gate" is not supported by this version of bailiwick; give the subagent`,
-		"mapreduce.json": `[$.items[1].inputs.mapReduce: "mapReduce" is not supported by this version of bailiwick; write one task`,
-		"quorum.json":    `[$.items[0].inputs.quorum: "quorum" is not supported by this version of bailiwick; write the reviewers`,
-	} {
+// The patterns of the samples become constructs of the plan; what has no translation is
+// refused by name.
+//
+// proves R-O9
+func TestImportTranslatesThePatternsOfTheSamples(t *testing.T) {
+	sample := func(file string, edit ...string) []byte {
 		raw, err := os.ReadFile(filepath.Join("testdata", "pangolin", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, problems := Import(raw, ImportOptions{})
-		if p != nil || len(problems) != 1 || !strings.HasPrefix(regexp.MustCompile(` \(task [^)]*\):`).ReplaceAllString(fmt.Sprint(problems), ":"), want) {
-			t.Errorf("%s: %v", file, problems)
+		return []byte(strings.NewReplacer(edit...).Replace(string(raw)))
+	}
+	for name, c := range map[string]struct {
+		raw  []byte
+		want string
+	}{
+		"gate": {sample("gated.json", `"subagent": "page-writer", "env": "minimal"`, `"subagent": "page-writer"`), `
+id: docs-refresh-7
+tasks:
+  - {id: write, subagent: page-writer, input: {page: docs/start.md}, locks: [docs/start.md], retry: {attempts: 2},
+     gate: {verify: {subagent: fact-checker, input: {page: docs/start.md}}, fix: {subagent: page-fixer, input: {page: docs/start.md}}}}
+  - {id: announce, subagent: announcer, capabilities: [changelog], locks: [CHANGELOG.md], retry: {attempts: 2}, needs: {work: {from: write, patch: true}}}
+`},
+		"mapReduce": {sample("mapreduce.json"), `
+id: word-count
+tasks:
+  - {id: seed, subagent: seeder, retry: {attempts: 2}}
+  - {id: split, subagent: splitter, retry: {attempts: 2}, needs: {input: {from: seed, output: words.csv}}}
+  - {id: map, subagent: counter, retry: {attempts: 2}, for_each: {from: split, outputs: "*", max: 10000}, needs: {input: {from: split, output: "{{each.path}}"}}}
+  - {id: reduce, subagent: adder, retry: {attempts: 2}, needs: {part: {from: map, output: result}}}
+`},
+		"quorum": {sample("quorum.json", `"onReject": "spawn-fix"`, `"onReject": "block"`, `{"executor": "dispatch", "inputs": {"subagent": "reviewer-c"}}`, `{"executor": "human-approval", "inputs": {"approverRole": "lead"}}`), `
+id: three-eyes
+tasks:
+  - {id: draft, subagent: writer, input: {topic: locks}, retry: {attempts: 2}}
+  - {id: draft-review, quorum: {of: [reviewer-a, reviewer-b, "human:ann"], approve: 2}, retry: {attempts: 2}, needs: {work: {from: draft, patch: true}}}
+  - {id: draft-commit, subagent: publisher, retry: {attempts: 2}, depends_on: [draft-review], needs: {work: {from: draft, patch: true}}}
+`},
+		"human-approval": {[]byte(`{"items":[{"id":"a","executor":"dispatch","inputs":{"subagent":"s"}},
+			{"id":"ok","executor":"human-approval","inputs":{"approverRole":"lead"},"depends_on":[],"resourceLocks":[],"needs":{"work":{"from":"a","select":{"kind":"patch"}}}},
+			{"id":"b","executor":"dispatch","inputs":{"subagent":"s"},"depends_on":["ok"]}]}`), `
+tasks:
+  - {id: a, subagent: s, retry: {attempts: 2}}
+  - {id: ok, approval: {by: ["human:ann"], show: [a]}}
+  - {id: b, subagent: s, retry: {attempts: 2}, depends_on: [ok]}
+`},
+		"a schedule": {[]byte(`{"id":"nightly","cronExpr":"0 2 * * *","actor":"x","nextDueAt":"","run":{"items":[{"id":"a","executor":"dispatch","inputs":{"subagent":"s"}}]}}`), `
+tasks: [{id: a, subagent: s, retry: {attempts: 2}}]
+`},
+	} {
+		options := ImportOptions{}
+		if strings.Contains(string(c.raw), humanApproval) {
+			options.Approvers = map[string][]api.Principal{"lead": {"human:ann"}}
 		}
-		// The control: without the construct the plan is imported.
-		var doc struct {
-			ID    string           `json:"id"`
-			Items []map[string]any `json:"items"`
+		p, notes, problems := Import(c.raw, options)
+		if problems != nil || len(notes) < 2 {
+			t.Errorf("%s: %v %v", name, problems, notes)
+			continue
 		}
-		if err := json.Unmarshal(raw, &doc); err != nil {
-			t.Fatal(err)
+		if want := parse(t, c.want); !bytes.Equal(p.Canonical(), want.Canonical()) {
+			t.Errorf("%s\n%s\nwant\n%s", name, p.Canonical(), want.Canonical())
 		}
-		for _, item := range doc.Items {
-			maps.DeleteFunc(item["inputs"].(map[string]any), func(key string, _ any) bool {
-				return key == "gate" || key == "mapReduce" || key == "quorum"
-			})
-		}
-		raw, _ = json.Marshal(doc)
-		if _, _, problems := Import(raw, ImportOptions{}); problems != nil {
-			t.Errorf("control: %s: %v", file, problems)
+	}
+	for name, c := range map[string]struct {
+		raw  []byte
+		want string
+	}{
+		"a shortcut":         {[]byte(`{"id":"n","cronExpr":"@daily","run":{"items":[]}}`), `$.cronExpr: "@daily": want five fields`},
+		"a key of schedules": {[]byte(`{"id":"n","cronExpr":"0 2 * * *","timezone":"x","run":{"items":[]}}`), `$.timezone`},
+		"no plan":            {[]byte(`{"id":"n","cronExpr":"0 2 * * *","run":"other"}`), `$.run: want the plan`},
+		"no id":              {[]byte(`{"cronExpr":"0 2 * * *","run":{"items":[]}}`), `missing key "id"`},
+		"a plan that is not": {[]byte(`{"id":"n","cronExpr":"0 2 * * *","run":{"items":[{"id":"a","executor":"x","inputs":{"subagent":"s"}}]}}`), `$.run.items[0].executor: executor "x"`},
+		"another env":        {sample("gated.json"), `$.items[1].inputs.gate: the gate and its fix have the env of the subject here`},
+		"other locks":        {sample("gated.json", `"resourceLocks": ["docs/start.md"]}}}}`, `"resourceLocks": ["x"]}}}}`), `fixTemplate.resourceLocks: the fix of a gate holds the locks of its subject`},
+		"another subject":    {sample("gated.json", `"subject": "write"`, `"subject": "gone"`), `$.items[1].inputs.gate.subject: no such item "gone"`},
+		"more for the gate":  {sample("gated.json", `"depends_on": [], "resourceLocks": [],`, `"depends_on": ["announce"], "resourceLocks": [],`), `the check of a gate depends on its subject only`},
+		"what a gate left": {sample("gated.json", `"needs": {"work": {"from": "write", "select": {"kind": "patch"}}},
+   "inputs": {"subagent": "announcer"`, `"needs": {"work": {"from": "check", "select": {"kind": "patch"}}},
+   "inputs": {"subagent": "announcer"`), `item "check" is a gate, which leaves nothing here`},
+		"a second round":   {sample("quorum.json"), `"onReject": "spawn-fix" has no translation`},
+		"a gate in a part": {sample("mapreduce.json", `{"subagent": "counter"}`, `{"subagent": "counter", "gate": {}}`), `"gate" of an item that another pattern makes`},
+		"no person":        {sample("quorum.json", `"onReject": "spawn-fix"`, `"onReject": "block"`, `{"executor": "dispatch", "inputs": {"subagent": "reviewer-c"}}`, `{"executor": "human-approval", "inputs": {"approverRole": "lead"}}`), `no person for the role "lead"; use --approver`},
+		"no subagent":      {sample("mapreduce.json", `{"subagent": "counter"}`, `{}`), `inputs.mapReduce.map.inputs: missing key "subagent"`},
+	} {
+		p, _, problems := Import(c.raw, ImportOptions{})
+		if got := regexp.MustCompile(` \(task [^)]*\):`).ReplaceAllString(fmt.Sprint(problems), ":"); p != nil || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
 }
@@ -120,14 +174,14 @@ func TestImportRefusesKeysWithoutTranslation(t *testing.T) {
 		`{"items":[]}`:                        "$.items: is empty",
 		`{"items":{}}`:                        "$.items: want a list",
 		`{"items":[],"budget":3}`:             `$.budget: "budget" has no translation`,
-		`{"items":[],"schedule":"0 2 * * *"}`: `$.schedule: "schedule" is not supported by this version`,
-		`{"items":[],"openEnded":true}`:       `$.openEnded: "openEnded" is not supported by this version`,
+		`{"items":[],"schedule":"0 2 * * *"}`: `$.schedule: "schedule" is a part of the catalog here`,
+		`{"items":[],"openEnded":true}`:       `$.openEnded: "openEnded": each run is open`,
 		`{"items":[],"title":"x"}`:            `$.title: "title" has no translation`,
 		`{"id":"::","items":[]}`:              `$.id: id "::": want text with a letter or digit`,
 		`{"id":7,"items":[]}`:                 `$.id: id ""`,
 		item(`"inputs":{"subagent":"s"}`):     `$.items[1]: missing key "executor"`,
 		item(`"executor":"shell","inputs":{"subagent":"s"}`):                                           `$.items[1].executor: executor "shell": name its target; use --executor shell=TARGET`,
-		item(`"executor":"human-approval","inputs":{"subagent":"s"}`):                                  `$.items[1].executor: "human-approval" is not supported`,
+		item(`"executor":"human-approval","inputs":{"subagent":"s"}`):                                  `$.items[1].inputs: no person for the role "approver"; use --approver approver=human:NAME`,
 		item(`"executor":7,"inputs":{"subagent":"s"}`):                                                 `$.items[1].executor: want text`,
 		item(`"executor":"dispatch"`):                                                                  `missing key "inputs"`,
 		item(`"executor":"dispatch","inputs":{}`):                                                      `$.items[1].inputs: missing key "subagent"`,

@@ -67,11 +67,14 @@ text { fill: #f0f6fc; }
 `
 
 func taskPicture() picture {
-	p := picture{title: "The states of a task", width: 940, height: 430, final: map[string]bool{}, places: map[string]point{
+	p := picture{title: "The states of a task", width: 940, height: 450, final: map[string]bool{}, places: map[string]point{
 		"pending": {90, 190}, "ready": {320, 190}, "running": {600, 190}, "waiting": {460, 340}, "skipped": {90, 340},
-		"cancelled": {460, 40}, "done": {850, 100}, "denied": {850, 190}, "failed": {850, 340},
+		"cancelled": {460, 40}, "growing": {660, 340}, "done": {850, 100}, "denied": {850, 190}, "failed": {850, 400},
 	}, labels: map[string]float64{"ready running": 0.25, "waiting cancelled": 0.7}}
 	for _, t := range record.TaskTransitions() {
+		if t.From == t.To {
+			continue // it grows further
+		}
 		p.arrows = append(p.arrows, arrow{string(t.From), string(t.Event), string(t.To)})
 	}
 	for _, s := range api.TaskStates() {

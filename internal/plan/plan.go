@@ -17,15 +17,20 @@ import (
 
 // Plan is a plan that can run: its tasks have distinct ids and form a DAG
 // within the bounds of package api. It is normalised: the queue is named, and
-// each task has its own source, so Plan.Source is nil. It must not be changed.
+// each task has its own source, so Plan.Source is nil. Only Grow changes it.
 type Plan struct {
 	api.Plan
 
 	canonical  json.RawMessage
+	declared   int // tasks of the submitted plan
 	index      map[api.TaskID]int
-	deps       lists
-	dependents lists
+	deps       [][]int32
+	dependents [][]int32
 	order      []int32
+	parent     []int32 // by task: see Parent
+	children   map[int32][]int32
+	edges      int // dependencies of all tasks
+	filled     int // bytes of the inputs that were made for the instances of a for_each
 }
 
 // Parse reads a plan from a JSON object. It returns either a plan or problems. At
@@ -39,7 +44,7 @@ func ParseWith(raw []byte, values map[string]json.RawMessage) (*Plan, []api.Prob
 	if d == nil {
 		return nil, found.problems()
 	}
-	g := check(d, &found)
+	g := check(d, nil, &found)
 	if found.count > 0 {
 		return nil, NameTasks(found.problems(), d.plan.Tasks)
 	}
@@ -70,7 +75,7 @@ func Tasks(raw []byte, values map[string]json.RawMessage) []api.PlanTask {
 // inherit gives each task without a source the plan's.
 func inherit(a *api.Plan) {
 	for i := range a.Tasks {
-		if t := &a.Tasks[i]; t.Source == nil && a.Source != nil {
+		if t := &a.Tasks[i]; t.Source == nil && a.Source != nil && t.Approval == nil {
 			own := *a.Source
 			t.Source = &own
 		}
@@ -91,7 +96,9 @@ func build(a api.Plan, g *graph) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plan{Plan: a, canonical: canonical, index: g.index, deps: g.deps, dependents: g.dependents, order: g.order}, nil
+	p := &Plan{Plan: a, canonical: canonical, declared: len(a.Tasks), index: g.index, deps: g.deps.split(), dependents: g.dependents.split(), order: g.order, children: map[int32][]int32{}, edges: len(g.deps.all)}
+	p.parent = slices.Repeat([]int32{-1}, len(a.Tasks))
+	return p, nil
 }
 
 // dropDefaults removes members that have their default value, so that a plan that
@@ -109,9 +116,15 @@ func dropDefaults(t *api.PlanTask) {
 	if slices.Equal(t.Retry.On, api.DefaultRetryReasons()) {
 		t.Retry.On = nil
 	}
+	dropGrowthDefaults(t)
 	needed := make(map[api.TaskID]bool, len(t.Needs))
 	for _, n := range t.Needs {
 		needed[n.From] = true
+	}
+	for _, n := range t.Needs {
+		if n.AllowFailed { // it would be weaker
+			delete(needed, n.From)
+		}
 	}
 	t.DependsOn = slices.DeleteFunc(t.DependsOn, func(id api.TaskID) bool { return needed[id] })
 }
@@ -129,7 +142,7 @@ func (p *Plan) Digest() api.Digest { return api.DigestOf(p.canonical) }
 // WithID returns the same plan under another run id. It fails if that is larger
 // than api.MaxPlan: the plan is stored with its id.
 func (p *Plan) WithID(id api.RunID) (*Plan, error) {
-	q := *p
+	q := p.clone()
 	q.ID = id
 	canonical, err := canon.Marshal(q.Plan)
 	if err != nil {
@@ -139,16 +152,33 @@ func (p *Plan) WithID(id api.RunID) (*Plan, error) {
 		return nil, api.Errorf(api.CodeTooLarge, "the plan with run id %s has %d bytes in canonical form, more than %d", id, n, api.MaxPlan)
 	}
 	q.canonical = canonical
-	return &q, nil
+	return q, nil
+}
+
+// clone returns the plan as it was submitted.
+func (p *Plan) clone() *Plan {
+	q, n := *p, p.declared
+	q.Tasks, q.parent, q.order, q.children = slices.Clone(p.Tasks[:n]), slices.Clone(p.parent[:n]), slices.Clone(p.order[:n]), map[int32][]int32{}
+	q.index, q.filled, q.edges = make(map[api.TaskID]int, n), 0, 0
+	q.deps, q.dependents = slices.Clone(p.deps[:n]), slices.Clone(p.dependents[:n])
+	for i := range q.Tasks {
+		q.index[q.Tasks[i].ID] = i
+		q.edges += len(q.deps[i])
+		declared, _ := slices.BinarySearch(q.dependents[i], int32(n)) //nolint:gosec // G115: below MaxPlanTasks
+		q.dependents[i] = slices.Clip(q.dependents[i][:declared])
+	}
+	return &q
 }
 
 // Deps are the indices of the tasks that task i depends on or needs something
 // from, sorted and distinct. The caller must not change them.
-func (p *Plan) Deps(i int) []int32 { return p.deps.at(i) }
+func (p *Plan) Deps(i int) []int32 { return p.deps[i] }
 
 // Dependents are the indices of the tasks that depend on task i, sorted and
 // distinct. The caller must not change them.
-func (p *Plan) Dependents(i int) []int32 { return p.dependents.at(i) }
+func (p *Plan) Dependents(i int) []int32 { return p.dependents[i] }
+
+func (p *Plan) has(id api.TaskID) bool { _, ok := p.index[id]; return ok }
 
 // Index is the index of a task in Plan.Tasks.
 func (p *Plan) Index(id api.TaskID) (int, bool) {

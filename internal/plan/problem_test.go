@@ -70,11 +70,11 @@ tasks:
 func TestParseReportsEveryProblemWithItsPath(t *testing.T) {
 	want := []string{
 		`$.id: run id "Not_An_Id": want 1 to 64 of a-z 0-9 - beginning and ending with a letter or digit`,
-		`$.limits.cost: "cost" is not supported by this version of bailiwick`,
+		`$.limits.cost: unknown key "cost": not supported by this version of bailiwick`,
 		`$.limits.tasks: 2: the plan has 5 tasks`,
 		`$.limits.wall: 400000h0m0s: at most 8760h0m0s`,
 		`$.queue: want text, got the number 7; put it in quotes`,
-		`$.schedule: "schedule" is not supported by this version of bailiwick`,
+		`$.schedule: unknown key "schedule": a schedule is a part of the catalog, under schedules, and names the plan`,
 		`$.source.nam: unknown key "nam"; did you mean "name"?`,
 		`$.source: missing key "name"`,
 		`$.tasks[0].depends_on[0]: task "a" depends on itself`,
@@ -92,7 +92,7 @@ func TestParseReportsEveryProblemWithItsPath(t *testing.T) {
 		`$.tasks[1].needs['input.json']: inputs/input.json is reserved; choose another name`,
 		`$.tasks[1].needs['z.txt'].output: "/etc/passwd" is absolute: want a path relative to outputs/`,
 		`$.tasks[1].subagnet: unknown key "subagnet"; did you mean "subagent"?`,
-		`$.tasks[2].for_each: "for_each" is not supported by this version of bailiwick`,
+		`$.tasks[2].for_each: no list: want one of outputs, items and values`,
 		`$.tasks[2].id: duplicate task "b", first at $.tasks[1]`,
 		`$.tasks[2].locks[1]: duplicate lock "k", exclusive and shared: keep the exclusive one`,
 		`$.tasks[2].locks[2]: duplicate lock "k"`,

@@ -45,18 +45,14 @@ func (r *reader) document(raw []byte) (json.RawMessage, bool) {
 }
 
 // object calls the reader of each member, and returns the members, nil where
-// there is no object. Members of later are known to the design and not to this
-// build.
-func (r *reader) object(path string, raw json.RawMessage, readers readers, later ...string) map[string]json.RawMessage {
+// there is no object.
+func (r *reader) object(path string, raw json.RawMessage, readers readers) map[string]json.RawMessage {
 	members := r.members(path, raw)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		read, known := readers[name]
-		switch {
-		case known:
+		if known {
 			read(member(path, name), members[name])
-		case slices.Contains(later, name):
-			r.shape(member(path, name), "%q is not supported by this version of bailiwick", name)
-		default:
+		} else {
 			r.unknown(path, name, readers)
 		}
 	}
@@ -78,7 +74,9 @@ func (r *reader) unknown(path, name string, readers readers) {
 		return
 	}
 	hint := ""
-	if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
+	if where := elsewhere()[name]; where != "" {
+		hint = ": " + where
+	} else if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	r.shape(member(path, name), "unknown key %s%s", clip(name), hint)

@@ -17,10 +17,20 @@ const chainPlan = `{"id":"r1","source":{"name":"service","commit":"HEAD"},"tasks
 	{"id":"d","subagent":"x","source":{"name":"other"}},
 	{"id":"e","subagent":"x","depends_on":["d"],"source":{"name":"other"}}]}`
 
+func allDone(int) End { return End{State: api.TaskDone} }
+
 // proves R-O4
 func TestARetryTakesOverWhatNoChangeReaches(t *testing.T) {
 	old := parse(t, chainPlan)
 	all := func(int) bool { return true }
+	ends := func(done func(int) bool) func(int) End {
+		return func(i int) End {
+			if done(i) {
+				return End{State: api.TaskDone}
+			}
+			return End{State: api.TaskFailed}
+		}
+	}
 	for _, c := range []struct {
 		name    string
 		sources []api.SourceRequest
@@ -42,7 +52,7 @@ func TestARetryTakesOverWhatNoChangeReaches(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		r, err := p.RetryOf(old, c.done, c.from)
+		r, err := p.RetryOf(old, nil, ends(c.done), c.from)
 		taken := ""
 		for i, yes := range r.Taken {
 			if yes {
@@ -69,7 +79,7 @@ func TestARetryRefusesWhatThePlanDoesNotHave(t *testing.T) {
 	if _, err := old.Edited("r2", nil, map[api.TaskID]json.RawMessage{"a": json.RawMessage(`7`)}); api.CodeOf(err) != api.CodeInvalid {
 		t.Errorf("an input that is no object: %v", err)
 	}
-	if _, err := old.RetryOf(old, func(int) bool { return true }, []api.TaskID{"z"}); api.CodeOf(err) != api.CodeNotFound {
+	if _, err := old.RetryOf(old, nil, allDone, []api.TaskID{"z"}); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("a task to run again: %v", err)
 	}
 	// Any other difference is another plan.
@@ -81,7 +91,7 @@ func TestARetryRefusesWhatThePlanDoesNotHave(t *testing.T) {
 		"source":     strings.Replace(chainPlan, `"source":{"name":"other"}`, `"source":{"name":"third"}`, 1),
 		"queue":      strings.Replace(chainPlan, `"id":"r1"`, `"id":"r1","queue":"slow"`, 1),
 	} {
-		if _, err := parse(t, change).RetryOf(old, func(int) bool { return true }, nil); err == nil {
+		if _, err := parse(t, change).RetryOf(old, nil, allDone, nil); err == nil {
 			t.Errorf("another %s is accepted", name)
 		}
 	}
@@ -96,13 +106,13 @@ func TestARetryRefusesWhatThePlanDoesNotHave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := many.RetryOf(wide, func(int) bool { return true }, nil); api.CodeOf(err) != api.CodeTooLarge {
+	if _, err := many.RetryOf(wide, nil, allDone, nil); api.CodeOf(err) != api.CodeTooLarge {
 		t.Errorf("%d changes: %v", len(inputs), err)
 	}
 	delete(inputs, "t0")
 	few, err := wide.Edited("w3", nil, inputs)
 	if err == nil {
-		_, err = few.RetryOf(wide, func(int) bool { return true }, nil)
+		_, err = few.RetryOf(wide, nil, allDone, nil)
 	}
 	if err != nil {
 		t.Errorf("positive control: %v", err)

@@ -124,6 +124,22 @@ func oddities() []any {
 		[]any{map[string]any{"shared": "k"}, "k"},
 		map[string]any{"attempts": 2},
 		map[string]any{"on": []any{"lost"}},
+		"any", "parts/*.csv", "*", "a*b*c", "$.a[*]", "$[*]", "$.a", "$", "$.a..b", "human:ann", "local:a b", "agent:x",
+		[]any{"human:ann"},
+		[]any{"human:ann", "human:ann"},
+		[]any{"a", "human:ann"},
+		map[string]any{"from": "a", "outputs": "p/*"},
+		map[string]any{"from": "a", "items": "$.x[*]", "max": 3},
+		map[string]any{"values": []any{"a", map[string]any{"name": "b"}}},
+		map[string]any{"values": []any{"a"}, "from": "a"},
+		map[string]any{"outputs": "p/*"},
+		map[string]any{"from": "a", "items": "$[*]", "outputs": "*"},
+		map[string]any{"verify": "a", "fix": "b"},
+		map[string]any{"verify": map[string]any{"subagent": "a", "input": map[string]any{}}, "fix": "b", "attempts": 2},
+		map[string]any{"of": []any{"a", "human:ann"}, "approve": 1},
+		map[string]any{"by": []any{"human:ann"}, "count": 1, "show": []any{"a"}, "timeout": "1h"},
+		map[string]any{"task": "a", "result": "$.x", "is": "y"},
+		map[string]any{"task": "a", "result": "$.x", "is": nil},
 	}
 }
 
@@ -131,7 +147,8 @@ func oddities() []any {
 func keys() []string {
 	return []string{
 		"id", "queue", "source", "limits", "tasks", "wall", "cost", "subagent", "input", "target", "env", "capabilities", "timeout", "locks", "retry", "depends_on",
-		"needs", "priority", "attempts", "backoff", "on", "from", "patch", "output", "result", "shared", "name", "commit", "for_each", "quorum", "gate", "subagnet", "x y",
+		"needs", "priority", "attempts", "backoff", "on", "from", "patch", "output", "result", "shared", "name", "commit", "for_each", "quorum", "gate", "subagnet",
+		"approval", "when", "after", "outputs", "items", "values", "max", "verify", "fix", "of", "approve", "by", "count", "show", "task", "is", "allow_failed", "x y",
 	}
 }
 

@@ -38,7 +38,8 @@ func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 // entry of its submission has it. Runs of the versions before Rules 2 failed when a
 // task was cancelled by itself, and no entry said that their wall time expired. Before
 // Rules 3 the entry of an answer had an option only where the caller gave its number.
-const Rules = 3
+// Before Rules 4 no run grew, and no task had a condition.
+const Rules = 4
 
 // RunEvent is what happens to a run. The set is closed.
 type RunEvent string
@@ -105,9 +106,42 @@ func RunState(paused, blocked bool) api.RunState {
 	return state
 }
 
-// Settle returns the final state of a run in state from, whose settled tasks are
-// counted by state. cancelled: the run as a whole was cancelled, or its wall
-// time expired.
+// Counts counts the tasks that decide how a run ends, for Settle: those that grew count
+// by the task that they grew from. A task that was skipped by a condition counts as
+// done, as do those that were skipped because of it: nothing went wrong. end returns
+// how task i ended, and the task that a skipped one names as its cause.
+func (p *Plan) Counts(end func(i int) (state api.TaskState, cause int)) map[api.TaskState]int {
+	counts := map[api.TaskState]int{}
+	for i := range p.Tasks {
+		if p.parent[i] >= 0 {
+			continue
+		}
+		state, cause := end(i)
+		if state == api.TaskSkipped && p.passed(cause, end) {
+			state = api.TaskDone
+		}
+		counts[state]++
+	}
+	return counts
+}
+
+// passed reports whether the cause of a skipped task is done, which its condition is
+// about, or was itself skipped by a condition.
+func (p *Plan) passed(cause int, end func(i int) (api.TaskState, int)) bool {
+	for range 2 {
+		if cause < 0 || cause >= len(p.Tasks) {
+			return false
+		}
+		var state api.TaskState
+		if state, cause = end(cause); state != api.TaskSkipped {
+			return state == api.TaskDone
+		}
+	}
+	return false
+}
+
+// Settle returns the final state of a run in state from, whose tasks are counted by
+// Counts. cancelled: the run as a whole was cancelled, or its wall time expired.
 func Settle(from api.RunState, counts map[api.TaskState]int, cancelled bool) api.RunState {
 	tasks := 0
 	for _, n := range counts {

@@ -18,9 +18,13 @@ const (
 	maxTime   = 64   // characters of a duration
 )
 
-// unsupported lists the keys that are reserved for later versions.
-func unsupported() []string {
-	return []string{"for_each", "quorum", "gate", "approval", "append", "schedule"}
+// elsewhere says where that is which a plan does not have.
+func elsewhere() map[string]string {
+	return map[string]string{
+		"append":   "bailiwick run append adds tasks to an open run",
+		"schedule": "a schedule is a part of the catalog, under schedules, and names the plan",
+		"cost":     "not supported by this version of bailiwick",
+	}
 }
 
 // draft is a plan as far as it can be read.
@@ -52,13 +56,14 @@ func read(raw []byte, values map[string]json.RawMessage, found *list) *draft {
 		"labels":     func(path string, raw json.RawMessage) { d.plan.Labels = r.labels(path, raw) },
 		"parameters": func(path string, raw json.RawMessage) { r.members(path, raw) },
 		"limits":     func(path string, raw json.RawMessage) { d.plan.Limits = r.limits(path, raw) },
+		"budget":     func(path string, raw json.RawMessage) { d.plan.Budget = r.budget(path, raw) },
 		"tasks": func(path string, raw json.RawMessage) {
 			r.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) { r.task(path, raw, d) })
 			if string(raw) == "[]" {
 				r.shape(path, "is empty: want at least one task")
 			}
 		},
-	}, unsupported()...)
+	})
 	r.require("$", members, "tasks")
 	return d
 }
@@ -97,8 +102,8 @@ func (r *reader) limits(path string, raw json.RawMessage) api.PlanLimits {
 	var l api.PlanLimits
 	r.object(path, raw, readers{
 		"wall":  func(path string, raw json.RawMessage) { l.Wall = r.duration(path, raw) },
-		"tasks": func(path string, raw json.RawMessage) { l.Tasks = r.whole(path, raw, 1, api.MaxPlanTasks) },
-	}, "cost")
+		"tasks": func(path string, raw json.RawMessage) { l.Tasks = r.whole(path, raw, 1, api.MaxRunTasks) },
+	})
 	return l
 }
 
@@ -116,6 +121,7 @@ func (r *reader) task(path string, raw json.RawMessage, d *draft) {
 		"timeout":      func(path string, raw json.RawMessage) { t.Timeout = r.duration(path, raw) },
 		"locks":        func(path string, raw json.RawMessage) { t.Locks = r.locks(path, raw) },
 		"retry":        func(path string, raw json.RawMessage) { t.Retry = r.retry(path, raw) },
+		"reuse":        func(path string, raw json.RawMessage) { t.Reuse = r.reuse(path, raw) },
 		"depends_on": func(path string, raw json.RawMessage) {
 			t.DependsOn = texts(r, path, raw, api.MaxPlanTasks, api.ParseTaskID)
 		},
@@ -123,8 +129,14 @@ func (r *reader) task(path string, raw json.RawMessage, d *draft) {
 		"priority": func(path string, raw json.RawMessage) {
 			t.Priority = r.whole(path, raw, -api.MaxPriority, api.MaxPriority)
 		},
-	}, unsupported()...)
-	r.require(path, members, "id", "subagent")
+		"when":     func(path string, raw json.RawMessage) { t.When = r.when(path, raw) },
+		"after":    func(path string, raw json.RawMessage) { t.After = r.after(path, raw) },
+		"for_each": func(path string, raw json.RawMessage) { t.ForEach = r.forEach(path, raw) },
+		"gate":     func(path string, raw json.RawMessage) { t.Gate = r.gate(path, raw) },
+		"quorum":   func(path string, raw json.RawMessage) { t.Quorum = r.quorum(path, raw) },
+		"approval": func(path string, raw json.RawMessage) { t.Approval = r.approval(path, raw) },
+	})
+	r.kindOfTask(path, members)
 	if len(needs) > 0 {
 		t.Needs = make(map[api.Name]api.Need, len(needs))
 		for _, n := range needs {
@@ -133,6 +145,30 @@ func (r *reader) task(path string, raw json.RawMessage, d *draft) {
 	}
 	d.plan.Tasks = append(d.plan.Tasks, t)
 	d.needs = append(d.needs, needs)
+}
+
+// kindOfTask refuses members that do not go together: a task has a subagent, or is a
+// quorum or an approval.
+func (r *reader) kindOfTask(path string, members map[string]json.RawMessage) {
+	has := func(key string) bool { _, ok := members[key]; return ok }
+	r.require(path, members, "id")
+	switch {
+	case has("quorum"):
+		r.without(path, members, "quorum", "subagent", "for_each", "gate", "approval", "locks")
+	case has("approval"):
+		r.without(path, members, "approval", "subagent", "for_each", "gate", "input", "source", "target", "env", "capabilities", "timeout", "locks", "retry", "needs", "priority")
+	default:
+		r.require(path, members, "subagent")
+	}
+}
+
+// without refuses keys beside one of a task.
+func (r *reader) without(path string, members map[string]json.RawMessage, beside string, keys ...string) {
+	for _, key := range keys {
+		if _, ok := members[key]; ok {
+			r.shape(member(path, key), "a task with %s has no %s", beside, key)
+		}
+	}
 }
 
 // input keeps an object as it is: the subagent's schema validates it.
@@ -254,6 +290,8 @@ func (r *reader) need(path string, raw json.RawMessage) api.Need {
 		"patch":  func(path string, raw json.RawMessage) { n.Patch = r.yes(path, raw) },
 		"output": func(path string, raw json.RawMessage) { n.Output = r.visible(path, raw, maxPath) },
 		"result": func(path string, raw json.RawMessage) { n.Result = r.yes(path, raw) },
+
+		"allow_failed": func(path string, raw json.RawMessage) { n.AllowFailed = r.yes(path, raw) },
 	})
 	r.require(path, members, "from")
 	products := 0

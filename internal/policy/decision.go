@@ -18,6 +18,8 @@ type Decision struct {
 	policies  []string
 	reasons   []string
 	ceiling   api.Tier // of an allowed dispatch
+
+	needsApproval bool // of a denied call
 }
 
 // Valid reports whether an Engine made d.
@@ -25,6 +27,10 @@ func (d Decision) Valid() bool { return d.valid }
 
 // Allowed reports whether the request may go ahead once d is logged.
 func (d Decision) Allowed() bool { return d.valid && d.allowed }
+
+// NeedsApproval reports whether a denied call of a tool would be allowed if people
+// approved it.
+func (d Decision) NeedsApproval() bool { return d.valid && d.needsApproval }
 
 // Principal returns the principal of the request.
 func (d Decision) Principal() api.Principal { return d.principal }

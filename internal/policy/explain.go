@@ -14,6 +14,9 @@ const maxReasons = 100
 // grants lack and never what exists, so a name that is not granted and one that
 // does not exist give the same reason (R-B6).
 func (e *Engine) explain(r Request) []string {
+	if r.Action == ActionRunAppend && !r.Steers && r.Principal == r.Owner {
+		return []string{fmt.Sprintf("no grant lets %s append tasks to its runs: it needs append: true in a grant", r.Principal)}
+	}
 	if r.Action != ActionDispatch {
 		return []string{fmt.Sprintf("%s may not %s %s", r.Principal, r.Action, r.Resource)}
 	}
@@ -50,7 +53,7 @@ func (e *Engine) forbidding(r Request) (reasons []string) {
 	if r.Tier > r.Session {
 		reasons = append(reasons, fmt.Sprintf("this session declared the ceiling %s, but subagent %q is %s; a session cannot raise its own ceiling", r.Session, r.Resource, r.Tier))
 	}
-	return reasons
+	return append(reasons, r.Spent...)
 }
 
 // lacks lists what r needs and g does not grant.

@@ -15,6 +15,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cedar-policy/cedar-go"
@@ -39,14 +40,17 @@ const (
 	ActionRunCancel      Action = "run.cancel"   // the run, or one task of it
 	ActionRunPause       Action = "run.pause"    // and resume
 	ActionRunAnswer      Action = "run.answer"   // the question of a task
+	ActionRunAppend      Action = "run.append"   // add tasks to a run; each of them is decided too, as at submission
 	ActionCatalogRead    Action = "catalog.read" // what a caller may use: names and descriptions
 	ActionCan            Action = "can"          // query a decision; the resource is the principal it is about
 	ActionAuditRead      Action = "audit.read"
 	ActionStatusRead     Action = "status.read"
 	ActionServiceStop    Action = "service.stop"
-	ActionQueuePause     Action = "queue.pause"  // and resume
-	ActionServiceGC      Action = "service.gc"   // remove what the retention rules have expired
-	ActionServiceStay    Action = "service.stay" // turn off the idle shutdown
+	ActionQueuePause     Action = "queue.pause"    // and resume
+	ActionSchedulePause  Action = "schedule.pause" // and resume
+	ActionScheduleRun    Action = "schedule.run"   // submit it now, as its own principal
+	ActionServiceGC      Action = "service.gc"     // remove what the retention rules have expired
+	ActionServiceStay    Action = "service.stay"   // turn off the idle shutdown
 
 	ActionOperatorRead   Action = "operator.read"   // principals, tokens, stops
 	ActionOperatorRecord Action = "operator.record" // submit a decision that an operator signed
@@ -62,7 +66,7 @@ func operatorActions() []Action {
 // serviceActions are those of them whose resource is the service.
 func serviceActions() []Action {
 	return []Action{
-		ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionQueuePause, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
+		ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionQueuePause, ActionSchedulePause, ActionScheduleRun, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
 	}
 }
 
@@ -108,7 +112,9 @@ type Request struct {
 	Action    Action
 	Resource  string        // for dispatch: the subagent's name; for run.submit: the principal
 	Owner     api.Principal // of the dispatch or run
+	Shown     bool          // of ActionDispatchRead: whether a task asks the principal to approve its products
 	Token     bool          // whether the principal was established by a token, not by the operating system
+	Steers    bool          // of ActionRunAppend: whether it came by an operator call, which no AI makes (see api.CallSpec)
 
 	// For ActionDispatch. A name that does not exist is in no grant, so it is
 	// denied like one that is not granted.
@@ -122,6 +128,7 @@ type Request struct {
 	Consent api.Tier // the highest tier that an operator consented to for the principal
 	Session api.Tier // the ceiling that the request declared; Irreversible without one
 	Stops   []string // ids of the emergency stops that cover it
+	Spent   []string // why budgets of its grants or its run have no room for it
 }
 
 // Engine answers requests against one set of rules. It evaluates only the policies
@@ -136,12 +143,16 @@ type Engine struct {
 type Grant struct {
 	api.Grant
 	policy *cedar.Policy
+	append *cedar.Policy // of runs, where it has append
 	lists  map[api.Kind]map[api.Name]bool
 }
 
 // Compile compiles a grant.
 func Compile(g api.Grant) *Grant {
 	c := &Grant{Grant: g, policy: cedar.NewPolicyFromAST(grantPolicy(g)), lists: map[api.Kind]map[api.Name]bool{}}
+	if g.Append {
+		c.append = cedar.NewPolicyFromAST(appendPolicy().PrincipalEq(principalUID(g.Principal)))
+	}
 	for _, kind := range []api.Kind{api.KindSubagent, api.KindEnv, api.KindSource, api.KindCapability, api.KindTarget} {
 		list := make(map[api.Name]bool, len(granted(g, kind)))
 		for _, n := range granted(g, kind) {
@@ -158,7 +169,8 @@ func (g *Grant) has(kind api.Kind, name api.Name) bool { return g.lists[kind][na
 type mode struct {
 	id      cedar.PolicyID
 	ceiling api.Tier
-	policy  *cedar.Policy
+	policy  *cedar.Policy // of dispatches
+	tools   *cedar.Policy // of calls
 }
 
 // New compiles rules. It fails if any rule does not compile.
@@ -189,7 +201,7 @@ func NewOf(grants []*Grant, targets []api.Target, operator api.Principal) (*Engi
 		if _, twice := e.modes[t.Name]; twice {
 			return nil, fmt.Errorf("duplicate policy %q", modePolicyID(t))
 		}
-		e.modes[t.Name] = mode{cedar.PolicyID(modePolicyID(t)), ceiling, cedar.NewPolicyFromAST(modePolicy(t.Name, ceiling))}
+		e.modes[t.Name] = mode{cedar.PolicyID(modePolicyID(t)), ceiling, cedar.NewPolicyFromAST(modePolicy(t.Name, ceiling)), cedar.NewPolicyFromAST(toolModePolicy(ceiling))}
 	}
 	maps.Copy(e.always, builtIn())
 	if operator != "" {
@@ -202,7 +214,7 @@ func NewOf(grants []*Grant, targets []api.Target, operator api.Principal) (*Engi
 var builtIn = sync.OnceValue(func() cedar.PolicyMap { //nolint:gochecknoglobals // built once, and nothing writes it
 	out := cedar.PolicyMap{}
 	for id, p := range map[cedar.PolicyID]*ast.Policy{
-		"owner": ownerPolicy(), "self": selfPolicy(), "consent": boundPolicy("consent"), "session": boundPolicy("session"), "token": tokenPolicy(), "stop": stopPolicy(),
+		"owner": ownerPolicy(), "shown": shownPolicy(), "self": selfPolicy(), PolicyAppend: appendPolicy().When(ast.Context().Access("steers").Equal(ast.True())), "consent": boundPolicy("consent"), "session": boundPolicy("session"), "token": tokenPolicy(), "stop": stopPolicy(), "budget": budgetPolicy(),
 	} {
 		out[id] = cedar.NewPolicyFromAST(p)
 	}
@@ -212,7 +224,7 @@ var builtIn = sync.OnceValue(func() cedar.PolicyMap { //nolint:gochecknoglobals 
 // Cost is how many policies and names Decide compares for r.
 func (e *Engine) Cost(r Request) int {
 	n := len(e.always) + 1
-	if r.Action == ActionDispatch {
+	if r.Action == ActionDispatch || r.Action == ActionRunAppend {
 		n += len(e.of[r.Principal])
 	}
 	return n * (1 + (len(r.Envs)+len(r.Capabilities))/4)
@@ -231,6 +243,13 @@ func (a applicable) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 		for id, p := range a.e.always {
 			if !yield(id, p) {
 				return
+			}
+		}
+		if a.r.Action == ActionRunAppend {
+			for _, g := range a.e.of[a.r.Principal] {
+				if g.Append && !yield(cedar.PolicyID(grantID(g.Grant)), g.append) {
+					return
+				}
 			}
 		}
 		if a.r.Action != ActionDispatch {
@@ -292,6 +311,13 @@ func stopPolicy() *ast.Policy {
 		When(ast.Context().Access("stopped").Equal(ast.True()))
 }
 
+// budgetPolicy forbids every dispatch for which a budget has no room (R-O11).
+func budgetPolicy() *ast.Policy {
+	return ast.Forbid().
+		ActionEq(actionUID(ActionDispatch)).
+		When(ast.Context().Access("spent").Equal(ast.True()))
+}
+
 // tokenPolicy forbids operator actions and the steering of runs to every caller
 // by token: they are for people at the service's account.
 func tokenPolicy() *ast.Policy {
@@ -307,6 +333,25 @@ func ownerPolicy() *ast.Policy {
 			ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionRunRead, ActionRunCancel, ActionRunPause, ActionRunAnswer,
 		})...).
 		When(ast.Context().Access("owner").Equal(ast.Principal()))
+}
+
+// PolicyAppend is the policy that lets the owner of a run append by an operator call.
+const PolicyAppend = "append"
+
+// appendPolicy lets the owner of a run add tasks to it. An operator call needs no
+// grant; any other, so every call of an AI, needs one with append, which permits the same.
+func appendPolicy() *ast.Policy {
+	return ast.Permit().ActionEq(actionUID(ActionRunAppend)).When(ast.Context().Access("owner").Equal(ast.Principal()))
+}
+
+// AppendRequest returns the request of caller to add tasks to a run of owner.
+func AppendRequest(caller, owner api.Principal, run api.RunID, token, steers bool) Request {
+	return Request{Principal: caller, Action: ActionRunAppend, Resource: string(run), Owner: owner, Token: token, Steers: steers && !token}
+}
+
+// shownPolicy lets people read what they are asked to approve.
+func shownPolicy() *ast.Policy {
+	return ast.Permit().ActionEq(actionUID(ActionDispatchRead)).When(ast.Context().Access("shown").Equal(ast.True()))
 }
 
 // selfPolicy lets every principal query what it may do itself, list it, and
@@ -331,7 +376,7 @@ func (e *Engine) Decide(r Request) Decision {
 	// A subagent that no grant of the caller names looks like a missing one, so its
 	// tier and stops must not show in the reasons (R-B6).
 	if r.Action == ActionDispatch && !e.names(r.Principal, api.Name(r.Resource)) {
-		r.Tier, r.Stops = api.Observe, nil
+		r.Tier, r.Stops, r.Spent = api.Observe, nil, nil
 	}
 	resource := types.NewEntityUID("Resource", types.String(r.Resource))
 	if r.Action == ActionCan || r.Action == ActionCatalogRead || r.Action == ActionRunSubmit {
@@ -392,7 +437,10 @@ func contextOf(r Request) types.Record {
 		"consent":      types.Long(r.Consent),
 		"session":      types.Long(r.Session),
 		"token":        types.Boolean(r.Token),
+		"steers":       types.Boolean(r.Steers),
+		"shown":        types.Boolean(r.Shown),
 		"stopped":      types.Boolean(len(r.Stops) > 0),
+		"spent":        types.Boolean(len(r.Spent) > 0),
 		"owner":        principalUID(r.Owner),
 		"envs":         setValue(r.Envs),
 		"sources":      setValue(sources),
@@ -448,7 +496,7 @@ func granted(g api.Grant, kind api.Kind) []api.Name {
 		return g.Capabilities
 	case api.KindTarget:
 		return g.Targets
-	case api.KindRole, api.KindGrant: // a request names neither
+	case api.KindModel, api.KindSecret, api.KindTool, api.KindRole, api.KindGrant, api.KindSchedule: // a request names none of them
 	}
 	return nil
 }
@@ -464,4 +512,37 @@ func (e *Engine) Grants(principal api.Principal) []api.Name {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// MayReuse reports whether the tasks of p may have results of a pure subagent that a
+// dispatch of owner made: its own, and those that a grant with the subagent shares.
+func (e *Engine) MayReuse(p, owner api.Principal, subagent api.Name) bool {
+	return p == owner || slices.ContainsFunc(e.of[p], func(g *Grant) bool {
+		return slices.Contains(g.Reuse, owner) && g.has(api.KindSubagent, subagent)
+	})
+}
+
+// Budgeted returns those grants of principal among policies that have a budget, in the
+// order of policies. They all apply: another grant that allows the same is no way around
+// a budget.
+func (e *Engine) Budgeted(principal api.Principal, policies []string) (list []api.Grant) {
+	for _, g := range e.of[principal] {
+		if g.Budget != nil && slices.Contains(policies, grantID(g.Grant)) {
+			list = append(list, g.Grant)
+		}
+	}
+	slices.SortFunc(list, func(a, b api.Grant) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return list
+}
+
+// Budgets returns all grants that have a budget, by principal and name.
+func (e *Engine) Budgets() (list []api.Grant) {
+	for _, p := range e.Principals() {
+		for _, g := range e.of[p] {
+			if g.Budget != nil {
+				list = append(list, g.Grant)
+			}
+		}
+	}
+	return list
 }

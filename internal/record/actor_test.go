@@ -13,15 +13,16 @@ func TestEachKindHasAnActor(t *testing.T) {
 			KindServiceStarted, KindServiceStopped, KindKeyRotated, KindCatalogRevision, KindCatalogRefused,
 			KindAuthRefused,                                                                                              // the caller is unknown
 			KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput, KindDispatchFailed, KindDispatchCancelled, // detail.by: who cancelled it
-			KindDispatchRecovered, KindDispatchAttested, KindDispatchAborted,
-			KindRunExpired, KindRunSettled, KindTaskStarted, KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied,
-			KindEvidenceRefused,
+			KindDispatchRecovered, KindDispatchAttested, KindEgressRefused, KindDispatchAborted, KindToolReturned, KindToolUnknown, KindToolChanged, KindApprovalRequest, KindApprovalExpired,
+			KindRunExpired, KindRunGrown, KindRunSettled, KindTaskStarted, KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied,
+			KindEvidenceRefused, KindScheduleFired, KindScheduleSkipped,
 		},
 		ActorCaller: {
 			KindRequestInvalid, KindHTTPRequested, KindOperatorRecorded, KindStopEngaged,
-			KindDispatchAccepted, KindDispatchDenied, // for a task: whose run it is, by whose rights it is decided
+			KindToolCalled, KindToolDenied, // whose dispatch it is
+			KindDispatchAccepted, KindTaskReused, KindDispatchDenied, // for a task: whose run it is, by whose rights it is decided
 			KindCancelRequested, KindCancelDenied, KindDispatchAnswered, KindAnswerDenied, KindDispatchPinned, KindDispatchUnpinned,
-			KindRunSubmitted, KindRunDenied, KindRunCancelled, KindRunPaused, KindRunResumed, KindQueuePaused, KindQueueResumed, KindTaskAnswered,
+			KindRunSubmitted, KindRunDenied, KindRunCancelled, KindRunPaused, KindRunResumed, KindQueuePaused, KindQueueResumed, KindScheduleRun, KindSchedulePaused, KindScheduleResumed, KindTaskAnswered, KindRunAppended,
 			KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
 		},
 		ActorEither: {KindRetentionRemoved},

@@ -14,6 +14,7 @@ type DispatchChain struct {
 	State    api.Event // by DispatchTransitions; empty before it was accepted
 	Attempt  int
 	Attested bool
+	Calls    *CallChain // nil before the first, and once the dispatch has ended
 }
 
 // Over reports whether the dispatch has ended.
@@ -21,8 +22,39 @@ func (c *DispatchChain) Over() bool {
 	return c.State != "" && c.State != api.EventNeedsInput && c.State.Ended()
 }
 
-// Step applies the next entry with the id of the dispatch.
-func (c *DispatchChain) Step(k Kind, attempt int) error {
+// Step applies the next entry with the id of the dispatch. After an error nothing has
+// changed.
+func (c *DispatchChain) Step(e *Entry) error {
+	before := *c
+	if err := c.move(e.Kind, e.Attempt); err != nil {
+		return err
+	}
+	if c.Calls == nil && (c.State == "" || c.Over() || !aboutCalls(e)) {
+		return nil
+	}
+	if c.Calls == nil {
+		c.Calls = &CallChain{}
+	}
+	if err := c.Calls.Step(e); err != nil {
+		*c = before
+		return err
+	}
+	if c.Over() {
+		c.Calls = nil
+	}
+	return nil
+}
+
+func aboutCalls(e *Entry) bool {
+	switch e.Detail.(type) {
+	case ToolCall, ToolReturn, ApprovalRequest:
+		return true
+	}
+	return false
+}
+
+// move applies what an entry changes about the state.
+func (c *DispatchChain) move(k Kind, attempt int) error {
 	if k == KindDispatchAttested {
 		if !c.Over() || c.Attested {
 			return errors.New("attested before it ended, or twice")
@@ -39,10 +71,12 @@ func (c *DispatchChain) Step(k Kind, attempt int) error {
 		return fmt.Errorf("%s while it is %s", k, c.State)
 	case c.Attested && !FollowsAttestation(k):
 		return fmt.Errorf("%s after it was attested", k)
+	case ofAttempt(k) && (c.State != api.EventStarted || attempt != c.Attempt):
+		return fmt.Errorf("%s of attempt %d, but the dispatch is %s in attempt %d", k, attempt, c.State, c.Attempt)
 	case next.State == c.State:
 		return nil
 	}
-	if next.State == api.EventAccepted {
+	if next.State == api.EventAccepted || k == KindTaskReused {
 		next.Attempt++
 	}
 	if attempt != next.Attempt {
@@ -52,15 +86,24 @@ func (c *DispatchChain) Step(k Kind, attempt int) error {
 	return nil
 }
 
+// ofAttempt reports whether an entry of kind k belongs to a running attempt.
+func ofAttempt(k Kind) bool {
+	switch k { //nolint:exhaustive // all others follow other rules
+	case KindEgressRefused, KindToolCalled, KindToolDenied, KindToolReturned, KindToolUnknown, KindApprovalRequest:
+		return true
+	}
+	return false
+}
+
 // FollowsAttestation reports whether an entry of kind k may follow the attestation
 // of its dispatch. None of them changes what it did or how it ended, so evidence
 // without them is whole: pins, requests that were denied, and the steps of its
-// task, which are in the chain of the run.
+// task, which are in the chain of the run, and approvals that expired unused.
 func FollowsAttestation(k Kind) bool {
 	switch k { //nolint:exhaustive // all others belong to the time before
 	case KindDispatchPinned, KindDispatchUnpinned,
-		KindDispatchDenied, KindCancelDenied, KindAnswerDenied, KindAccessDenied,
-		KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskCancelled, KindTaskDenied:
+		KindDispatchDenied, KindCancelDenied, KindAnswerDenied, KindAccessDenied, KindApprovalExpired,
+		KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskCancelled, KindTaskDenied, KindRunGrown:
 		return true
 	}
 	return false
@@ -72,6 +115,8 @@ type RunChain struct{ Submitted, Settled bool }
 // Step applies the next entry with the id of the run.
 func (c *RunChain) Step(k Kind) error {
 	switch {
+	case k == KindScheduleFired && !c.Submitted: // before the run of its slot
+		return nil
 	case k == KindRunDenied: // of a request for a run of that id that was denied
 		return nil
 	case c.Settled:

@@ -95,6 +95,13 @@ const (
 	RefRevision = "revision" // a catalog revision
 	RefRecord   = "record"   // what an operator signed
 	RefPlan     = "plan"     // the canonical plan of a run
+	RefSchedule = "schedule" // the artifact of the schedule that submitted a run
+	RefGrowth   = "growth"   // the canonical plan.Growth of a run
+
+	RefArguments = "arguments" // of a tool call, canonical
+	RefReturned  = "returned"  // what a tool call returned, canonical
+	RefAction    = "action"    // the api.ToolAction that people approve
+	RefCalls     = "calls"     // the record of an attempt's tool calls
 
 	RefStatement = "statement" // the signed attestation of a dispatch
 	RefRotation  = "rotation"  // the next service key, signed with the one before it

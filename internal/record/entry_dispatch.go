@@ -10,14 +10,15 @@ import (
 
 // DispatchRequest is the detail of KindDispatchAccepted and KindDispatchDenied.
 type DispatchRequest struct {
-	Capabilities []string `json:"capabilities,omitempty"` // beyond the subagent's own
-	Commit       string   `json:"commit,omitempty"`
-	Envs         []string `json:"envs,omitempty"`
-	Reasons      []string `json:"reasons,omitempty"` // of a denial
-	Revision     int64    `json:"revision"`          // of the catalog
-	Source       string   `json:"source,omitempty"`
-	Subagent     string   `json:"subagent"`
-	Target       string   `json:"target"`
+	Budgets      []BudgetClaim `json:"budgets,omitempty"`      // that it reserves of
+	Capabilities []string      `json:"capabilities,omitempty"` // beyond the subagent's own
+	Commit       string        `json:"commit,omitempty"`
+	Envs         []string      `json:"envs,omitempty"`
+	Reasons      []string      `json:"reasons,omitempty"` // of a denial
+	Revision     int64         `json:"revision"`          // of the catalog
+	Source       string        `json:"source,omitempty"`
+	Subagent     string        `json:"subagent"`
+	Target       string        `json:"target"`
 }
 
 func (d DispatchRequest) refused(reasons []string) Detail {
@@ -65,14 +66,15 @@ func (d DispatchStart) describe(e *Entry) string {
 
 // DispatchEnd is the detail of the kinds that end an attempt.
 type DispatchEnd struct {
-	By       string `json:"by,omitempty"` // principal that cancelled it
-	ExitCode int64  `json:"exitCode"`     // of the agent; 0 if it did not run
-	Files    int64  `json:"files"`        // changed by the patch
-	Message  string `json:"message,omitempty"`
-	Millis   int64  `json:"millis"`           // since it was accepted
-	Partial  bool   `json:"partial"`          // captured before the work was complete
-	Reason   string `json:"reason,omitempty"` // of a failure: an api.Reason
-	Verify   string `json:"verify,omitempty"` // passed, failed or absent
+	Budgets  []BudgetSettlement `json:"budgets,omitempty"` // that it has spent of
+	By       string             `json:"by,omitempty"`      // principal that cancelled it
+	ExitCode int64              `json:"exitCode"`          // of the agent; 0 if it did not run
+	Files    int64              `json:"files"`             // changed by the patch
+	Message  string             `json:"message,omitempty"`
+	Millis   int64              `json:"millis"`           // since it was accepted
+	Partial  bool               `json:"partial"`          // captured before the work was complete
+	Reason   string             `json:"reason,omitempty"` // of a failure: an api.Reason
+	Verify   string             `json:"verify,omitempty"` // passed, failed or absent
 }
 
 // EndOf returns the part of the entry of an end that follows from the result
@@ -138,6 +140,19 @@ func (d DispatchEnd) describe(e *Entry) string {
 	return s + withText(": ", message)
 }
 
+// EgressRefusal is the detail of KindEgressRefused: a request of an agent that its
+// broker refused.
+type EgressRefusal struct {
+	Form   string `json:"form"` // as in api.NetworkLine
+	Host   string `json:"host,omitempty"`
+	Number int64  `json:"number"` // of the request in the dispatch's network record
+	Reason string `json:"reason"`
+}
+
+func (d EgressRefusal) describe(e *Entry) string {
+	return fmt.Sprintf("refused request %d of %s", d.Number, e.dispatch()) + withWord(" to ", d.Host) + withText(": ", d.Reason)
+}
+
 // DispatchRecovery is the detail of KindDispatchRecovered.
 type DispatchRecovery struct {
 	Message string `json:"message,omitempty"`
@@ -187,9 +202,10 @@ func (d CancelRequest) describe(e *Entry) string {
 // AnswerRequest is the detail of KindDispatchAnswered and KindAnswerDenied;
 // RefQuestion and RefAnswer name the question and the answer.
 type AnswerRequest struct {
-	Attempt int64    `json:"attempt"`           // that needs the input
-	Option  int64    `json:"option,omitempty"`  // number of the chosen option, from 1
-	Reasons []string `json:"reasons,omitempty"` // of a denial
+	Attempt int64         `json:"attempt"`           // that needs the input
+	Budgets []BudgetClaim `json:"budgets,omitempty"` // that the next attempt reserves of
+	Option  int64         `json:"option,omitempty"`  // number of the chosen option, from 1
+	Reasons []string      `json:"reasons,omitempty"` // of a denial
 }
 
 func (d AnswerRequest) refused(reasons []string) Detail {

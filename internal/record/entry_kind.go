@@ -29,6 +29,16 @@ const (
 	KindDispatchRecovered  Kind = "dispatch.found"    // a restarted service adopted the dispatch
 	KindDispatchAttested   Kind = "dispatch.attested" // the signed statement of its outcome
 
+	KindEgressRefused Kind = "egress.refused" // the broker refused a request of the agent
+
+	KindToolCalled      Kind = "tool.called"   // admits the call to the upstream
+	KindToolDenied      Kind = "tool.denied"   // also malformed calls, and those of unknown tools
+	KindToolReturned    Kind = "tool.returned" // it answered, or failed
+	KindToolUnknown     Kind = "tool.unknown"  // its attempt or the service ended while it was out
+	KindToolChanged     Kind = "tool.changed"  // its server defines it otherwise than its pin: it is closed
+	KindApprovalRequest Kind = "approval.requested"
+	KindApprovalExpired Kind = "approval.expired"
+
 	KindCancelRequested Kind = "dispatch.cancel_requested"
 	KindDispatchAborted Kind = "dispatch.aborted" // the service itself cancels it
 	KindCancelDenied    Kind = "dispatch.cancel_denied"
@@ -45,10 +55,18 @@ const (
 	KindRunCancelled Kind = "run.cancel_requested" // the run, or one task of it
 	KindRunPaused    Kind = "run.paused"
 	KindRunResumed   Kind = "run.resumed"
-	KindRunExpired   Kind = "run.expired" // it reached a limit: what is open is cancelled
-	KindRunSettled   Kind = "run.settled" // the last entry of the run
+	KindRunExpired   Kind = "run.expired"  // it reached a limit: what is open is cancelled
+	KindRunGrown     Kind = "run.grown"    // tasks were added because of a product of another
+	KindRunAppended  Kind = "run.appended" // a caller added tasks
+	KindRunSettled   Kind = "run.settled"  // the last entry of the run
 	KindQueuePaused  Kind = "queue.paused"
 	KindQueueResumed Kind = "queue.resumed"
+
+	KindScheduleFired   Kind = "schedule.fired"   // the run of a slot is submitted once this is durable
+	KindScheduleSkipped Kind = "schedule.skipped" // a slot, or several, have no run
+	KindScheduleRun     Kind = "schedule.run"     // a caller requested a slot for now
+	KindSchedulePaused  Kind = "schedule.paused"
+	KindScheduleResumed Kind = "schedule.resumed"
 
 	KindTaskStarted   Kind = "task.started"  // its dispatch is requested once this is durable
 	KindTaskWaiting   Kind = "task.waiting"  // for an answer, or for its next attempt
@@ -58,6 +76,7 @@ const (
 	KindTaskSkipped   Kind = "task.skipped"
 	KindTaskCancelled Kind = "task.cancelled"
 	KindTaskDenied    Kind = "task.denied"
+	KindTaskReused    Kind = "task.reused" // admits the result of an earlier dispatch as its own
 
 	KindOperatorRecorded Kind = "operator.recorded" // a decision signed by an operator is in force
 	KindStopEngaged      Kind = "stop.engaged"      // an emergency stop is in force
@@ -108,6 +127,14 @@ var kinds = [...]kindRow{ //nolint:gochecknoglobals // a table that nothing writ
 	{KindDispatchCancelled, NoDecided, DispatchEnd{}, "", noEffect},
 	{KindDispatchRecovered, NoDecided, DispatchRecovery{}, "", noEffect},
 	{KindDispatchAttested, NoDecided, DispatchAttested{}, "", noEffect},
+	{KindEgressRefused, NoDecided, EgressRefusal{}, "", noEffect},
+	{KindToolCalled, Allow, ToolCall{}, KindToolDenied, admits},
+	{KindToolDenied, Deny, ToolCall{}, "", noEffect},
+	{KindToolReturned, NoDecided, ToolReturn{}, "", noEffect},
+	{KindToolUnknown, NoDecided, ToolReturn{}, "", noEffect},
+	{KindToolChanged, NoDecided, ToolChange{}, "", noEffect},
+	{KindApprovalRequest, NoDecided, ApprovalRequest{}, "", noEffect},
+	{KindApprovalExpired, NoDecided, ApprovalRequest{}, "", noEffect},
 	{KindCancelRequested, Allow, CancelRequest{}, KindCancelDenied, noEffect},
 	{KindCancelDenied, Deny, CancelRequest{}, "", noEffect},
 	{KindDispatchAborted, NoDecided, CancelRequest{}, "", noEffect},
@@ -123,9 +150,16 @@ var kinds = [...]kindRow{ //nolint:gochecknoglobals // a table that nothing writ
 	{KindRunPaused, Allow, RunAction{}, KindAccessDenied, noEffect},
 	{KindRunResumed, Allow, RunAction{}, KindAccessDenied, noEffect},
 	{KindRunExpired, NoDecided, RunExpiry{}, "", noEffect},
+	{KindRunGrown, NoDecided, RunGrowth{}, "", noEffect},
+	{KindRunAppended, Allow, RunGrowth{}, KindAccessDenied, admits},
 	{KindRunSettled, NoDecided, RunEnd{}, "", noEffect},
 	{KindQueuePaused, Allow, RunAction{}, KindAccessDenied, noEffect},
 	{KindQueueResumed, Allow, RunAction{}, KindAccessDenied, noEffect},
+	{KindScheduleFired, NoDecided, ScheduleSlot{}, "", noEffect},
+	{KindScheduleSkipped, NoDecided, ScheduleSlot{}, "", noEffect},
+	{KindScheduleRun, Allow, ScheduleAction{}, KindAccessDenied, noEffect},
+	{KindSchedulePaused, Allow, ScheduleAction{}, KindAccessDenied, noEffect},
+	{KindScheduleResumed, Allow, ScheduleAction{}, KindAccessDenied, noEffect},
 	{KindTaskStarted, NoDecided, TaskStart{}, "", noEffect},
 	{KindTaskWaiting, NoDecided, TaskStep{}, "", noEffect},
 	{KindTaskAnswered, Allow, RunAction{}, KindAccessDenied, noEffect},
@@ -134,6 +168,7 @@ var kinds = [...]kindRow{ //nolint:gochecknoglobals // a table that nothing writ
 	{KindTaskSkipped, NoDecided, TaskStep{}, "", noEffect},
 	{KindTaskCancelled, NoDecided, TaskStep{}, "", noEffect},
 	{KindTaskDenied, NoDecided, TaskStep{}, "", noEffect},
+	{KindTaskReused, Allow, TaskReuse{}, KindDispatchDenied, admits},
 
 	{KindOperatorRecorded, NoDecided, OperatorDecision{}, "", rules},
 	{KindStopEngaged, NoDecided, StopEngaged{}, "", rules},
@@ -219,6 +254,13 @@ func (k Kind) Admits() bool {
 // evidence with it has all rules before it: those that admitted something, and the
 // stop that may have cancelled a dispatch.
 func (k Kind) UnderRules() bool { return k.Admits() || k == KindDispatchCancelled }
+
+// UnderRules reports whether an entry is the effect of rules: as its kind says, or as the
+// end of a task that people decided, or did not decide in time: their votes come before
+// it.
+func (e *Entry) UnderRules() bool {
+	return e.Kind.UnderRules() || e.Dispatch == "" && (e.Kind == KindTaskDone || e.Kind == KindTaskDenied || e.Kind == KindApprovalExpired)
+}
 
 // RevisionGrace is how long after a newer catalog revision entered the log a
 // decision by the revision before it may still become durable.

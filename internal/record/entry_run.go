@@ -12,14 +12,17 @@ import (
 type RunRequest struct {
 	Changed []string `json:"changed,omitempty"` // of a retry: how the plan differs from that of RetryOf
 	From    []string `json:"from,omitempty"`    // of a retry: tasks to run again, though they may be done
+	NoReuse bool     `json:"noReuse,omitempty"` // no task may have the result of an earlier dispatch
 	// Parameters are the values that the caller gave, as NAME=JSON.
 	Parameters []string `json:"parameters,omitempty"`
 	Queue      string   `json:"queue"`
 	Reasons    []string `json:"reasons,omitempty"` // of a denial
 	RetryOf    string   `json:"retryOf,omitempty"`
-	Revision   int64    `json:"revision"`        // of the catalog
-	Rules      int64    `json:"rules,omitempty"` // see plan.Rules; 0 in older logs
-	Taken      int64    `json:"taken,omitempty"` // tasks done in the run that it retries
+	Revision   int64    `json:"revision"`           // of the catalog
+	Rules      int64    `json:"rules,omitempty"`    // see plan.Rules; 0 in older logs
+	Schedule   string   `json:"schedule,omitempty"` // that submitted it; RefSchedule names its artifact
+	Slot       string   `json:"slot,omitempty"`     // of Schedule, RFC 3339 in UTC
+	Taken      int64    `json:"taken,omitempty"`    // tasks done in the run that it retries
 	Tasks      int64    `json:"tasks"`
 	Template   string   `json:"template,omitempty"` // digest of the plan before its parameters were resolved
 }
@@ -31,7 +34,13 @@ func (d RunRequest) refused(reasons []string) Detail {
 
 func (d RunRequest) describe(e *Entry) string {
 	s := fmt.Sprintf("%s submitted run %s with %s to queue %s", e.caller(), Word(e.Run), Plural(d.Tasks, "task"), Word(d.Queue))
+	if d.Schedule != "" {
+		s += fmt.Sprintf(" for slot %s of schedule %s", Word(d.Slot), Word(d.Schedule))
+	}
 	s += withWords(", parameters ", d.Parameters)
+	if d.NoReuse {
+		s += ", without reuse"
+	}
 	if d.RetryOf != "" {
 		s += fmt.Sprintf(", retrying run %s with %s taken over", Word(d.RetryOf), Plural(d.Taken, "task")) +
 			withWords(", changed: ", d.Changed) + withWords(", again from task ", d.From)
@@ -109,6 +118,43 @@ func (d RunEnd) describe(e *Entry) string {
 		}
 	}
 	return s.String()
+}
+
+// RunGrowth is the detail of KindRunGrown and KindRunAppended; RefGrowth names the
+// canonical plan.Growth, which with the plan gives the tasks. The task of the entry is
+// the one that grows; the plan says whose products decided.
+type RunGrowth struct {
+	Cause   string   `json:"cause"`             // a plan.Cause
+	Reasons []string `json:"reasons,omitempty"` // of a denial
+	Round   int64    `json:"round,omitempty"`   // of a gate, from 1
+	Tasks   int64    `json:"tasks"`             // how many it adds
+	Total   int64    `json:"total"`             // of the run after it
+}
+
+func (d RunGrowth) refused(reasons []string) Detail {
+	return Access{Operation: "run.append", Reasons: slices.Clone(reasons)}
+}
+
+func (d RunGrowth) describe(e *Entry) string {
+	if e.Kind == KindRunAppended {
+		return fmt.Sprintf("%s added %s to run %s, which has %d now", e.caller(), Plural(d.Tasks, "task"), Word(e.Run), d.Total) + e.verdict(d.Reasons)
+	}
+	return fmt.Sprintf("%s grew %s by its %s; run %s has %d now", e.task(), Plural(d.Tasks, "task"), Word(d.Cause), Word(e.Run), d.Total)
+}
+
+// TaskReuse is the detail of KindTaskReused; RefManifest names the manifest that the
+// dispatch would have run, and RefInput its input.
+type TaskReuse struct {
+	Key string `json:"key"` // ReuseKey of the manifests of both dispatches
+	Of  string `json:"of"`  // the earlier dispatch
+}
+
+func (d TaskReuse) refused(reasons []string) Detail {
+	return DispatchRequest{Reasons: slices.Clone(reasons)}
+}
+
+func (d TaskReuse) describe(e *Entry) string {
+	return fmt.Sprintf("%s reuses the result of dispatch %s, whose inputs are the same", e.task(), Word(d.Of)) + e.verdict(nil)
 }
 
 // TaskStart is the detail of KindTaskStarted: the attempt's dispatch is

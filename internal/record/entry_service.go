@@ -212,8 +212,10 @@ func (d EvidenceRefused) describe(*Entry) string {
 // was signed, and the entry's principal submitted it. Members that the verb does
 // not use are empty.
 type OperatorDecision struct {
-	Anchor    string   `json:"anchor,omitempty"` // that is lost
+	Anchor    string   `json:"anchor,omitempty"`   // that is lost
+	Approval  string   `json:"approval,omitempty"` // that it approves or denies
 	Ceiling   string   `json:"ceiling,omitempty"`
+	Content   string   `json:"content,omitempty"`   // digest of the encrypted value of the secret, or of the action that is approved
 	ExpiresAt string   `json:"expiresAt,omitempty"` // of the token
 	Found     string   `json:"found,omitempty"`     // identifies the state of the anchor
 	Issuer    string   `json:"issuer,omitempty"`    // of tokens that authenticate the principal
@@ -221,6 +223,7 @@ type OperatorDecision struct {
 	Number    int64    `json:"number"`              // in the chain of records, from 1
 	Reason    string   `json:"reason,omitempty"`
 	Replaces  string   `json:"replaces,omitempty"` // id of the token that it revokes
+	Secret    string   `json:"secret,omitempty"`   // the name in file:NAME
 	Stop      string   `json:"stop,omitempty"`     // id of the stop that it lifts
 	Subject   string   `json:"subject,omitempty"`  // the principal that it is about
 	Token     string   `json:"token,omitempty"`    // id of the token that it creates
@@ -231,7 +234,7 @@ type OperatorDecision struct {
 // have signed.
 func DecisionOf(r *api.OperatorRecord, keys []string) OperatorDecision {
 	d := OperatorDecision{
-		Anchor: r.Anchor, Found: string(r.Found), Keys: keys, Number: int64(r.Number), Reason: r.Reason, Replaces: string(r.Replaces), Stop: r.Stop, Subject: string(r.Principal), Verb: string(r.Verb), //nolint:gosec // G115: numbers count up from 1
+		Approval: string(r.Approval), Anchor: r.Anchor, Found: string(r.Found), Keys: keys, Number: int64(r.Number), Reason: r.Reason, Replaces: string(r.Replaces), Secret: string(r.Secret), Content: string(r.Content), Stop: r.Stop, Subject: string(r.Principal), Verb: string(r.Verb), //nolint:gosec // G115: numbers count up from 1
 	}
 	if r.Ceiling != nil {
 		d.Ceiling = r.Ceiling.String()
@@ -268,6 +271,14 @@ func (d OperatorDecision) decision() string {
 		return fmt.Sprintf("stop %s lifted", Word(d.Stop))
 	case "anchor.lost":
 		return fmt.Sprintf("anchor %s named as lost, in state %s", Word(d.Anchor), Word(d.Found))
+	case "secret.set":
+		return fmt.Sprintf("secret %s set", Word(d.Secret))
+	case "secret.remove":
+		return fmt.Sprintf("secret %s removed", Word(d.Secret))
+	case "approval.approve":
+		return fmt.Sprintf("%s approves %s", Word(d.Subject), Word(d.Approval))
+	case "approval.deny":
+		return fmt.Sprintf("%s denies %s", Word(d.Subject), Word(d.Approval))
 	}
 	return "verb " + Word(d.Verb)
 }

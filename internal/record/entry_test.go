@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,14 @@ func fill(t *rapid.T, detail Detail) Detail {
 			}
 		case int64:
 			f.SetInt(rapid.Int64().Draw(t, "number"))
+		case []BudgetClaim:
+			for range rapid.IntRange(0, 20).Draw(t, "budgets") {
+				f.Set(reflect.Append(f, reflect.ValueOf(BudgetClaim{hostileSpend(t), hostile().Draw(t, "budget"), hostileSpend(t), hostile().Draw(t, "period"), hostileSpend(t)})))
+			}
+		case []BudgetSettlement:
+			for range rapid.IntRange(0, 20).Draw(t, "budgets") {
+				f.Set(reflect.Append(f, reflect.ValueOf(BudgetSettlement{hostile().Draw(t, "budget"), hostile().Draw(t, "period"), hostileSpend(t)})))
+			}
 		case bool:
 			f.SetBool(rapid.Bool().Draw(t, "flag"))
 		default:
@@ -51,6 +60,11 @@ func fill(t *rapid.T, detail Detail) Detail {
 		}
 	}
 	return v.Interface().(Detail)
+}
+
+func hostileSpend(t *rapid.T) api.Spend {
+	n := rapid.Int64()
+	return api.Spend{Cost: api.Cost(n.Draw(t, "cost")), Currency: hostile().Draw(t, "currency"), Dispatches: n.Draw(t, "dispatches"), Millis: n.Draw(t, "millis"), Tokens: n.Draw(t, "tokens")}
 }
 
 func anyEntry(t *rapid.T) Entry {
@@ -156,7 +170,14 @@ func TestEncodeAcceptsTenMebibytesInEveryField(t *testing.T) {
 				case reflect.String:
 					f.SetString(long)
 				case reflect.Slice:
-					f.Set(reflect.ValueOf([]string{long}))
+					switch f.Addr().Interface().(type) {
+					case *[]BudgetClaim:
+						f.Set(reflect.ValueOf(slices.Repeat([]BudgetClaim{{Budget: long, Period: long, Limit: api.Spend{Currency: long}}}, MaxBudgets)))
+					case *[]BudgetSettlement:
+						f.Set(reflect.ValueOf(slices.Repeat([]BudgetSettlement{{Budget: long, Period: long}}, MaxBudgets)))
+					default:
+						f.Set(reflect.ValueOf([]string{long}))
+					}
 				default:
 				}
 			}

@@ -38,6 +38,10 @@ func (b *bounds) detail(d Detail) Detail {
 			*f = b.list(*f)
 		case *int64:
 			*f = b.number(*f)
+		case *[]BudgetClaim:
+			*f = b.claims(*f)
+		case *[]BudgetSettlement:
+			*f = b.settlements(*f)
 		}
 	}
 	return v.Interface().(Detail) //nolint:forcetypeassert // of d's type

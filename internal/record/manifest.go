@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -36,9 +37,14 @@ type Manifest struct {
 	Capabilities []api.Name        `json:"capabilities,omitempty"`
 	Envs         []api.Name        `json:"envs,omitempty"`
 	Source       *api.PinnedSource `json:"source,omitempty"`
-	Limits       api.Limits        `json:"limits"` // all positive
-	Egress       []string          `json:"egress"` // allowed hosts; empty: no network
-	Input        api.Digest        `json:"input"`  // of the canonical input, a blob
+	Limits       api.Limits        `json:"limits"`             // all positive
+	Egress       []string          `json:"egress"`             // allowed hosts, HOST:PORT or *.HOST:PORT; empty: none beside the model
+	Endpoint     *api.ModelUse     `json:"endpoint,omitempty"` // the model that the agent may use; nil: none
+	Secrets      []api.SecretRef   `json:"secrets,omitempty"`
+	Tools        []api.Name        `json:"tools,omitempty"` // servers with a tool for the role, sorted
+	Taint        *api.Taint        `json:"taint,omitempty"` // that the attempt begins with; nil: none
+	Input        api.Digest        `json:"input"`           // of the canonical input, a blob
+	Pure         *Pure             `json:"pure,omitempty"`  // of a pure subagent: see ReuseKey
 	Resume       *Resume           `json:"resume,omitempty"`
 	// Of a task's dispatch: its run and task, the fencing token of the lease under
 	// which this attempt runs, and its needs.
@@ -46,7 +52,10 @@ type Manifest struct {
 	Task  api.TaskID `json:"task,omitempty"`
 	Fence uint64     `json:"fence,omitempty"`
 	Needs []Need     `json:"needs,omitempty"`
-	Trace api.Trace  `json:"trace,omitempty"` // the span of this attempt, parent of the agent's
+	// ItemFrom is the dispatch whose products are the list of a for_each, of a task for one
+	// of its items: what it wrote is in the input.
+	ItemFrom api.DispatchID `json:"itemFrom,omitempty"`
+	Trace    api.Trace      `json:"trace,omitempty"` // the span of this attempt, parent of the agent's
 
 	NotBefore time.Time `json:"notBefore"`
 	Expires   time.Time `json:"expires"` // a worker must start before
@@ -58,6 +67,9 @@ type Resume struct {
 	Attempt int        `json:"attempt"`         // the previous one
 	Answer  api.Digest `json:"answer"`          // of the canonical ResumeInput, a blob
 	Patch   api.Digest `json:"patch,omitempty"` // of the previous attempt's patch, a blob; absent without one
+	// Session is of the state of the agent's own session, a blob; absent where the
+	// previous attempt has none.
+	Session api.Digest `json:"session,omitempty"`
 }
 
 // ResumeInput is inputs/resume.json of a resumed attempt.
@@ -100,6 +112,17 @@ func (m *Manifest) Refs() []api.Ref {
 	if m.Source != nil {
 		refs = append(refs, api.RefTo(api.KindSource, m.Source.Name))
 	}
+	if m.Endpoint != nil {
+		refs = append(refs, api.RefTo(api.KindModel, m.Endpoint.Name))
+	}
+	for _, s := range m.Secrets {
+		if ref := api.RefTo(api.KindSecret, s.Name); !slices.Contains(refs, ref) {
+			refs = append(refs, ref)
+		}
+	}
+	for _, n := range m.Tools {
+		refs = append(refs, api.RefTo(api.KindTool, n))
+	}
 	return refs
 }
 
@@ -139,14 +162,44 @@ func (m *Manifest) Check(now time.Time) error {
 		return fmt.Errorf("manifest of dispatch %s is not valid before %s", m.ID, m.NotBefore.Format(time.RFC3339))
 	case !now.Before(m.Expires):
 		return fmt.Errorf("manifest of dispatch %s expired at %s", m.ID, m.Expires.Format(time.RFC3339))
-	case l.Timeout <= 0 || l.Memory <= 0 || l.Processes <= 0 || l.Disk <= 0 || l.FileSize <= 0 || l.Files <= 0 || l.CPU <= 0 || l.Log <= 0 || l.Answer <= 0:
+	case l.Timeout <= 0 || l.Memory <= 0 || l.Processes <= 0 || l.Disk <= 0 || l.FileSize <= 0 || l.Files <= 0 || l.CPU <= 0 || l.Log <= 0 || l.Answer <= 0 || l.Tokens < 0 || l.Cost < 0 || l.Turns < 0:
 		return fmt.Errorf("manifest of dispatch %s: limits must be positive", m.ID)
 	case m.Trace.Check() != nil:
 		return fmt.Errorf("manifest of dispatch %s: %w", m.ID, m.Trace.Check())
 	case m.Tier > m.Ceiling:
 		return fmt.Errorf("manifest of dispatch %s: tier %s is above its ceiling %s", m.ID, m.Tier, m.Ceiling)
 	}
+	if err := errors.Join(m.checkTaint(), m.checkPure()); err != nil {
+		return fmt.Errorf("manifest of dispatch %s attempt %d: %w", m.ID, m.Attempt, err)
+	}
 	return m.checkTask()
+}
+
+// Uses are the dispatches whose products the attempt uses, with their taint: those of its
+// needs, and then the one that its item is from.
+func (m *Manifest) Uses() (ids []api.DispatchID) {
+	for i := range m.Needs {
+		ids = append(ids, m.Needs[i].Dispatch)
+	}
+	if m.ItemFrom != "" {
+		ids = append(ids, m.ItemFrom)
+	}
+	return ids
+}
+
+// checkTaint refuses a taint that the attempt cannot begin with: it comes with what it
+// uses, or from an earlier attempt.
+func (m *Manifest) checkTaint() error {
+	t := m.Taint
+	switch {
+	case t == nil:
+		return nil
+	case t.Dispatch == "" || t.Attempt < 1 || t.Call < 1 || t.Tool == "":
+		return errors.New("its taint is incomplete")
+	case t.Dispatch == m.ID && t.Attempt >= m.Attempt, t.Dispatch != m.ID && len(m.Needs) == 0 && m.ItemFrom == "":
+		return fmt.Errorf("it cannot have its taint from dispatch %s attempt %d", t.Dispatch, t.Attempt)
+	}
+	return nil
 }
 
 // Result is a worker's report about its attempt, signed with the key that the

@@ -72,3 +72,41 @@ func TestResultCarriesItsFencingToken(t *testing.T) {
 		}
 	}
 }
+
+// An attempt begins with the taint of a need or of an earlier attempt, or without.
+//
+// proves R-G6
+func TestManifestRefusesTaintFromNowhere(t *testing.T) {
+	with := func(id api.DispatchID, attempt int, call int64, tool string) func(*Manifest) {
+		return func(m *Manifest) { m.Taint = &api.Taint{Dispatch: id, Attempt: attempt, Call: call, Tool: tool} }
+	}
+	second := func(change func(*Manifest)) func(*Manifest) {
+		return func(m *Manifest) {
+			change(m)
+			m.Attempt, m.Resume = 2, &Resume{Attempt: 1, Answer: api.DigestOf(nil)}
+		}
+	}
+	for name, c := range map[string]struct {
+		ok     bool
+		change func(*Manifest)
+	}{
+		"none":                      {true, func(*Manifest) {}},
+		"of a need":                 {true, with("d-up", 1, 1, "web/fetch")},
+		"of what a need depends on": {true, with("d-first", 3, 9, "web/fetch")},
+		"of the previous attempt":   {true, second(with("d-1", 1, 1, "web/fetch"))},
+		"of this attempt":           {false, with("d-1", 1, 1, "web/fetch")},
+		"of a later attempt":        {false, second(with("d-1", 2, 1, "web/fetch"))},
+		"of another without a need": {false, func(m *Manifest) { with("d-up", 1, 1, "web/fetch")(m); m.Needs = nil }},
+		"of what its item is from":  {true, func(m *Manifest) { with("d-up", 1, 1, "web/fetch")(m); m.Needs, m.ItemFrom = nil, "d-up" }},
+		"of no dispatch":            {false, with("", 1, 1, "web/fetch")},
+		"of no attempt":             {false, with("d-up", 0, 1, "web/fetch")},
+		"of no call":                {false, with("d-up", 1, 0, "web/fetch")},
+		"of no tool":                {false, with("d-up", 1, 1, "")},
+	} {
+		m := taskManifest()
+		c.change(&m)
+		if err := m.Check(time.Unix(5, 0)); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

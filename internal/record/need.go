@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -18,6 +19,7 @@ const (
 // or does not run.
 type Need struct {
 	Name     api.Name       `json:"name"`
+	Item     string         `json:"item,omitempty"` // of a need from a for_each: the worker puts it at inputs/NAME/ITEM
 	Task     api.TaskID     `json:"task"`
 	Dispatch api.DispatchID `json:"dispatch"` // of Task
 	Kind     string         `json:"kind"`
@@ -77,6 +79,11 @@ func (n *Need) Check() error {
 	if _, err := api.ParseName(string(n.Name)); err != nil {
 		return fmt.Errorf("need: %w", err)
 	}
+	if n.Item != "" {
+		if _, err := api.ParseTaskID(n.Item); err != nil {
+			return fmt.Errorf("need %q: item %.80q is no name", n.Name, n.Item)
+		}
+	}
 	if slices.Contains(api.ReservedInputs(), n.Name) {
 		return fmt.Errorf("need %q: the name is reserved for the worker's own files below inputs/", n.Name)
 	}
@@ -91,28 +98,63 @@ func (n *Need) Check() error {
 	return nil
 }
 
+// MaxNeeds bounds the needs of a task together: one of a for_each counts once for each
+// item. By their names they are at most api.MaxTaskNeeds.
+const MaxNeeds = 2 * api.MaxForEach
+
+// CheckNeeds refuses n needs that are too many, or two that are at one place below
+// inputs/.
+func CheckNeeds(n int, at func(i int) (name api.Name, item string)) error {
+	if n > MaxNeeds {
+		return fmt.Errorf("%d needs, the limit is %d", n, MaxNeeds)
+	}
+	type place struct {
+		name api.Name
+		item string
+	}
+	seen, names := make(map[place]bool, n), map[api.Name]bool{}
+	for i := range n {
+		name, item := at(i)
+		if seen[place{name, item}] || item != "" && seen[place{name, ""}] || item == "" && names[name] {
+			return fmt.Errorf("duplicate need %q", path.Join(string(name), item))
+		}
+		seen[place{name, item}], names[name] = true, true
+	}
+	if len(names) > api.MaxTaskNeeds {
+		return fmt.Errorf("needs of %d names, the limit is %d", len(names), api.MaxTaskNeeds)
+	}
+	return nil
+}
+
+// Place is where the worker puts the need below inputs/.
+func (n *Need) Place() string { return path.Join(string(n.Name), n.Item) }
+
+// File is the name of the file in which the worker is given the need. No name of a need
+// has a bracket.
+func (n *Need) File() string {
+	if n.Item == "" {
+		return WorkNeed + string(n.Name)
+	}
+	return WorkNeed + string(n.Name) + "[" + n.Item + "]"
+}
+
 // checkTask refuses a manifest that has only some of a task's members.
 func (m *Manifest) checkTask() error {
-	if ofTask := m.Run != ""; ofTask != (m.Task != "") || ofTask != (m.Fence > 0) || !ofTask && len(m.Needs) > 0 {
+	if ofTask := m.Run != ""; ofTask != (m.Task != "") || ofTask != (m.Fence > 0) || !ofTask && (len(m.Needs) > 0 || m.ItemFrom != "") {
 		return fmt.Errorf("manifest of dispatch %s is incomplete for a task: run %q, task %q, fencing token %d, %d needs", m.ID, m.Run, m.Task, m.Fence, len(m.Needs))
 	}
-	if len(m.Needs) > api.MaxTaskNeeds {
-		return fmt.Errorf("manifest of dispatch %s has %d needs, more than %d", m.ID, len(m.Needs), api.MaxTaskNeeds)
+	if err := CheckNeeds(len(m.Needs), func(i int) (api.Name, string) { return m.Needs[i].Name, m.Needs[i].Item }); err != nil {
+		return fmt.Errorf("manifest of dispatch %s: %w", m.ID, err)
 	}
-	seen := map[api.Name]bool{}
 	for i := range m.Needs {
 		n := &m.Needs[i]
 		err := n.Check()
 		if err == nil {
 			_, err = api.ParseDigest(string(n.Digest))
 		}
-		if err == nil && seen[n.Name] {
-			err = fmt.Errorf("duplicate need %q", n.Name)
-		}
 		if err != nil {
 			return fmt.Errorf("manifest of dispatch %s: %w", m.ID, err)
 		}
-		seen[n.Name] = true
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ func DispatchTransitions() []DispatchTransition {
 		{api.EventAccepted, KindDispatchFailed, api.EventFailed},
 		{api.EventAccepted, KindDispatchCancelled, api.EventCancelled},
 		{api.EventStarted, KindDispatchFinished, api.EventFinished},
+		{"", KindTaskReused, api.EventFinished}, // it never runs
 		{api.EventStarted, KindDispatchNeedsInput, api.EventNeedsInput},
 		{api.EventStarted, KindDispatchFailed, api.EventFailed},
 		{api.EventStarted, KindDispatchCancelled, api.EventCancelled},
@@ -70,11 +71,11 @@ func EventOf(k Kind) api.Event {
 	return ""
 }
 
-// EndsDispatch reports whether an entry of kind k ends a dispatch: only its
+// EndsDispatch reports whether an entry of kind k ends a dispatch that ran: only its
 // attestation may follow.
 func EndsDispatch(k Kind) bool {
 	e := EventOf(k)
-	return e != "" && e != api.EventNeedsInput
+	return e != "" && k != KindTaskReused && e != api.EventNeedsInput
 }
 
 // KindOf returns the kind of the entry that records outcome e of an attempt.

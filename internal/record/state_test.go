@@ -10,7 +10,7 @@ import (
 func TestDispatchTransitions(t *testing.T) {
 	states := []api.Event{"", api.EventAccepted, api.EventStarted, api.EventNeedsInput, api.EventFinished, api.EventFailed, api.EventCancelled}
 	want := map[api.Event]map[Kind]api.Event{
-		"":                 {KindDispatchAccepted: "accepted"},
+		"":                 {KindDispatchAccepted: "accepted", KindTaskReused: "finished"},
 		"accepted":         {KindDispatchStarted: "started", KindDispatchFailed: "failed", KindDispatchCancelled: "cancelled"},
 		"started":          {KindDispatchFinished: "finished", KindDispatchNeedsInput: "needs_input", KindDispatchFailed: "failed", KindDispatchCancelled: "cancelled"},
 		"needs_input":      {KindDispatchAnswered: "accepted", KindDispatchFailed: "failed", KindDispatchCancelled: "cancelled"},

@@ -67,17 +67,18 @@ type ExternalParameters struct {
 
 // InternalParameters are what catalog and policy added.
 type InternalParameters struct {
-	Revision uint64     `json:"revision"`
-	Policies []string   `json:"policies"`
-	Agent    string     `json:"agent"`
-	Model    string     `json:"model,omitempty"`
-	Role     api.Name   `json:"role"`
-	Tier     api.Tier   `json:"tier"`
-	Ceiling  api.Tier   `json:"ceiling"`
-	Level    string     `json:"level"`
-	Limits   api.Limits `json:"limits"`
-	Egress   []string   `json:"egress"`
-	Fence    uint64     `json:"fence,omitempty"`
+	Revision uint64        `json:"revision"`
+	Policies []string      `json:"policies"`
+	Agent    string        `json:"agent"`
+	Model    string        `json:"model,omitempty"`
+	Endpoint *api.ModelUse `json:"endpoint,omitempty"`
+	Role     api.Name      `json:"role"`
+	Tier     api.Tier      `json:"tier"`
+	Ceiling  api.Tier      `json:"ceiling"`
+	Level    string        `json:"level"`
+	Limits   api.Limits    `json:"limits"`
+	Egress   []string      `json:"egress"`
+	Fence    uint64        `json:"fence,omitempty"`
 }
 
 // RunDetails is which service ran it, and when.
@@ -108,12 +109,21 @@ type DispatchOutcome struct {
 	Outcome     api.Event        `json:"outcome"` // finished, failed or cancelled
 	Reason      api.Reason       `json:"reason,omitempty"`
 	CancelledBy api.Actor        `json:"cancelledBy,omitempty"`
-	Partial     bool             `json:"partial"`          // the work was captured before it was complete
-	Verify      string           `json:"verify,omitempty"` // passed or failed; empty: no verify command ran
-	Mode        string           `json:"mode"`             // same-user or system
-	Isolation   string           `json:"isolation,omitempty"`
-	Layers      []string         `json:"layers,omitempty"` // of isolation that were active
+	Partial     bool             `json:"partial"` // the work was captured before it was complete
+	Mode        string           `json:"mode"`    // same-user or system
 	Earlier     []EarlierAttempt `json:"earlier,omitempty"`
+
+	Reported
+}
+
+// Reported is what the worker signed in its result; zero without one.
+type Reported struct {
+	Verify    string           `json:"verify,omitempty"` // passed or failed; empty: no verify command ran
+	Isolation string           `json:"isolation,omitempty"`
+	Layers    []string         `json:"layers,omitempty"`  // of isolation that were active
+	Program   *api.AgentReport `json:"program,omitempty"` // the agent program
+	Usage     *api.ModelUsage  `json:"usage,omitempty"`   // of its model, as the broker counted it
+	Refused   *api.Refusals    `json:"refused,omitempty"` // requests, as in the log
 }
 
 // EarlierAttempt is one attempt that ended with a question.

@@ -20,8 +20,12 @@ const (
 	ResourceSource   = "source"
 	ResourceAnswer   = "resume/answer"
 	ResourceResumed  = "resume/patch"
+	ResourceSession  = "resume/session"
 	OutputPrefix     = "outputs/"
 	InputPrefix      = "inputs/"
+	resourceNetwork  = "network"
+	resourceCalls    = "calls" // the record of the last attempt's tool calls
+	resourceLog      = "log/"  // and the offset of a part
 )
 
 // ServiceIdentity names the service that makes a statement.
@@ -98,7 +102,7 @@ func definition(m *Manifest, manifest api.Digest) BuildDefinition {
 			Principal: m.Principal, Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, Capabilities: m.Capabilities, Source: m.Source, Run: m.Run, Task: m.Task,
 		},
 		InternalParameters: InternalParameters{
-			Revision: m.Revision, Policies: slices.Concat([]string{}, m.Policies), Agent: m.Agent, Model: m.Model, Role: m.Role, Tier: m.Tier, Ceiling: m.Ceiling,
+			Revision: m.Revision, Policies: slices.Concat([]string{}, m.Policies), Agent: m.Agent, Model: m.Model, Endpoint: m.Endpoint, Role: m.Role, Tier: m.Tier, Ceiling: m.Ceiling,
 			Level: m.Level, Limits: m.Limits, Egress: slices.Concat([]string{}, m.Egress), Fence: m.Fence,
 		},
 		ResolvedDependencies: dependencies(m, manifest),
@@ -120,9 +124,12 @@ func dependencies(m *Manifest, manifest api.Digest) []Resource {
 		if m.Resume.Patch != "" {
 			list = append(list, resource(ResourceResumed, m.Resume.Patch))
 		}
+		if m.Resume.Session != "" {
+			list = append(list, resource(ResourceSession, m.Resume.Session))
+		}
 	}
 	for _, n := range m.Needs {
-		r := resource(InputPrefix+string(n.Name), n.Digest)
+		r := resource(InputPrefix+n.Place(), n.Digest)
 		r.Annotations = map[string]string{"task": string(n.Task), "dispatch": string(n.Dispatch), "kind": n.Kind}
 		if n.Path != "" {
 			r.Annotations["path"] = n.Path
@@ -132,19 +139,28 @@ func dependencies(m *Manifest, manifest api.Digest) []Resource {
 	return list
 }
 
-// byproducts are the result, the question and the log.
+// byproducts are the result, the question, what the agent program left, the log and the
+// record of tool calls.
 func byproducts(d *api.Dispatch) []Resource {
 	var list []Resource
 	if d.Result != "" {
 		list = append(list, resource(ResourceResult, d.Result))
 	}
 	if d.Outcome != nil {
-		if d.Outcome.Question != nil {
-			list = append(list, resource("question", d.Outcome.Question.Digest))
+		for _, c := range []struct {
+			name string
+			of   *api.Artifact
+		}{{"question", d.Outcome.Question}, {"transcript", d.Outcome.Transcript}, {resourceNetwork, d.Outcome.Network}, {"session", d.Outcome.Session}} {
+			if c.of != nil {
+				list = append(list, resource(c.name, c.of.Digest))
+			}
 		}
 		for _, p := range d.Outcome.Log {
-			list = append(list, resource("log/"+strconv.FormatInt(p.Offset, 10), p.Digest))
+			list = append(list, resource(resourceLog+strconv.FormatInt(p.Offset, 10), p.Digest))
 		}
+	}
+	if d.Calls != nil && d.Calls.Record != nil {
+		list = append(list, resource(resourceCalls, d.Calls.Record.Digest))
 	}
 	return list
 }
@@ -152,7 +168,7 @@ func byproducts(d *api.Dispatch) []Resource {
 func outcome(d *api.Dispatch, earlier []api.Dispatch) DispatchOutcome {
 	o := DispatchOutcome{ID: d.ID, Attempt: d.Attempt, Outcome: d.State, Reason: d.Reason, CancelledBy: d.CancelBy, Mode: d.Mode}
 	if sum := d.Outcome; sum != nil {
-		o.Partial, o.Isolation, o.Layers, o.Verify = sum.Partial, sum.Isolation.Level, sum.Isolation.Layers, VerifyWord(sum.Verify)
+		o.Partial, o.Reported = sum.Partial, reportedBy(sum)
 	}
 	for i := range earlier {
 		if e := &earlier[i]; e.Attempt < d.Attempt {
@@ -162,26 +178,38 @@ func outcome(d *api.Dispatch, earlier []api.Dispatch) DispatchOutcome {
 	return o
 }
 
+// reportedBy is what a statement repeats of a result.
+func reportedBy(sum *api.ResultSummary) Reported {
+	if sum == nil {
+		return Reported{}
+	}
+	return Reported{
+		Verify: VerifyWord(sum.Verify), Isolation: sum.Isolation.Level, Layers: sum.Isolation.Layers,
+		Program: sum.Agent, Usage: sum.Usage.Model, Refused: sum.Refusals,
+	}
+}
+
 func resource(name string, d api.Digest) Resource {
 	return Resource{Name: name, Digest: map[string]string{"sha256": d.Hex()}}
 }
 
 // ran refuses a statement whose byproducts or isolation are not those of the result,
 // or which names another invocation.
-func (s *Statement) ran(m *Manifest, sum *api.ResultSummary, digest api.Digest) error {
+func (s *Statement) ran(m *Manifest, sum *api.ResultSummary, digest, calls api.Digest) error {
 	d, o := &s.Predicate.RunDetails, &s.Predicate.Dispatch
-	got, want := d.Byproducts, byproducts(&api.Dispatch{Result: digest, Outcome: sum})
-	isolation, layers, verify := "", []string(nil), ""
-	if sum != nil {
-		isolation, layers, verify = sum.Isolation.Level, sum.Isolation.Layers, VerifyWord(sum.Verify)
-	} else { // the log of a worker that left no result may be stored
-		got = slices.DeleteFunc(slices.Clone(got), func(r Resource) bool { return strings.HasPrefix(r.Name, "log/") })
+	of := &api.Dispatch{Result: digest, Outcome: sum}
+	if calls != "" {
+		of.Calls = &api.ToolCalls{Record: &api.Artifact{Digest: calls}}
+	}
+	got, want := d.Byproducts, byproducts(of)
+	if sum == nil { // the log and the network record of a worker that left no result may be stored
+		got = slices.DeleteFunc(slices.Clone(got), func(r Resource) bool { return r.Name == resourceNetwork || strings.HasPrefix(r.Name, resourceLog) })
 	}
 	switch {
 	case len(got)+len(want) > 0 && !sameEncoding(got, want):
 		return fmt.Errorf("statement: names a different result of dispatch %s, or other byproducts", m.ID)
-	case o.Isolation != isolation || !slices.Equal(o.Layers, layers) || o.Verify != verify:
-		return fmt.Errorf("statement: dispatch %s: isolation or verify differ from its result", m.ID)
+	case !sameEncoding(o.Reported, reportedBy(sum)):
+		return fmt.Errorf("statement: dispatch %s: isolation, verify, program, usage or refused differ from its result", m.ID)
 	case d.Metadata.InvocationID != invocation(d.Builder.ID, m.ID, m.Attempt):
 		return fmt.Errorf("statement: of another invocation than dispatch %s attempt %d of its builder", m.ID, m.Attempt)
 	}
@@ -189,10 +217,11 @@ func (s *Statement) ran(m *Manifest, sum *api.ResultSummary, digest api.Digest) 
 }
 
 // Binds refuses s unless it is the statement about the attempt with this signed
-// manifest and result. Without a result, result is nil and its digest empty.
+// manifest and result, and this record of tool calls. Without one, its digest is empty,
+// and result is nil.
 // Whatever only the record knows, such as who cancelled and when it ended, must
 // be compared with the log's entries.
-func (s *Statement) Binds(m *Manifest, manifest api.Digest, result *Result, digest api.Digest) error {
+func (s *Statement) Binds(m *Manifest, manifest api.Digest, result *Result, digest, calls api.Digest) error {
 	p, o := &s.Predicate, &s.Predicate.Dispatch
 	if o.ID != m.ID || o.Attempt != m.Attempt {
 		return fmt.Errorf("statement: of dispatch %s attempt %d, want dispatch %s attempt %d", o.ID, o.Attempt, m.ID, m.Attempt)
@@ -207,7 +236,7 @@ func (s *Statement) Binds(m *Manifest, manifest api.Digest, result *Result, dige
 	if !sameEncoding(s.Subject, subjects(sum, digest, manifest)) {
 		return fmt.Errorf("statement: subjects do not match the result of dispatch %s", m.ID)
 	}
-	if err := s.ran(m, sum, digest); err != nil {
+	if err := s.ran(m, sum, digest, calls); err != nil {
 		return err
 	}
 	switch {

@@ -171,21 +171,21 @@ func TestStatementOfFailedDispatchSaysSo(t *testing.T) {
 func TestStatementBindsManifestAndResult(t *testing.T) {
 	s := sampleStatement(t)
 	d, _, m, r := endedDispatch()
-	if err := s.Binds(&m, d.Manifest, &r, d.Result); err != nil {
+	if err := s.Binds(&m, d.Manifest, &r, d.Result, ""); err != nil {
 		t.Fatalf("positive control: %v", err)
 	}
 	other := m
 	other.Egress = []string{"example.org"}
-	if s.Binds(&other, d.Manifest, &r, d.Result) == nil {
+	if s.Binds(&other, d.Manifest, &r, d.Result, "") == nil {
 		t.Error("another manifest")
 	}
-	if s.Binds(&m, digestOf("other"), &r, d.Result) == nil {
+	if s.Binds(&m, digestOf("other"), &r, d.Result, "") == nil {
 		t.Error("another manifest's digest")
 	}
-	if s.Binds(&m, d.Manifest, &r, digestOf("other")) == nil {
+	if s.Binds(&m, d.Manifest, &r, digestOf("other"), "") == nil {
 		t.Error("another result's digest")
 	}
-	if s.Binds(&m, d.Manifest, nil, "") == nil {
+	if s.Binds(&m, d.Manifest, nil, "", "") == nil {
 		t.Error("no result")
 	}
 	for name, change := range map[string]func(*Result){
@@ -197,12 +197,12 @@ func TestStatementBindsManifestAndResult(t *testing.T) {
 	} {
 		_, _, _, r := endedDispatch()
 		change(&r)
-		if s.Binds(&m, d.Manifest, &r, d.Result) == nil {
+		if s.Binds(&m, d.Manifest, &r, d.Result, "") == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 	m.ID = "d-other"
-	if s.Binds(&m, d.Manifest, &r, d.Result) == nil {
+	if s.Binds(&m, d.Manifest, &r, d.Result, "") == nil {
 		t.Error("another dispatch")
 	}
 	d, _, m, _ = endedDispatch()
@@ -211,10 +211,10 @@ func TestStatementBindsManifestAndResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lost.Binds(&m, d.Manifest, nil, ""); err != nil {
+	if err := lost.Binds(&m, d.Manifest, nil, "", ""); err != nil {
 		t.Errorf("one whose worker left nothing: %v", err)
 	}
-	if lost.Binds(&m, d.Manifest, &r, digestOf("result")) == nil {
+	if lost.Binds(&m, d.Manifest, &r, digestOf("result"), "") == nil {
 		t.Error("a result that the statement does not know")
 	}
 }

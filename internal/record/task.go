@@ -22,7 +22,8 @@ const (
 	EventAnswer  TaskEvent = "answer"  // the question is answered
 	EventDue     TaskEvent = "due"     // the backoff is over
 	EventCancel  TaskEvent = "cancel"  // it, or its run, was cancelled
-	EventSkip    TaskEvent = "skip"    // a task that it depends on ended without being done
+	EventSkip    TaskEvent = "skip"    // a task that it depends on ended without being done, or its condition does not hold
+	EventGrow    TaskEvent = "grow"    // tasks grow from it
 )
 
 // TaskTransition is one step of a task.
@@ -39,6 +40,9 @@ func TaskTransitions() []TaskTransition {
 		{api.TaskPending, EventDeps, api.TaskReady},
 		{api.TaskPending, EventSkip, api.TaskSkipped},
 		{api.TaskPending, EventCancel, api.TaskCancelled},
+		{api.TaskPending, EventGrow, api.TaskGrowing}, // for_each, quorum
+		{api.TaskPending, EventFail, api.TaskFailed},  // it cannot grow
+		{api.TaskPending, EventAsk, api.TaskWaiting},  // approval
 		{api.TaskReady, EventStart, api.TaskRunning},
 		{api.TaskReady, EventCancel, api.TaskCancelled},
 		{api.TaskRunning, EventDone, api.TaskDone},
@@ -47,10 +51,17 @@ func TaskTransitions() []TaskTransition {
 		{api.TaskRunning, EventAsk, api.TaskWaiting},
 		{api.TaskRunning, EventBackoff, api.TaskWaiting},
 		{api.TaskRunning, EventCancel, api.TaskCancelled},
+		{api.TaskRunning, EventGrow, api.TaskGrowing}, // gate
 		{api.TaskWaiting, EventAnswer, api.TaskReady},
 		{api.TaskWaiting, EventDue, api.TaskReady},
 		{api.TaskWaiting, EventFail, api.TaskFailed},
 		{api.TaskWaiting, EventCancel, api.TaskCancelled},
+		{api.TaskWaiting, EventDone, api.TaskDone}, // approved
+		{api.TaskWaiting, EventDeny, api.TaskDenied},
+		{api.TaskGrowing, EventGrow, api.TaskGrowing},
+		{api.TaskGrowing, EventDone, api.TaskDone},
+		{api.TaskGrowing, EventFail, api.TaskFailed},
+		{api.TaskGrowing, EventCancel, api.TaskCancelled},
 	}
 }
 
@@ -78,17 +89,28 @@ type TaskChain struct {
 	Option   int64         // that it chose
 	Resumed  bool          // its last start resumes with an answer
 	Used     bool          // and its dispatch has resumed with it
+	Reused   bool          // its dispatch has the result of an earlier one
 }
 
 // NewTaskChain returns the chain of a task of a run that was submitted.
 func NewTaskChain() TaskChain { return TaskChain{State: api.TaskPending} }
 
+// TaskChainAt returns the chain of a task of a run before e, its first entry. A retry
+// begins with what had grown, so that a task can be done that does not grow in it.
+func TaskChainAt(e *Entry, retries bool) TaskChain {
+	c := NewTaskChain()
+	if retries && e.Kind == KindTaskDone && e.Dispatch == "" {
+		c.State = api.TaskGrowing
+	}
+	return c
+}
+
 // StepsTask reports whether an entry of a run with kind k, and a task, is a step of
 // that task.
 func StepsTask(k Kind) bool {
 	switch k { //nolint:exhaustive // the others change no task
-	case KindTaskStarted, KindTaskWaiting, KindTaskAnswered, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied,
-		KindDispatchAccepted, KindDispatchAnswered:
+	case KindTaskStarted, KindTaskWaiting, KindTaskAnswered, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied, KindTaskReused,
+		KindRunGrown, KindDispatchAccepted, KindDispatchAnswered:
 		return true
 	}
 	return false
@@ -101,14 +123,14 @@ func (c *TaskChain) Step(e *Entry) error {
 	case KindTaskStarted:
 		return c.start(e)
 	case KindTaskAnswered:
-		if c.State != api.TaskWaiting || !c.Asks || c.Answered {
+		if c.State != api.TaskWaiting || !c.Asks || c.Answered || c.Attempt == 0 {
 			return errors.New("answered without a question")
 		}
 		d, _ := e.Detail.(RunAction)
 		c.Answered, c.By, c.Option = true, e.Principal, d.Option
 		return nil
 	}
-	if e.Dispatch != c.Dispatch || e.Attempt != c.Attempt && e.Kind != KindDispatchAccepted && e.Kind != KindDispatchAnswered {
+	if e.Dispatch != c.Dispatch || e.Attempt != c.Attempt && e.Kind != KindDispatchAccepted && e.Kind != KindDispatchAnswered && e.Kind != KindTaskReused {
 		return fmt.Errorf("it is in attempt %d as dispatch %s, but the entry is of attempt %d as dispatch %s", c.Attempt, c.Dispatch, e.Attempt, e.Dispatch)
 	}
 	switch e.Kind { //nolint:exhaustive // those that StepsTask
@@ -117,6 +139,11 @@ func (c *TaskChain) Step(e *Entry) error {
 			return fmt.Errorf("dispatched while %s, or a second time", c.State)
 		}
 		c.Admitted = true
+	case KindTaskReused:
+		if c.State != api.TaskRunning || c.Resumed || c.Admitted {
+			return fmt.Errorf("reused while %s, or after it was dispatched", c.State)
+		}
+		c.Admitted, c.Reused = true, true
 	case KindDispatchAnswered:
 		d, _ := e.Detail.(AnswerRequest)
 		if c.State != api.TaskRunning || !c.Resumed || c.Used || e.Principal != c.By || c.Option != 0 && d.Option != c.Option {
@@ -130,12 +157,18 @@ func (c *TaskChain) Step(e *Entry) error {
 		}
 		c.Asks = true
 		return c.move(EventAsk)
-	case KindTaskDone:
+	case KindRunGrown:
+		return c.move(EventGrow)
+	case KindTaskDone, KindTaskDenied:
+		if c.State == api.TaskWaiting && c.Attempt > 0 { // only people decide about one that waits, and it has no dispatch
+			return errors.New("decided while its dispatch waits for an answer")
+		}
+		if e.Kind == KindTaskDenied {
+			return c.move(EventDeny)
+		}
 		return c.move(EventDone)
 	case KindTaskFailed:
 		return c.move(EventFail)
-	case KindTaskDenied:
-		return c.move(EventDeny)
 	case KindTaskCancelled:
 		return c.move(EventCancel)
 	case KindTaskSkipped:
@@ -162,7 +195,7 @@ func (c *TaskChain) start(e *Entry) (err error) {
 		}
 	}
 	*c = TaskChain{
-		State: api.TaskRunning, Attempt: e.Attempt, Dispatch: e.Dispatch, Admitted: c.Admitted && e.Dispatch == c.Dispatch,
+		State: api.TaskRunning, Attempt: e.Attempt, Dispatch: e.Dispatch, Admitted: c.Admitted && e.Dispatch == c.Dispatch, Reused: c.Reused && e.Dispatch == c.Dispatch,
 		By: c.By, Option: c.Option, Resumed: c.Asks,
 	}
 	return err

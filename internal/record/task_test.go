@@ -24,6 +24,8 @@ func TestTaskTransitions(t *testing.T) {
 		"ready start": "running", "ready cancel": "cancelled",
 		"running done": "done", "running fail": "failed", "running deny": "denied", "running ask": "waiting", "running backoff": "waiting", "running cancel": "cancelled",
 		"waiting answer": "ready", "waiting due": "ready", "waiting fail": "failed", "waiting cancel": "cancelled",
+		"pending grow": "growing", "pending fail": "failed", "pending ask": "waiting", "running grow": "growing",
+		"waiting done": "done", "waiting deny": "denied", "growing grow": "growing", "growing done": "done", "growing fail": "failed", "growing cancel": "cancelled",
 	}
 	if len(TaskTransitions()) != len(want) {
 		t.Errorf("%d transitions, want %d", len(TaskTransitions()), len(want))

@@ -24,6 +24,9 @@ const (
 	WorkOut      = "out"          // captured content, each file named by the hexadecimal part of its digest
 	WorkResult   = "result"       // the signed result; appears last, atomically
 	WorkErrors   = "worker.err"   // the worker's own output
+	WorkNetwork  = "network"      // one api.NetworkLine a line, for each request of the agent; the Network of a result
+	WorkTool     = "bin"          // folder in which bailiwick-tool is copied, until all attempts share it
+	WorkSession  = "session"      // state of the agent's own session, of a resumed attempt
 )
 
 // verifyEnd ends the name of a file that the verify command's output is in.
@@ -57,11 +60,23 @@ const (
 // signed result says what the outcome is.
 type WorkerMessage struct {
 	At    time.Time `json:"at"`
-	Event string    `json:"event"`          // ready, step, log, alive, sealed
+	Event string    `json:"event"`          // ready, step, log, alive, refused, asked, sealed, tools
 	Key   string    `json:"key,omitempty"`  // ready: public half of the worker's key, base64
 	Step  *api.Step `json:"step,omitempty"` // step: one part of the work has ended
 	Log   int64     `json:"log,omitempty"`  // log: bytes that the jail has written
+	// Refused: a request of the agent that the broker refused. The service logs it. A
+	// worker sends the first MaxRefusals, and signs their RefusalsOf.
+	Refused *EgressRefusal `json:"refused,omitempty"`
+	// Asked: the worker has the question of ServiceMessage.Question, and keeps it whatever
+	// the agent does.
+	//
+	// Tools: the last line on a connection for tools. From here on it is unencrypted
+	// HTTP/2, whose client is the worker.
 }
+
+// MaxRefusals is how many refused requests an agent may make. One more ends it with
+// the reason limit.
+const MaxRefusals = 1000
 
 // ServiceMessage is one line from the service to a worker.
 type ServiceMessage struct {
@@ -70,4 +85,15 @@ type ServiceMessage struct {
 	Proceed bool `json:"proceed,omitempty"`
 	// Cancel ends the work; the worker captures what exists.
 	Cancel string `json:"cancel,omitempty"`
+	// Tools, as the first line, makes the connection one for tools.
+	Tools bool `json:"tools,omitempty"`
+	// Question ends the attempt with a question that the agent asked by its tool ask.
+	// Only the first one counts.
+	Question *api.Question `json:"question,omitempty"`
+	// Spent ends the attempt with the reason limit, in these words.
+	Spent string `json:"spent,omitempty"`
 }
+
+// MaxWorkLine bounds a line between service and worker, in bytes: escaping makes a
+// question longer than the agent wrote it.
+const MaxWorkLine = 8 << 20

@@ -26,7 +26,7 @@ func (t *commands) applyCommand() *cobra.Command {
 	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
 		if len(args) == 2 {
-			if f.task = console.Parse(&a, args[1], api.ParseTaskID); a.Err != nil {
+			if f.task = console.Parse(&a, args[1], api.ParseGrownTaskID); a.Err != nil {
 				return a.Err
 			}
 		}
@@ -87,6 +87,9 @@ func appliable(d *api.Dispatch) error {
 			WithHint("if it kept a partial patch, look at it: bailiwick dispatch patch %s", d.ID)
 	case d.Outcome == nil || d.Outcome.Patch == nil || d.Source == nil:
 		return api.Errorf(api.CodeNotFound, "dispatch %s has no patch: %s", d.ID, console.NoChanges)
+	case d.Outcome.Patch.Redacted:
+		return api.Errorf(api.CodeConflict, "dispatch %s: values of secrets were removed from its patch, so it is not what the agent wrote", d.ID).
+			WithHint("look at it: bailiwick dispatch patch %s; have the agent work without writing values into files", d.ID)
 	case !isCommit(d.Source.Commit):
 		return api.Errorf(api.CodeIntegrity, "dispatch %s: source %s at %q, which is not a commit id", d.ID, d.Source.Name, d.Source.Commit)
 	}

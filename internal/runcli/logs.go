@@ -35,7 +35,7 @@ or the run has ended.`,
 		var a console.Args
 		var task api.TaskID
 		if len(args) == 2 {
-			task = console.Parse(&a, args[1], api.ParseTaskID)
+			task = console.Parse(&a, args[1], api.ParseGrownTaskID)
 		}
 		switch {
 		case f.attempt < 0:

@@ -78,7 +78,7 @@ func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, 
 		if task.State != api.TaskDone {
 			return api.Errorf(api.CodeConflict, "task %s of run %s is %s: only the patch of a done task is applied", task.Task, run.RunID, task.State)
 		}
-		run.Tasks = []api.RunTask{*task}
+		run.Tasks = withGrown(run.Tasks, f.task)
 	}
 	patches, left, err := t.selectPatches(ctx, r, run, f.source)
 	if err != nil {
@@ -197,10 +197,25 @@ func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.
 	leave := func(task api.RunTask, format string, args ...any) {
 		left = append(left, taskLeftOut{task.Task, fmt.Sprintf(format, args...)})
 	}
+	by, state := replacements(run.Tasks), map[api.TaskID]api.TaskState{}
+	for i := range run.Tasks {
+		state[run.Tasks[i].Task] = run.Tasks[i].State
+	}
 	for _, i := range inOrder(run.Tasks) {
 		task := run.Tasks[i]
-		if task.State != api.TaskDone {
+		of, grew := state[task.GrewFrom]
+		switch fix := by[task.Task]; {
+		case task.State != api.TaskDone:
 			leave(task, "it is %s", task.State)
+			continue
+		case grew && of != api.TaskDone && fixOf(&task) > 0:
+			leave(task, "task %s is %s", task.GrewFrom, of)
+			continue
+		case fix != "":
+			leave(task, "%s replaces its patch", fix)
+			continue
+		case task.DispatchID == "":
+			leave(task, "%s", noWorker)
 			continue
 		}
 		d, err := r.Describe(ctx, task.DispatchID, 0)
@@ -209,6 +224,9 @@ func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.
 			return nil, nil, fmt.Errorf("task %s: %w", task.Task, err)
 		case d.Outcome == nil || d.Outcome.Patch == nil:
 			leave(task, "it changed nothing")
+			continue
+		case d.Outcome.Patch.Redacted:
+			leave(task, "values of secrets were removed from its patch")
 			continue
 		case d.Source == nil:
 			leave(task, "it has no source")
@@ -224,7 +242,11 @@ func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.
 	if source == "" {
 		switch len(sources) {
 		case 0:
-			return nil, nil, api.Errorf(api.CodeNotFound, "run %s has no done task with a patch", run.RunID).WithHint("see: bailiwick run show %s", run.RunID)
+			why := ""
+			if len(left) == 1 {
+				why = fmt.Sprintf("; task %s: %s", left[0].Task, left[0].Why)
+			}
+			return nil, nil, api.Errorf(api.CodeNotFound, "run %s has no done task with a patch%s", run.RunID, why).WithHint("see: bailiwick run show %s", run.RunID)
 		case 1:
 			source = string(sources[0])
 		default:

@@ -36,7 +36,7 @@ error without --force.`,
 		var a console.Args
 		var only api.TaskID
 		if len(args) == 2 {
-			only = console.Parse(&a, args[1], api.ParseTaskID)
+			only = console.Parse(&a, args[1], api.ParseGrownTaskID)
 		}
 		if force && dir == "" {
 			a.Fail(fmt.Errorf("--force goes with --dir"))
@@ -69,6 +69,9 @@ func outputsOf(ctx context.Context, r client.Runtime, run *api.Run, only api.Tas
 		task, err := taskOf(run, only)
 		if err != nil {
 			return nil, err
+		}
+		if task.DispatchID == "" && task.State == api.TaskDone {
+			return nil, api.Errorf(api.CodeNotFound, "task %s of run %s has no outputs: %s", only, run.RunID, noWorker).WithHint("see: bailiwick run outputs %s", run.RunID)
 		}
 		if task.DispatchID == "" {
 			return nil, api.Errorf(api.CodeNotFound, "task %s of run %s is %s and was never started, so it has no outputs", only, run.RunID, task.State)

@@ -45,7 +45,7 @@ tree and no existing branch is touched. If patches conflict nothing is written, 
 		case task == "":
 			return t.listPatches(ctx, c.Runtime(), &run)
 		}
-		return t.Content(raw, func(w io.Writer) error { return printPatch(ctx, c.Runtime(), &run, task, w) })
+		return t.Content(raw, func(w io.Writer) error { return printPatch(ctx, c.Runtime(), &run, task, w, t.Stderr) })
 	})
 	fl := cmd.Flags()
 	console.RawFlag(cmd, &raw)
@@ -68,7 +68,7 @@ func patchArgs(args []string, all, merge, dirSet bool, f mergeFlags) (task api.T
 		}
 	}
 	if len(args) == 2 {
-		task = console.Parse(&a, args[1], api.ParseTaskID)
+		task = console.Parse(&a, args[1], api.ParseGrownTaskID)
 	}
 	switch {
 	case modes > 1:
@@ -81,13 +81,25 @@ func patchArgs(args []string, all, merge, dirSet bool, f mergeFlags) (task api.T
 	return task, a.Err
 }
 
-func printPatch(ctx context.Context, r client.Runtime, run *api.Run, id api.TaskID, w io.Writer) error {
+func printPatch(ctx context.Context, r client.Runtime, run *api.Run, id api.TaskID, w, notes io.Writer) error {
 	task, err := taskOf(run, id)
 	if err != nil {
 		return err
 	}
+	if fix := replacements(run.Tasks)[id]; fix != "" && task.State == api.TaskDone {
+		fmt.Fprintf(notes, "this is the patch of %s, which replaces that of %s\n", fix, id)
+		if task, err = taskOf(run, fix); err != nil {
+			return err
+		}
+	}
+	if task.DispatchID == "" && task.State == api.TaskDone {
+		return api.Errorf(api.CodeNotFound, "task %s of run %s has no patch: %s", id, run.RunID, noWorker).WithHint("see: bailiwick run patch %s", run.RunID)
+	}
 	if task.DispatchID == "" {
 		return api.Errorf(api.CodeNotFound, "task %s of run %s is %s and was never started, so it has no patch", id, run.RunID, task.State)
+	}
+	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil && d.Outcome != nil && d.Outcome.Patch != nil && d.Outcome.Patch.Redacted {
+		fmt.Fprintf(notes, "%s\n", console.RedactedPatch)
 	}
 	return r.Patch(ctx, task.DispatchID, 0, w)
 }
@@ -101,6 +113,8 @@ type taskPatch struct {
 	Partial bool          `json:"partial,omitempty"`
 	Why     string        `json:"why,omitempty"`  // it has no patch
 	File    string        `json:"file,omitempty"` // that it was written to
+	// Replaced is the fix of a gate whose patch replaces this one.
+	Replaced api.TaskID `json:"replacedBy,omitempty"`
 
 	dispatch api.DispatchID
 	attempt  int // of the dispatch
@@ -110,7 +124,11 @@ func (p taskPatch) exists() bool { return p.Why == "" }
 
 func describePatch(ctx context.Context, r client.Runtime, task *api.RunTask) (taskPatch, error) {
 	p := taskPatch{Task: task.Task, State: task.State}
-	if task.DispatchID == "" {
+	switch {
+	case task.DispatchID == "" && task.State == api.TaskDone:
+		p.Why = noWorker
+		return p, nil
+	case task.DispatchID == "":
 		p.Why = "it was never started"
 		return p, nil
 	}
@@ -130,9 +148,10 @@ func describePatch(ctx context.Context, r client.Runtime, task *api.RunTask) (ta
 
 // describePatches describes the patches of all tasks, after each has seen it.
 func describePatches(ctx context.Context, r client.Runtime, run *api.Run, each func(*taskPatch) error) ([]taskPatch, error) {
-	list := []taskPatch{}
+	list, by := []taskPatch{}, replacements(run.Tasks)
 	for i := range run.Tasks {
 		p, err := describePatch(ctx, r, &run.Tasks[i])
+		p.Replaced = by[p.Task]
 		if err == nil && p.exists() {
 			err = each(&p)
 		}
@@ -163,6 +182,9 @@ func (t *commands) printPatches(list []taskPatch, name func(taskPatch) string) e
 		}
 		if p.Partial {
 			what += ", partial: captured before the work was complete"
+		}
+		if p.Replaced != "" && p.exists() {
+			what += ", which " + string(p.Replaced) + " replaces"
 		}
 		return fmt.Sprintf("%s\t%s\t%s", p.Task, p.State, what)
 	})

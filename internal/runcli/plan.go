@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 )
@@ -115,12 +116,20 @@ func counted(n int, one, many string) string {
 
 func (t *commands) renderCommand() *cobra.Command {
 	var params []string
-	return paramFlag(&cobra.Command{
-		Use: "render FILE|-", Short: "Draw a plan: what depends on what, and what can run at once", Args: cobra.ExactArgs(1),
+	var run string
+	cmd := paramFlag(&cobra.Command{
+		Use: "render FILE|-", Short: "Draw a plan, or a run: what depends on what, and what can run at once",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if run != "" {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		Long: `Draw a plan in layers. The tasks of a layer can run at once, if their locks allow it, when
-those of the layers above are done. Here -o is text, dot (Graphviz), mermaid, or json: the
-plan in its canonical form.`,
-		Example: console.Examples("bailiwick run render plan.yaml", "bailiwick run render plan.yaml -o dot | dot -Tsvg > plan.svg"),
+those of the layers above are done. Tasks that grow stand for all that grow from them. With
+--run the tasks of a run are drawn, with their states and those that grew so far. Here -o is
+text, dot (Graphviz), mermaid, or json: the plan in its canonical form.`,
+		Example: console.Examples("bailiwick run render plan.yaml", "bailiwick run render plan.yaml -o dot | dot -Tsvg > plan.svg", "bailiwick run render --run RUN -o mermaid"),
 		// In place of the root's, which does not accept dot and mermaid.
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if !slices.Contains([]string{"text", "dot", "mermaid", "json"}, t.Format) {
@@ -128,32 +137,99 @@ plan in its canonical form.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if run != "" {
+				return t.renderRun(cmd, run)
+			}
 			p, _, err := t.readRequest(args[0], params)
 			if err != nil {
 				return err
 			}
 			switch t.Format {
-			case "dot":
-				fmt.Fprint(t.Stdout, console.Plain(p.DOT()))
-			case "mermaid":
-				fmt.Fprint(t.Stdout, console.Plain(p.Mermaid()))
 			case "json":
 				fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
-			default:
+			case "text":
 				t.drawPlan(p)
+			default:
+				t.drawGraph(p.Drawing())
 			}
 			return nil
 		},
 	}, &params)
+	cmd.Flags().StringVar(&run, "run", "", "draw the tasks of this `RUN` instead of a plan")
+	return cmd
+}
+
+func (t *commands) drawGraph(d plan.Drawing) {
+	if t.Format == "dot" {
+		fmt.Fprint(t.Stdout, console.Plain(d.DOT()))
+		return
+	}
+	fmt.Fprint(t.Stdout, console.Plain(d.Mermaid()))
+}
+
+// renderRun draws the tasks of a run.
+func (t *commands) renderRun(cmd *cobra.Command, arg string) error {
+	id, err := api.ParseRunID(arg)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	return t.withConn(func(c *client.Conn) error {
+		if t.Format == "json" {
+			raw, err := c.Runtime().RunPlan(cmd.Context(), id)
+			if err == nil {
+				fmt.Fprintf(t.Stdout, "%s\n", raw)
+			}
+			return err
+		}
+		run, err := wholeRun(cmd.Context(), c.Runtime(), id)
+		if err != nil {
+			return err
+		}
+		if t.Format != "text" {
+			t.drawGraph(drawingOf(run.Tasks))
+			return nil
+		}
+		for _, line := range newRunTree(run.Tasks).draw(&run, frame{width: 120, height: len(run.Tasks) + 3, now: t.Now()}) {
+			fmt.Fprintln(t.Stdout, console.Line(line))
+		}
+		return nil
+	})
+}
+
+// drawingOf is the graph of the tasks of a run.
+func drawingOf(tasks []api.RunTask) plan.Drawing {
+	number := make(map[api.TaskID]int, len(tasks))
+	for i := range tasks {
+		number[tasks[i].Task] = i
+	}
+	d := make(plan.Drawing, len(tasks))
+	for i := range tasks {
+		task := &tasks[i]
+		d[i] = plan.Node{Name: string(task.Task), Lines: []string{strings.TrimSpace(string(task.Subagent) + " " + string(task.State))}}
+		for _, id := range task.After {
+			if from, ok := number[id]; ok {
+				d[i].Edges = append(d[i].Edges, plan.Edge{From: from})
+			}
+		}
+		if from, ok := number[task.GrewFrom]; ok {
+			d[i].Edges = append(d[i].Edges, plan.Edge{From: from, Grew: true})
+		}
+	}
+	for i := range tasks {
+		if from, ok := number[tasks[i].GrewFrom]; ok {
+			d[from].Grows = true
+		}
+	}
+	return d
 }
 
 // drawPlan draws a plan in layers.
 func (t *commands) drawPlan(p *plan.Plan) {
 	fmt.Fprintln(t.Stdout, planSize(p))
-	ids, subagents := 0, 0
-	for _, task := range p.Tasks {
-		ids, subagents = max(ids, len(task.ID)), max(subagents, len(task.Subagent))
+	ids, workers := 0, 0
+	for i := range p.Tasks {
+		ids, workers = max(ids, len(p.Tasks[i].ID)), max(workers, len(plan.Worker(&p.Tasks[i])))
 	}
 	for n, layer := range p.Layers() {
 		for k, i := range layer {
@@ -161,12 +237,15 @@ func (t *commands) drawPlan(p *plan.Plan) {
 			if k == 0 {
 				mark = fmt.Sprintf("%5d ", n+1)
 			}
-			task := p.Tasks[i]
-			line := fmt.Sprintf("%s%-*s  %-*s  %s", mark, ids, task.ID, subagents, task.Subagent, strings.Join(taskFacts(p, int(i)), "; "))
+			task := &p.Tasks[i]
+			line := fmt.Sprintf("%s%-*s  %-*s  %s", mark, ids, task.ID, min(workers, maxWorker), plan.Worker(task), strings.Join(taskFacts(p, int(i)), "; "))
 			fmt.Fprintln(t.Stdout, console.Line(strings.TrimRight(line, " ")))
 		}
 	}
 }
+
+// maxWorker is the width of the column of the workers.
+const maxWorker = 32
 
 // maxFacts is how many dependencies and how many locks of a task are shown.
 const maxFacts = 8
@@ -197,6 +276,7 @@ func taskFacts(p *plan.Plan, i int) []string {
 			facts = append(facts, f.word+strings.Join(f.all, ", "))
 		}
 	}
+	facts = append(facts, plan.GrowthText(&p.Tasks[i])...)
 	if n := p.Tasks[i].Retry.Attempts; n > 1 {
 		facts = append(facts, fmt.Sprintf("%d attempts", n))
 	}
@@ -216,13 +296,13 @@ func (t *commands) schemaCommand() *cobra.Command {
 }
 
 func (t *commands) importCommand() *cobra.Command {
-	var executors []string
+	var executors, approvers []string
 	cmd := &cobra.Command{
 		Use: "import FILE|-", Short: "Translate a Pangolin plan.json into a plan", Args: cobra.ExactArgs(1),
 		Long: `Translate a Pangolin plan, and print it as YAML, or as JSON with -o json. A key without a
 translation is refused, with the way to write it here; none becomes input of a worker.
 Standard error reports what is written differently here, such as ids.`,
-		Example: console.Examples("bailiwick run import plan.json > plan.yaml", "bailiwick run import --executor dispatch-a=local plan.json"),
+		Example: console.Examples("bailiwick run import plan.json > plan.yaml", "bailiwick run import --executor dispatch-a=local plan.json", "bailiwick run import --approver lead=human:ann plan.json > plan.yaml"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			options := plan.ImportOptions{Targets: map[string]api.Name{}}
 			for _, e := range executors {
@@ -233,6 +313,15 @@ Standard error reports what is written differently here, such as ids.`,
 				}
 				options.Targets[executor] = name
 			}
+			options.Approvers = map[string][]api.Principal{}
+			for _, a := range approvers {
+				role, person, _ := strings.Cut(a, "=")
+				p, err := api.ParsePrincipal(person)
+				if err != nil || !p.Person() || role == "" {
+					return api.Errorf(api.CodeInvalid, "--approver %.80q: want ROLE=PERSON, such as lead=human:ann", a)
+				}
+				options.Approvers[role] = append(options.Approvers[role], p)
+			}
 			text, err := t.readPlanText(args[0])
 			if err != nil {
 				return err
@@ -241,6 +330,7 @@ Standard error reports what is written differently here, such as ids.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&executors, "executor", nil, "EXECUTOR=TARGET: the target of the items of an executor (repeatable)")
+	cmd.Flags().StringArrayVar(&approvers, "approver", nil, "ROLE=PERSON: who has the role of an approval, as human:NAME or local:NAME (repeatable)")
 	return cmd
 }
 

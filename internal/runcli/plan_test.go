@@ -148,6 +148,38 @@ func TestRenderDrawsDependencies(t *testing.T) {
 	}
 }
 
+// A plan that grows is drawn by its templates, a run by its tasks.
+//
+// proves R-O9
+func TestRenderDrawsWhatGrows(t *testing.T) {
+	const grows = `tasks:
+- {id: split, subagent: splitter}
+- {id: part, subagent: edit, for_each: {from: split, outputs: "p/*"}, gate: {verify: check, fix: fixer}}
+- {id: all, subagent: merger, needs: {p: {from: part, patch: true}}, when: {task: split, result: $.n, is: 2}}
+- {id: review, quorum: {of: [a, "human:ann"], approve: 2}, depends_on: [all]}
+- {id: ship, approval: {by: ["human:ann"]}, depends_on: [review]}
+`
+	status, out, errs := planRun(t, grows, "run render FILE")
+	for _, want := range []string{"part    edit  ", "after split (for each p/*); gate check, fixer fixes at most 1", "after split (when $.n is 2), part (patch as p)", "votes: 2 of a, human:ann  after all", "approval: 1 of human:ann  after review"} {
+		if status != 0 || !strings.Contains(out, want) {
+			t.Errorf("status %d, %s\n%s\nlacks %s", status, errs, out, want)
+		}
+	}
+	if _, out, _ := planRun(t, grows, "run render FILE -o dot"); !strings.Contains(out, `n1 [label="part\nedit\ngate check, fixer fixes at most 1", peripheries=2];`) || !strings.Contains(out, `n0 -> n1 [label="(for each p/*)"];`) {
+		t.Error(out)
+	}
+	d := drawingOf([]api.RunTask{
+		{Task: "part", State: api.TaskGrowing, Subagent: "edit"}, {Task: "part[a]", State: api.TaskDone, Subagent: "edit", GrewFrom: "part"}, {Task: "all", State: api.TaskPending, Subagent: "merger", After: []api.TaskID{"part"}},
+	})
+	want := "flowchart LR\n  n0[[\"part<br/>edit growing\"]]\n  n1[\"part#91;a#93;<br/>edit done\"]\n  n2[\"all<br/>merger pending\"]\n  n0 -.-> n1\n  n0 --> n2\n"
+	if got := d.Mermaid(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if status, _, errs := planRun(t, grows, "run render FILE --run r1"); status != 1 || errs == "" {
+		t.Errorf("a plan and a run: status %d, %s", status, errs)
+	}
+}
+
 func TestSchemaIsPrinted(t *testing.T) {
 	if status, out, _ := planRun(t, "", "run schema"); status != 0 || out != string(api.PlanSchema()) {
 		t.Errorf("status %d, %q", status, out)

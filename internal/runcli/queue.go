@@ -3,6 +3,8 @@ package runcli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +58,7 @@ func (t *commands) queueVerb(verb, short string, do func(client.Operator, contex
 }
 
 func (t *commands) printQueues(list []api.Queue) error {
-	return console.List(t.Output, list, func(q api.Queue) string { return string(q.Name) }, "QUEUE\tSLOTS\tRUNNING\tREADY\tRUNS\tPAUSED", func(q api.Queue) string {
+	return console.List(t.Output, list, func(q api.Queue) string { return string(q.Name) }, "QUEUE\tSLOTS\tRUNNING\tREADY\tRUNS\tWEIGHTS\tPAUSED", func(q api.Queue) string {
 		paused := "-"
 		if q.PausedBy != "" {
 			paused = "by " + string(q.PausedBy)
@@ -64,6 +66,10 @@ func (t *commands) printQueues(list []api.Queue) error {
 				paused += " at " + t.Ago(*q.PausedAt)
 			}
 		}
-		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%s", q.Name, q.Slots, q.Running, q.Ready, q.Runs, paused)
+		var weights []string
+		for _, p := range slices.Sorted(maps.Keys(q.Weights)) {
+			weights = append(weights, fmt.Sprintf("%s %d", p, q.Weights[p]))
+		}
+		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%s\t%s", q.Name, q.Slots, q.Running, q.Ready, q.Runs, console.Joined(weights, ", ", "-"), paused)
 	})
 }

@@ -61,7 +61,7 @@ func (t *commands) retryRequest(ctx context.Context, r client.Runtime, id api.Ru
 	var a console.Args
 	req := api.RunRetry{RunID: t.newRunID(&a, f.id)}
 	for _, task := range f.from {
-		req.From = append(req.From, console.Parse(&a, task, api.ParseTaskID))
+		req.From = append(req.From, console.Parse(&a, task, api.ParseGrownTaskID))
 	}
 	for _, s := range f.sources {
 		name, commit, at := strings.Cut(s, "@")

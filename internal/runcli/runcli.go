@@ -1,4 +1,4 @@
-// Package runcli has the verbs of bailiwick about plans and runs: run and queue.
+// Package runcli has the verbs of bailiwick about plans and runs: run, queue and schedule.
 //
 // It checks and draws plans here (R-O2). Everything about a run is a call to
 // the service, which carries the run out whatever happens to this process; none
@@ -29,13 +29,13 @@ type Config struct {
 
 type commands struct{ Config }
 
-// Commands returns the nouns run and queue, and the verb waiting.
+// Commands returns the nouns run, queue and schedule, and the verb waiting.
 func Commands(cfg Config) []*cobra.Command {
 	t := &commands{cfg}
 	run := console.Noun("run", "Submit plans of many dispatches, watch and steer the runs, and take their results",
 		console.Group{Title: "Plans:", Commands: []*cobra.Command{t.validateCommand(), t.renderCommand(), t.schemaCommand(), t.importCommand(), t.submitCommand()}},
 		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand(), t.logsCommand(), t.waitCommand()}},
-		console.Group{Title: "Steer:", Commands: []*cobra.Command{t.cancelCommand(), t.pauseCommand(), t.resumeCommand(), t.retryCommand(), t.answerCommand()}},
+		console.Group{Title: "Steer:", Commands: []*cobra.Command{t.cancelCommand(), t.pauseCommand(), t.resumeCommand(), t.appendCommand(), t.retryCommand(), t.answerCommand()}},
 		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), t.applyCommand(), t.outputsCommand()}})
 	run.Long = `A plan is a file of tasks. Each task is a dispatch, with its dependencies, the results it
 needs from other tasks, its locks and its retries. A run is a submitted plan. The service
@@ -45,7 +45,7 @@ A service with an orchestrator carries out runs: bailiwick up --orchestrator. Wi
 they are only shown. validate, render, schema and import need no service.`
 	run.Example = console.Examples("bailiwick run validate plan.yaml", "bailiwick run submit plan.yaml --watch", "bailiwick run show RUN",
 		"bailiwick run answer RUN --task TASK 'use the second one'", "bailiwick run patch RUN --merge BRANCH")
-	return []*cobra.Command{run, t.queueCommand(), t.waitingCommand()}
+	return []*cobra.Command{run, t.queueCommand(), t.budgetCommand(), t.scheduleCommand(), t.waitingCommand()}
 }
 
 // withConn calls do with a connection. A missing service is an error that says
@@ -92,7 +92,9 @@ func (t *commands) runsVerb(cmd *cobra.Command, do func(ctx context.Context, c *
 }
 
 // taskID parses the id of a task; it may be empty.
-func taskID(a *console.Args, s string) api.TaskID { return console.Optional(a, s, api.ParseTaskID) }
+func taskID(a *console.Args, s string) api.TaskID {
+	return console.Optional(a, s, api.ParseGrownTaskID)
+}
 
 // runPage is the largest number of tasks per answer of the service.
 const runPage = 1000
@@ -107,8 +109,8 @@ func wholeRun(ctx context.Context, r client.Runtime, id api.RunID) (api.Run, err
 		}
 		// The head is the newest one; earlier tasks may be a moment older.
 		page.Tasks = append(run.Tasks, page.Tasks...)
-		if len(page.Tasks) > api.MaxPlanTasks || page.Next == next {
-			return run, api.Errorf(api.CodeInternal, "run %s: the service sent more tasks than a plan can have", id)
+		if len(page.Tasks) > api.MaxRunTasks || page.Next == next {
+			return run, api.Errorf(api.CodeInternal, "run %s: the service sent more tasks than a run can have", id)
 		}
 		run, next = page, page.Next
 	}

@@ -33,6 +33,7 @@ type runService struct {
 	events     []api.RunEvent
 	plan       string
 	waiting    []api.Waiting
+	open       atomic.Pointer[[]api.OpenApproval]           // instead of those of run
 	seen       atomic.Int32                                 // how often a client looked at the settled run
 	page       int                                          // tasks in an answer
 	steer      func(verb string, body []byte) (any, error)  // what is asked of the operator's side
@@ -104,6 +105,9 @@ func (s *runService) serve(t *testing.T) string {
 			run.Next = strconv.Itoa(to)
 		}
 		run.Tasks = run.Tasks[from:to]
+		if open := s.open.Load(); open != nil {
+			run.Approvals = *open
+		}
 		say(w, run, nil)
 	})
 	mux.HandleFunc("GET /v1/runtime/runs/{id}/plan", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s.plan) })

@@ -1,6 +1,7 @@
 package runcli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -68,7 +69,9 @@ func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run,
 		if only != nil {
 			t.printTasks(&shown)
 		}
+		t.printTainted(&shown)
 		t.printTrouble(ctx, r, &shown)
+		t.printApprovals(run)
 		t.Row("next", "%s", nextCommand(run))
 	})
 }
@@ -80,10 +83,14 @@ func (t *commands) printHead(run *api.Run) {
 	}
 	t.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
 	t.Row("queue", "%s", run.Queue)
+	t.Rows("budget", len(run.Budgets), func(i int) string { return budgetLine(&run.Budgets[i]) })
 	labels := labelWords(run.Labels)
 	t.Rows("labels", len(labels), func(i int) string { return labels[i] })
 	t.Row("principal", "%s", run.Principal)
 	t.Row("submitted", "%s under catalog revision %d", t.Time(run.SubmittedAt), run.Revision)
+	if run.NoReuse {
+		t.Row("reuse", "no: every task runs")
+	}
 	if run.RetryOf != "" {
 		t.Row("retry of", "%s, whose done tasks are taken over unless a change reaches them", run.RetryOf)
 		t.Rows("changed", len(run.Changed), func(i int) string { return run.Changed[i] })
@@ -104,6 +111,9 @@ func (t *commands) printHead(run *api.Run) {
 			t.Row("", "%s", console.AgentText(run.CancelReason))
 		}
 	}
+	for i := range run.Usage {
+		t.Row("models", "%s", console.ModelUsage(run.Usage[i]))
+	}
 	t.Row("plan", "%s", run.Plan)
 }
 
@@ -122,19 +132,40 @@ func (t *commands) printTasks(run *api.Run) {
 		}
 		return text + "\t"
 	}
-	fmt.Fprintf(w, "\nTASK\tSTATE\tSUBAGENT\tATTEMPT\tTOOK\t%sWHY\n", dispatch("DISPATCH"))
+	cost := func(text string) string {
+		if len(run.Usage) == 0 {
+			return ""
+		}
+		return text + "\t"
+	}
+	notes := approvalNotes(run, t.Now())
+	fmt.Fprintf(w, "\nTASK\tSTATE\tSUBAGENT\tATTEMPT\tTOOK\t%s%sWHY\n", cost("COST"), dispatch("DISPATCH"))
 	for i := range run.Tasks {
 		task := &run.Tasks[i]
 		attempt := "-"
 		if task.Attempt > 0 {
 			attempt = fmt.Sprintf("%d/%d", task.Attempt, max(task.Attempts, task.Attempt))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s\n", console.Line(string(task.Task)), task.State, console.Line(string(task.Subagent)), attempt,
-			console.Dash(elapsed(task, t.Now())), dispatch(console.Dash(console.Line(string(task.DispatchID)))), console.Dash(console.Cut(noteOf(task, t.Now()), 200)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s%s\n", console.Line(string(task.Task)), task.State, console.Line(string(task.Subagent)), attempt,
+			console.Dash(elapsed(task, t.Now())), cost(console.Dash(console.Cost(task.Usage))), dispatch(console.Dash(console.Line(string(task.DispatchID)))), console.Dash(console.Cut(cmp.Or(notes[task.Task], noteOf(task, t.Now())), 200)))
 	}
 	fmt.Fprintln(w)
 	_ = w.Flush() // to memory
 	fmt.Fprint(t.Stdout, t.Fit(table.String()))
+}
+
+// printTainted names the tasks that have text from outside.
+func (t *commands) printTainted(run *api.Run) {
+	var list []string
+	for i := range run.Tasks {
+		if run.Tasks[i].Taint != nil {
+			list = append(list, console.Line(string(run.Tasks[i].Task)))
+		}
+	}
+	if more := len(list) - maxTroubles; more > 0 {
+		list = append(list[:maxTroubles], fmt.Sprintf("and %d more", more))
+	}
+	t.OptionalRow("tainted", "%s: text from outside was read", strings.Join(list, ", "))
 }
 
 // maxTroubles is how many questions and how many failures are shown in full.
@@ -252,6 +283,9 @@ func nextCommand(run *api.Run) string {
 		if run.Tasks[i].Asks {
 			return fmt.Sprintf("bailiwick run answer %s --task %s TEXT", run.RunID, run.Tasks[i].Task)
 		}
+	}
+	if len(run.Approvals) > 0 {
+		return fmt.Sprintf("bailiwick approval show %s", run.Approvals[0].ID)
 	}
 	return fmt.Sprintf("bailiwick run watch %s", run.RunID)
 }

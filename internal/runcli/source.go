@@ -35,7 +35,7 @@ func NoteSource(ctx context.Context, o *console.Output, r client.Runtime, req *a
 	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
 	defer cancel()
 	page, err := r.Artifacts(ctx, api.KindSource, req.Name, "")
-	if err != nil || len(page.Items) == 0 || page.Items[0].Repo == "" {
+	if err != nil || len(page.Items) == 0 || page.Items[0].Repo == "" || api.IsRemote(page.Items[0].Repo) {
 		return
 	}
 	out, err := gitexec.Git{Dir: page.Items[0].Repo, User: o.Env}.Output(ctx, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")

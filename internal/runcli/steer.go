@@ -107,7 +107,7 @@ func awaitCancelled(ctx context.Context, r client.Runtime, id api.RunID, task ap
 	if one, err := taskOf(&run, task); err == nil && one.State.Settled() {
 		return nil
 	}
-	return awaitRun(ctx, r, id, task, wait)
+	return awaitRun(ctx, r, id, task, wait, func(api.RunEvent) {})
 }
 
 func (t *commands) pauseCommand() *cobra.Command {

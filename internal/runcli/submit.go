@@ -25,6 +25,7 @@ type submitFlags struct {
 	id           string
 	fresh        bool // a generated id
 	dry          bool
+	noReuse      bool
 	params       []string
 	watch, quiet bool
 	wait         time.Duration
@@ -64,6 +65,7 @@ with the service, decides about each task, and starts and logs nothing.`,
 	fl.StringVar(&f.id, "id", "", "id of the run (default: the plan's own, else a new one)")
 	fl.BoolVar(&f.fresh, "new", false, "choose a new id, also if the plan has one")
 	paramFlag(cmd, &f.params)
+	fl.BoolVar(&f.noReuse, "no-reuse", false, "run every task, also if an earlier dispatch of a pure subagent has its result")
 	fl.BoolVar(&f.dry, "dry-run", false, "say what would run, and start nothing")
 	fl.BoolVar(&f.watch, "watch", false, "watch it to its end")
 	fl.DurationVar(&f.wait, "wait", 0, "wait at most this long for its end, else exit with status 8; the run continues")
@@ -76,7 +78,7 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 	if err != nil {
 		return err
 	}
-	req.DryRun = f.dry
+	req.DryRun, req.NoReuse = f.dry, f.noReuse
 	if f.id != "" || f.fresh || req.RunID == "" {
 		// Chosen here, so that the request can be repeated if its answer is lost.
 		var a console.Args

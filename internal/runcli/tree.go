@@ -65,7 +65,8 @@ func (t runTree) draw(run *api.Run, f frame) []string {
 		f.height = 24
 	}
 	lines := []string{console.Cut(runHead(run, f.now), f.width-1)}
-	shown := t.fit(run.Tasks, f.height-2)
+	notes := approvalNotes(run, f.now)
+	shown := t.fit(run.Tasks, f.height-2, notes)
 	if shown == nil {
 		return lines
 	}
@@ -80,7 +81,7 @@ func (t runTree) draw(run *api.Run, f frame) []string {
 	for _, at := range shown {
 		lines = t.fold(lines, run.Tasks, next, at, f)
 		i := t.order[at]
-		lines = append(lines, t.line(&run.Tasks[i], t.indent(i, f.width), name, subagent, f))
+		lines = append(lines, t.line(&run.Tasks[i], notes[run.Tasks[i].Task], t.indent(i, f.width), name, subagent, f))
 		next = at + 1
 	}
 	return t.fold(lines, run.Tasks, next, len(t.order), f)
@@ -92,7 +93,7 @@ func (t runTree) indent(i int32, width int) int { return min(2*t.depth[i], width
 
 // fit returns the positions in the order of the tasks that fit into rows; a gap
 // between them takes a row too.
-func (t runTree) fit(tasks []api.RunTask, rows int) []int {
+func (t runTree) fit(tasks []api.RunTask, rows int, notes map[api.TaskID]string) []int {
 	places := make([]int, len(t.order))
 	for at := range places {
 		places[at] = at
@@ -101,7 +102,8 @@ func (t runTree) fit(tasks []api.RunTask, rows int) []int {
 		return places
 	}
 	slices.SortStableFunc(places, func(a, b int) int {
-		return cmp.Compare(urgency(&tasks[t.order[a]]), urgency(&tasks[t.order[b]]))
+		x, y := &tasks[t.order[a]], &tasks[t.order[b]]
+		return cmp.Compare(urgency(x, notes[x.Task]), urgency(y, notes[y.Task]))
 	})
 	for n := min(len(places), max(rows, 0)); n > 0; n-- {
 		shown := slices.Sorted(slices.Values(places[:n]))
@@ -125,15 +127,16 @@ func (t runTree) fit(tasks []api.RunTask, rows int) []int {
 	return nil
 }
 
-// urgency orders tasks by how much a viewer wants to see them.
-func urgency(t *api.RunTask) int {
+// urgency orders tasks by how much a viewer wants to see them. waits is why people keep
+// it waiting, if they do.
+func urgency(t *api.RunTask, waits string) int {
+	if t.Asks || waits != "" {
+		return 0
+	}
 	switch t.State {
 	case api.TaskWaiting:
-		if t.Asks {
-			return 0
-		}
 		return 3
-	case api.TaskRunning:
+	case api.TaskRunning, api.TaskGrowing:
 		return 1
 	case api.TaskFailed, api.TaskDenied:
 		return 2
@@ -159,10 +162,10 @@ func (t runTree) fold(lines []string, tasks []api.RunTask, from, to int, f frame
 	return append(lines, console.Cut(fmt.Sprintf("%-9s %s+ %s", "", strings.Repeat(" ", indent), countsText(counts)), f.width-1))
 }
 
-func (t runTree) line(task *api.RunTask, indent, name, subagent int, f frame) string {
+func (t runTree) line(task *api.RunTask, waits string, indent, name, subagent int, f frame) string {
 	words := []string{
 		console.Pad(strings.Repeat(" ", indent)+console.Line(string(task.Task)), name), console.Pad(console.Line(string(task.Subagent)), subagent), console.Pad(attemptText(task), 5),
-		console.Pad(elapsed(task, f.now), 6), noteOf(task, f.now),
+		console.Pad(elapsed(task, f.now), 6), cmp.Or(waits, noteOf(task, f.now)),
 	}
 	state := console.Pad(console.Line(string(task.State)), 9)
 	text := console.Cut(strings.TrimRight(state+" "+strings.Join(words, "  "), " "), f.width-1)
@@ -181,7 +184,7 @@ func colourOf(t *api.RunTask) string {
 		return "31"
 	case api.TaskWaiting:
 		return "33"
-	case api.TaskRunning:
+	case api.TaskRunning, api.TaskGrowing:
 		return "36"
 	case api.TaskPending, api.TaskReady, api.TaskSkipped, api.TaskCancelled:
 	}
@@ -201,7 +204,7 @@ func runHead(run *api.Run, now time.Time) string {
 func countsText(counts map[api.TaskState]int) string {
 	var words []string
 	for _, s := range []api.TaskState{
-		api.TaskDone, api.TaskRunning, api.TaskWaiting, api.TaskReady, api.TaskPending, api.TaskFailed, api.TaskDenied, api.TaskSkipped, api.TaskCancelled,
+		api.TaskDone, api.TaskRunning, api.TaskGrowing, api.TaskWaiting, api.TaskReady, api.TaskPending, api.TaskFailed, api.TaskDenied, api.TaskSkipped, api.TaskCancelled,
 	} {
 		if counts[s] > 0 {
 			words = append(words, fmt.Sprintf("%d %s", counts[s], s))
@@ -233,6 +236,18 @@ func elapsed(t *api.RunTask, now time.Time) string {
 	return ""
 }
 
+// reusedText says whose result a task has, and how old that was by then.
+func reusedText(t *api.RunTask) string {
+	text := "reused from dispatch " + console.Line(string(t.Reused.DispatchID))
+	if t.Reused.Principal != "" {
+		text += " of " + console.Line(string(t.Reused.Principal))
+	}
+	if t.EndedAt != nil {
+		text += ", " + console.Duration(max(0, t.EndedAt.Sub(t.Reused.EndedAt))) + " old"
+	}
+	return text
+}
+
 // noteOf explains the state of a task in one line.
 func noteOf(t *api.RunTask, now time.Time) string {
 	why := console.Line(string(t.Reason))
@@ -247,14 +262,20 @@ func noteOf(t *api.RunTask, now time.Time) string {
 		return fmt.Sprintf("retry in %s after %s", console.Duration(t.NotBefore.Sub(now)), why)
 	case t.State == api.TaskReady && t.Blocked != "":
 		return console.Line(t.Blocked)
+	case t.State == api.TaskRunning && t.Progress != nil:
+		return "reports: " + console.Line(t.Progress.Text)
 	case t.State == api.TaskRunning && why != "":
 		return "after " + why
+	case t.State == api.TaskSkipped && t.Message != "": // its condition does not hold
+		return console.Line(t.Message)
 	case t.State == api.TaskSkipped && t.Cause != "":
 		return "because of " + console.Line(string(t.Cause))
 	case t.State == api.TaskCancelled && t.CancelBy != "":
 		return "by " + console.Line(string(t.CancelBy))
 	case t.TakenOver:
 		return "taken over"
+	case t.Reused != nil && t.State == api.TaskDone:
+		return reusedText(t)
 	case t.State == api.TaskDone:
 		return ""
 	}

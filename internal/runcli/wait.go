@@ -34,6 +34,7 @@ tasks are done, 3 if one was denied, 8 if --timeout expires first, else 1.`,
 }
 
 func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, timeout time.Duration) error {
+	people := t.newApprovalReports(r)
 	for _, id := range ids {
 		run, err := wholeRun(ctx, r, id)
 		if err != nil {
@@ -47,6 +48,7 @@ func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, 
 				fmt.Fprintf(t.Stderr, "task %s waits for an answer; see: bailiwick run show %s\n", run.Tasks[i].Task, id)
 			}
 		}
+		people.report(&run)
 	}
 	what := "run " + string(ids[0]) + " is in progress"
 	if len(ids) > 1 {
@@ -54,7 +56,9 @@ func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, 
 	}
 	p := t.NewProgress(what)
 	err := eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
-		err := awaitRun(ctx, r, id, "", timeout)
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		err := awaitRun(ctx, r, id, "", timeout, people.follow(ctx, id))
 		if api.CodeOf(err) == api.CodeNotFinished {
 			return api.Errorf(api.CodeNotFinished, "run %s has not ended after %s and continues", id, timeout).WithHint("see: bailiwick run show %s", id)
 		}
@@ -69,8 +73,9 @@ func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, 
 }
 
 // awaitRun waits until a run has ended, or a task of it if one is named. A wait
-// of 0 has no limit; after any other it returns CodeNotFinished.
-func awaitRun(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID, wait time.Duration) error {
+// of 0 has no limit; after any other it returns CodeNotFinished. It calls saw with each
+// event.
+func awaitRun(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID, wait time.Duration, saw func(api.RunEvent)) error {
 	short := ctx
 	if wait > 0 {
 		var cancel context.CancelFunc
@@ -78,6 +83,7 @@ func awaitRun(ctx context.Context, r client.Runtime, id api.RunID, task api.Task
 		defer cancel()
 	}
 	err := r.WatchRun(short, id, "", func(e api.RunEvent) error {
+		saw(e)
 		if task != "" && e.Task == task && settlesTask(e.Event) {
 			return errFound
 		}

@@ -16,7 +16,7 @@ func (t *commands) waitingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "waiting", Short: "List what waits for a person, oldest first, with the command for each", Args: cobra.NoArgs,
 		Long: `List what waits for a person among the runs and dispatches that you may see, oldest first:
-questions of agents, and runs that failed or reached their time limit and were not looked at. A run was looked at once you
+questions of agents, calls and tasks that need an approval, and runs that failed or reached their time limit and were not looked at. A run was looked at once you
 or its owner has shown, watched, retried or dismissed it.`,
 		Example: console.Examples("bailiwick waiting", "bailiwick waiting -o json", "bailiwick waiting --dismiss RUN"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,12 +72,17 @@ type waitingItem struct {
 	api.Waiting
 	Options []string `json:"options,omitempty"` // of a question
 	Command string   `json:"command"`
+	Approve string   `json:"approve,omitempty"` // the command that approves
 }
 
 // newWaitingItem adds the command, and the options of a question. A question that
 // was answered meanwhile has none.
 func newWaitingItem(ctx context.Context, r client.Runtime, w api.Waiting) waitingItem {
 	item := waitingItem{Waiting: w}
+	if w.Kind == api.WaitingApproval {
+		item.Command, item.Approve = fmt.Sprintf("bailiwick approval show %s", w.Approval), fmt.Sprintf("bailiwick approval approve %s", w.Approval)
+		return item
+	}
 	if w.Kind != api.WaitingQuestion {
 		item.Command = fmt.Sprintf("bailiwick run show %s", w.RunID)
 		return item
@@ -119,6 +124,11 @@ func (t *commands) printWaiting(items []waitingItem) error {
 		switch {
 		case w.Kind == api.WaitingFailed:
 			t.Row("", "%s", countsText(w.Counts))
+		case w.Kind == api.WaitingApproval:
+			if w.Tool != "" {
+				t.Row("", "to call %s", w.Tool)
+			}
+			t.Row("", "by %s", electorate(&w.Electorate))
 		case w.Text != "":
 			t.Row("", "%s", console.AgentMarker+console.Cut(console.Line(w.Text), 200))
 			for n, o := range w.Options {
@@ -126,6 +136,7 @@ func (t *commands) printWaiting(items []waitingItem) error {
 			}
 		}
 		t.Row("", "%s", w.Command)
+		t.OptionalRow("", "%s", w.Approve)
 	}
 	if len(items) == 0 {
 		fmt.Fprintln(t.Stderr, "nothing waits for a person")

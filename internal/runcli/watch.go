@@ -54,7 +54,8 @@ func (t *commands) watch(ctx context.Context, c *client.Conn, ids []api.RunID, q
 	case t.Terminal && !t.Dumb() && !quiet:
 		err = t.watchLive(ctx, c, ids)
 	case t.Format == "text" && !quiet:
-		err = eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error { return t.watchLines(ctx, r, id, &mu) })
+		people := t.newApprovalReports(r)
+		err = eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error { return t.watchLines(ctx, r, id, people, &mu) })
 	default:
 		err = eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
 			return r.WatchRun(ctx, id, "", func(api.RunEvent) error { return nil })
@@ -94,13 +95,13 @@ const lineInterval = time.Second
 
 // watchLines prints a line for each change of a run and its tasks. Changes that
 // follow each other within lineInterval share one.
-func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunID, mu *sync.Mutex) error {
+func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunID, people *approvalReports, mu *sync.Mutex) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	events, ended := make(chan api.RunEvent), make(chan error, 1)
 	go func() { // ends with ctx, at the latest when this function returns
 		ended <- r.WatchRun(ctx, id, "", func(e api.RunEvent) error {
-			if !strings.HasPrefix(e.Event, "run.") && !strings.HasPrefix(e.Event, "task.") {
+			if !strings.HasPrefix(e.Event, "run.") && !strings.HasPrefix(e.Event, "task.") && !isReport(&e) && !isApproval(&e) {
 				return nil
 			}
 			select {
@@ -112,20 +113,21 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 		})
 	}()
 	var latest api.RunEvent
-	changes, asking := 0, askingTasks{}
+	changes, asking, reports := 0, askingTasks{}, map[api.TaskID]api.DispatchID{}
 	due := time.NewTimer(0)
 	defer due.Stop()
 	<-due.C
 	last := time.Time{}
 	show := func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		t.printReports(ctx, r, reports)
 		if changes == 0 {
 			return nil
 		}
 		more := changes - 1
 		changes, last = 0, t.Now()
-		mu.Lock()
-		defer mu.Unlock()
-		if err := t.printChange(ctx, r, id, latest, more); err != nil {
+		if err := t.printChange(ctx, people, id, latest, more); err != nil {
 			return err
 		}
 		for _, task := range asking.takeNew() {
@@ -135,7 +137,15 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 	}
 	for {
 		select {
-		case latest = <-events:
+		case e := <-events:
+			if isReport(&e) {
+				if len(reports) == 0 && changes == 0 {
+					due.Reset(lineInterval)
+				}
+				reports[e.Task] = e.DispatchID
+				continue
+			}
+			latest = e
 			asking.follow(latest)
 			if changes++; changes == 1 {
 				// A moment, so that what is over already is one line.
@@ -154,14 +164,27 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 	}
 }
 
+// isReport reports whether an agent reported its progress.
+func isReport(e *api.RunEvent) bool { return e.Event == "tool.called" && e.Tool == api.ToolReport }
+
+// printReports prints what the agents of tasks reported last, and forgets them.
+func (t *commands) printReports(ctx context.Context, r client.Runtime, reports map[api.TaskID]api.DispatchID) {
+	for _, task := range slices.Sorted(maps.Keys(reports)) {
+		if d, err := r.Describe(ctx, reports[task], 0); err == nil && d.Progress != nil {
+			fmt.Fprintf(t.Stdout, "%s task %s reports %s%s\n", t.Time(d.Progress.At), console.Line(string(task)), console.AgentMarker, console.Line(d.Progress.Text))
+		}
+	}
+	clear(reports)
+}
+
 // askingTasks are the tasks with an open question, and whether it was reported.
 type askingTasks map[api.TaskID]bool
 
-// follow keeps up with an event. A task that waits without a reason asks; any
+// follow keeps up with an event. A task whose dispatch waits without a reason asks; any
 // other event of a task says that it no longer does.
 func (a askingTasks) follow(e api.RunEvent) {
 	delete(a, e.Task)
-	if e.Event == "task.waiting" && e.Reason == "" {
+	if e.Event == "task.waiting" && e.Reason == "" && e.DispatchID != "" {
 		a[e.Task] = false
 	}
 }
@@ -178,11 +201,12 @@ func (a askingTasks) takeNew() (list []api.TaskID) {
 
 // printChange prints the latest change of a run, how many others it stands for,
 // and how many tasks are in each state.
-func (t *commands) printChange(ctx context.Context, r client.Runtime, id api.RunID, e api.RunEvent, more int) error {
+func (t *commands) printChange(ctx context.Context, people *approvalReports, id api.RunID, e api.RunEvent, more int) error {
 	line := t.EntryLine(e.Text)
 	if e.Event != "run.settled" { // which says so itself
-		if run, err := r.Run(ctx, id, "", 1); err == nil {
+		if run, err := people.r.Run(ctx, id, "", 1); err == nil {
 			line += "; " + countsText(run.Counts)
+			defer people.report(&run) // behind the line
 		}
 		if more > 0 {
 			line += "; after " + record.Plural(more, "other change")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
@@ -65,6 +66,9 @@ func ParseTrustRoot(b []byte) (TrustRoot, error) {
 		return TrustRoot{}, fmt.Errorf("trust root: larger than %d bytes", maxTrustRoot)
 	}
 	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &r); err != nil {
+		if canon.Decode(b, &r) == nil { // an edited file, whose content is fine
+			return TrustRoot{}, fmt.Errorf("trust root: %w: write it as \"jq -cS .\" prints it", err)
+		}
 		return TrustRoot{}, fmt.Errorf("trust root: %w", err)
 	}
 	if err := r.Validate(); err != nil {
@@ -85,18 +89,37 @@ func (r TrustRoot) Encode() ([]byte, error) {
 // LoadTrustRoot reads the trust root at path. A file that another account owns or
 // may write to, or can replace, is refused.
 func LoadTrustRoot(path string) (TrustRoot, error) {
+	r, _, err := new(TrustRootReader).Load(path)
+	return r, err
+}
+
+// TrustRootReader is LoadTrustRoot for a caller that reads often: it parses only other bytes than
+// before. It is safe for concurrent use.
+type TrustRootReader struct{ last atomic.Pointer[readTrustRoot] }
+
+type readTrustRoot struct {
+	bytes []byte
+	root  TrustRoot
+}
+
+// Load returns the trust root at path, and its bytes, which the caller does not change.
+func (t *TrustRootReader) Load(path string) (TrustRoot, []byte, error) {
 	b, err := readGuarded(path, "trust root", maxTrustRoot, 0o022, "chmod go-w")
 	if err == nil {
 		err = guardDir(filepath.Dir(path), "trust root")
 	}
 	if err != nil {
-		return TrustRoot{}, err
+		return TrustRoot{}, nil, err
+	}
+	if last := t.last.Load(); last != nil && bytes.Equal(last.bytes, b) {
+		return last.root, last.bytes, nil
 	}
 	r, err := ParseTrustRoot(b)
 	if err != nil {
-		return TrustRoot{}, fmt.Errorf("%s: %w", path, err)
+		return TrustRoot{}, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return r, nil
+	t.last.Store(&readTrustRoot{b, r})
+	return r, b, nil
 }
 
 // CreateTrustRoot writes a new trust root; it never overwrites one.

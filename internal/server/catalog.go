@@ -40,7 +40,9 @@ func (c *catalogCalls) handlers() map[api.Call]handler {
 		api.CallSubagents:    show(c.listing(api.KindSubagent)),
 		api.CallEnvs:         show(c.listing(api.KindEnv)),
 		api.CallArtifacts:    show(c.artifacts),
+		api.CallRoleTools:    show(c.roleTools),
 		api.CallCan:          handle(c.can),
+		api.CallCanCall:      handle(c.canCall),
 		api.CallWho:          show(c.who),
 		api.CallRefused:      handle(c.refused),
 		api.CallHTTPReady:    show(c.httpReady),
@@ -90,6 +92,27 @@ func (c *catalogCalls) page(ctx context.Context, r *request, kind api.Kind) (pag
 
 func (c *catalogCalls) can(ctx context.Context, r *request, req api.CanRequest) (api.CanAnswer, error) {
 	return c.cfg.Dispatch.Can(ctx, r.caller.Caller, req)
+}
+
+// roleTools returns what a role may call.
+func (c *catalogCalls) roleTools(ctx context.Context, r *request) (list api.RoleTools, err error) {
+	role, err := api.ParseName(r.PathValue("role"))
+	if err != nil {
+		return list, malformed(api.CodeInvalid, "role: %w", err)
+	}
+	q := r.query()
+	schemas := q.flag("schemas")
+	if q.err != nil {
+		return list, q.err
+	}
+	return c.cfg.Dispatch.RoleTools(ctx, r.caller.Caller, role, schemas)
+}
+
+func (c *catalogCalls) canCall(ctx context.Context, r *request, req api.CanCallRequest) (api.CanCallAnswer, error) {
+	if err := api.CheckTool(req.Tool); err != nil {
+		return api.CanCallAnswer{}, malformed(api.CodeInvalid, "%w", err)
+	}
+	return c.cfg.Dispatch.CanCall(ctx, r.caller.Caller, req)
 }
 
 // who returns the principal that the service established for the caller, and what

@@ -23,6 +23,7 @@ func (c *dispatchCalls) handlers() map[api.Call]handler {
 	return map[api.Call]handler{
 		api.CallDispatchSubmit:    handle(c.submit),
 		api.CallDispatchList:      show(c.list),
+		api.CallBudgetList:        show(c.budgets),
 		api.CallDispatchDescribe:  c.aboutDispatch(show(c.describe)),
 		api.CallDispatchCancel:    c.aboutDispatch(handle(c.cancel)),
 		api.CallDispatchAnswer:    c.aboutDispatch(handle(c.answer)),
@@ -32,6 +33,10 @@ func (c *dispatchCalls) handlers() map[api.Call]handler {
 		api.CallDispatchPatch:     c.aboutDispatch(c.patch),
 		api.CallDispatchOutput:    c.aboutDispatch(c.output),
 		api.CallDispatchStatement: c.aboutDispatch(document(c.statement)),
+
+		api.CallDispatchTranscript: c.aboutDispatch(c.transcript),
+		api.CallDispatchNetwork:    c.aboutDispatch(c.network),
+		api.CallDispatchTools:      c.aboutDispatch(c.tools),
 	}
 }
 
@@ -165,6 +170,32 @@ func (c *dispatchCalls) output(w http.ResponseWriter, r *request) error {
 	return sendContent(w, r, func(attempt int) (io.ReadCloser, int64, error) {
 		return c.cfg.Dispatch.Output(r.Context(), r.caller.Principal, r.dispatch, attempt, r.URL.Query().Get("path"))
 	})
+}
+
+func (c *dispatchCalls) transcript(w http.ResponseWriter, r *request) error {
+	return sendContent(w, r, func(attempt int) (io.ReadCloser, int64, error) {
+		return c.cfg.Dispatch.Transcript(r.Context(), r.caller.Principal, r.dispatch, attempt)
+	})
+}
+
+func (c *dispatchCalls) network(w http.ResponseWriter, r *request) error {
+	q := r.query()
+	req := dispatch.NetworkRequest{Attempt: q.attempt(), Refused: q.flag("refused")}
+	if q.err != nil {
+		return q.err
+	}
+	lines := newLines(w)
+	return lines.end(c.cfg.Dispatch.Network(r.Context(), r.caller.Principal, r.dispatch, req, func(l *api.NetworkLine) error { return lines.put(l) }))
+}
+
+func (c *dispatchCalls) tools(w http.ResponseWriter, r *request) error {
+	q := r.query()
+	req := dispatch.ToolsRequest{Attempt: q.attempt(), Number: q.number("number", 0, 1, 1<<53), Denied: q.flag("denied")}
+	if q.err != nil {
+		return q.err
+	}
+	lines := newLines(w)
+	return lines.end(c.cfg.Dispatch.Tools(r.Context(), r.caller.Principal, r.dispatch, req, func(l *api.ToolCallLine) error { return lines.put(l) }))
 }
 
 // sendContent opens content of an attempt and sends the part of it that the

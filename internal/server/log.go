@@ -93,13 +93,13 @@ func (q *logQuery) read(name, text string) (err error) {
 	case "run":
 		q.Run, err = api.ParseRunID(text)
 	case "task":
-		q.Task, err = api.ParseTaskID(text)
+		q.Task, err = api.ParseGrownTaskID(text)
 	case "dispatch":
 		q.Dispatch, err = api.ParseDispatchID(text)
 	case "role":
 		q.Role, err = api.ParseName(text)
 	case "tool":
-		q.Tool, err = text, api.CheckTool(text)
+		q.Tool, err = text, api.CheckToolPattern(text)
 	case "principal":
 		q.Principal, err = api.ParsePrincipal(text)
 	case "decision":

@@ -64,7 +64,14 @@ func full(k record.Kind, detail record.Detail, text string) record.Entry {
 		case reflect.String:
 			f.SetString(text)
 		case reflect.Slice:
-			f.Set(reflect.ValueOf([]string{text, text}))
+			switch f.Addr().Interface().(type) {
+			case *[]record.BudgetClaim:
+				f.Set(reflect.ValueOf([]record.BudgetClaim{{Budget: text, Period: text, Limit: api.Spend{Currency: text}}}))
+			case *[]record.BudgetSettlement:
+				f.Set(reflect.ValueOf([]record.BudgetSettlement{{Budget: text, Period: text, Spent: api.Spend{Currency: text}}}))
+			default:
+				f.Set(reflect.ValueOf([]string{text, text}))
+			}
 		default:
 		}
 	}

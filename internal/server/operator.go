@@ -53,6 +53,8 @@ func (c *operatorCalls) handlers() map[api.Call]handler {
 		api.CallPrincipal:     show(c.principal),
 		api.CallTokenList:     show(c.tokens),
 		api.CallGrantList:     show(c.grants),
+		api.CallSecretList:    show(c.secrets(false)),
+		api.CallSecretCheck:   show(c.secrets(true)),
 		api.CallStopList:      show(c.stops),
 		api.CallStopEngage:    handle(c.engage),
 	}
@@ -109,7 +111,7 @@ func (c *operatorCalls) recordHead(context.Context, *request) (api.OperatorHead,
 // record adds a record that an operator signed. The signature authorizes it, not
 // the account that submits it.
 func (c *operatorCalls) record(ctx context.Context, r *request, req api.OperatorRequest) (api.OperatorReceipt, error) {
-	receipt, err := c.cfg.Registry.Add(ctx, r.caller.Principal, req.Envelope)
+	receipt, err := c.cfg.Registry.Add(ctx, r.caller.Principal, req.Envelope, req.Content)
 	if err != nil {
 		switch api.CodeOf(err) { //nolint:exhaustive // the others are faults, not refusals
 		case api.CodeInvalid, api.CodeConflict, api.CodeIntegrity:
@@ -157,6 +159,10 @@ func (c *operatorCalls) tokens(context.Context, *request) ([]api.TokenInfo, erro
 	return c.cfg.Registry.Tokens(), nil
 }
 
+func (c *operatorCalls) secrets(check bool) func(context.Context, *request) (api.SecretList, error) {
+	return func(ctx context.Context, _ *request) (api.SecretList, error) { return c.cfg.Secrets(ctx, check) }
+}
+
 // engage engages an emergency stop. It needs no operator key, because the
 // service's account can end everything anyway. Lifting a stop does; see record.
 func (c *operatorCalls) engage(ctx context.Context, r *request, req api.StopRequest) (api.Stop, error) {
@@ -166,7 +172,7 @@ func (c *operatorCalls) engage(ctx context.Context, r *request, req api.StopRequ
 		err = ids.resolve(r, (*api.RunID)(&req.Name), nil)
 	case api.StopDispatch:
 		err = ids.resolve(r, nil, (*api.DispatchID)(&req.Name))
-	case api.StopAll, api.StopPrincipal, api.StopTarget:
+	case api.StopAll, api.StopPrincipal, api.StopTarget, api.StopSchedule:
 	}
 	if err != nil {
 		return api.Stop{}, err

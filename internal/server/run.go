@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -37,6 +38,9 @@ type RunReader interface {
 // RunSteerer submits and steers runs.
 type RunSteerer interface {
 	Submit(ctx context.Context, by dispatch.Caller, req api.RunRequest) (api.Run, error)
+	// Append adds tasks to a run; steers is true for an operator call, which needs no
+	// grant.
+	Append(ctx context.Context, by dispatch.Caller, steers bool, id api.RunID, req api.RunAppend) (api.Run, error)
 	Retry(ctx context.Context, by dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error)
 	Cancel(ctx context.Context, by dispatch.Caller, id api.RunID, req api.RunCancel) (api.Run, error)
 	Answer(ctx context.Context, by dispatch.Caller, id api.RunID, req api.RunAnswer) (api.Run, error)
@@ -71,6 +75,8 @@ func (c *runCalls) handlers() map[api.Call]handler {
 		api.CallRunPause:    c.steersRun(show(c.pause)),
 		api.CallRunResume:   c.steersRun(show(c.resume)),
 		api.CallRunRetry:    c.steersRun(handle(c.retry)),
+		api.CallRunAppend:   c.steersRun(handle(c.add(false))),
+		api.CallRunAppendTo: c.steersRun(handle(c.add(true))),
 		api.CallRunAnswer:   c.steersRun(handle(c.answer)),
 		api.CallRunSeen:     c.aboutRun(show(c.see)),
 		api.CallWaiting:     show(c.waiting),
@@ -126,6 +132,9 @@ func (c *runCalls) submit(ctx context.Context, r *request, req api.RunRequest) (
 	if err := (scopes{c.cfg}).chooseRun(ctx, r.caller.Principal, &req); err != nil {
 		return api.Run{}, err
 	}
+	if err := c.refuseReserved(ctx, req.RunID); err != nil {
+		return api.Run{}, err
+	}
 	run, err := runs.Submit(ctx, r.caller.Caller, req)
 	return run, c.callers.orInactive(ctx, r.caller, err)
 }
@@ -156,7 +165,53 @@ func (c *runCalls) describe(ctx context.Context, r *request) (api.Run, error) {
 	if err == nil {
 		run.Sealed, err = c.sealed(ctx, &run)
 	}
+	if err == nil {
+		err = c.addUsage(ctx, &run)
+	}
+	if err == nil {
+		err = c.addReports(ctx, run.Tasks)
+	}
+	if err == nil && !run.State.Settled() {
+		run.Approvals, err = (&approvalCalls{c.cfg}).ofRun(ctx, r.caller.Principal, run.RunID)
+	}
+	if err == nil {
+		run.Budgets, err = c.cfg.Dispatch.Budgets(ctx, r.caller.Principal, api.BudgetFilter{Run: run.RunID})
+	}
 	return run, err
+}
+
+// addReports adds what the agents of tasks reported last, and what gave them text from
+// outside.
+func (c *runCalls) addReports(ctx context.Context, tasks []api.RunTask) error {
+	var ids []api.DispatchID
+	for i := range tasks {
+		if tasks[i].DispatchID != "" {
+			ids = append(ids, tasks[i].DispatchID)
+		}
+	}
+	reports, err := c.cfg.Dispatch.Reports(ctx, ids)
+	for i := range tasks {
+		r := reports[tasks[i].DispatchID]
+		tasks[i].Progress, tasks[i].Taint, tasks[i].Reused = r.Progress, r.Taint, r.Reused
+	}
+	return err
+}
+
+// addUsage adds what the tasks of a run used of their models.
+func (c *runCalls) addUsage(ctx context.Context, run *api.Run) error {
+	usage, err := c.cfg.Dispatch.RunUsage(ctx, run.RunID)
+	if err != nil || len(usage) == 0 {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(usage)) {
+		for _, u := range usage[id] {
+			run.Usage = api.AddUsage(run.Usage, u)
+		}
+	}
+	for i := range run.Tasks {
+		run.Tasks[i].Usage = usage[run.Tasks[i].Task]
+	}
+	return nil
 }
 
 // sealed reports whether the newest signed checkpoint covers the end of a run.
@@ -204,6 +259,16 @@ func (c *runCalls) resume(ctx context.Context, r *request) (api.Run, error) {
 	return c.cfg.Runs.Resume(ctx, r.caller.Caller, r.run)
 }
 
+func (c *runCalls) add(steers bool) func(context.Context, *request, api.RunAppend) (api.Run, error) {
+	return func(ctx context.Context, r *request, req api.RunAppend) (api.Run, error) {
+		if len(req.Tasks) == 0 {
+			return api.Run{}, malformed(api.CodeInvalid, "request: the member \"tasks\" is missing")
+		}
+		run, err := c.cfg.Runs.Append(ctx, r.caller.Caller, steers, r.run, req)
+		return run, c.callers.orInactive(ctx, r.caller, err)
+	}
+}
+
 func (c *runCalls) retry(ctx context.Context, r *request, req api.RunRetry) (api.Run, error) {
 	ids := scopes{c.cfg}
 	stored, err := ids.choose(ctx, r.caller.Principal, string(req.RunID), ids.runs)
@@ -211,6 +276,9 @@ func (c *runCalls) retry(ctx context.Context, r *request, req api.RunRetry) (api
 		return api.Run{}, err
 	}
 	req.RunID = api.RunID(stored)
+	if err := c.refuseReserved(ctx, req.RunID); err != nil {
+		return api.Run{}, err
+	}
 	return c.cfg.Runs.Retry(ctx, r.caller.Caller, r.run, req)
 }
 
@@ -254,6 +322,11 @@ func (c *runCalls) waiting(ctx context.Context, r *request) ([]api.Waiting, erro
 			}
 		}
 	}
+	approvals, err := (&approvalCalls{c.cfg}).waiting(ctx, r.caller.Principal)
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, approvals...)
 	slices.SortStableFunc(list, func(a, b api.Waiting) int { return a.Since.Compare(b.Since) })
 	return list, nil
 }

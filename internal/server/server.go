@@ -44,28 +44,32 @@ const (
 
 // Config is what a Server serves.
 type Config struct {
-	Dispatch *dispatch.Service
-	Registry *operator.Registry
-	Operator api.Principal   // whose ids are stored as it chooses them; empty: everybody's; see scopes
-	Runs     Runs            // the orchestrator; nil: none is configured
-	Reader   RunReader       // of runs, also without an orchestrator
-	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only the service's own are accepted
-	Ledger   *audit.Ledger
-	Tree     Tree // over the ledger
-	Evidence Evidence
+	Dispatch  *dispatch.Service
+	Registry  *operator.Registry
+	Operator  api.Principal // whose ids are stored as it chooses them; empty: everybody's; see scopes
+	Runs      Runs          // the orchestrator; nil: none is configured
+	Reader    RunReader     // of runs, also without an orchestrator
+	Schedules Schedules
+	Approvals Approvals
+	OAuth     *oauth.Verifier // of another issuer's tokens; nil: only the service's own are accepted
+	Ledger    *audit.Ledger
+	Tree      Tree // over the ledger
+	Evidence  Evidence
 	// CheckState compares all rows of the state with the log; nil: none are.
 	CheckState func(context.Context) error
 	Retain     *retain.Collector
 	Login      func(uid uint32) (string, error) // login name of an account; an error when it has none
 	Status     func(context.Context) (api.ServiceStatus, error)
 	Trust      func(context.Context) ([]byte, error) // the trust file for auditors
-	Now        func() time.Time
-	Stop       func()        // begins the shutdown of the service; returns at once
-	Idle       time.Duration // Stop is called after this long without requests and workers; 0: never
-	Broken     func() bool   // whether only a restarted service can serve again; if Idle is set, Stop is then called at once; nil: never
-	Logger     *slog.Logger
-	Observe    func(Answered) // called after each request; may be nil
-	Traced     bool           // whether the spans of traces that start here are recorded
+	// Secrets lists the secrets; with check, it reads each value.
+	Secrets func(ctx context.Context, check bool) (api.SecretList, error)
+	Now     func() time.Time
+	Stop    func()        // begins the shutdown of the service; returns at once
+	Idle    time.Duration // Stop is called after this long without requests and workers; 0: never
+	Broken  func() bool   // whether only a restarted service can serve again; if Idle is set, Stop is then called at once; nil: never
+	Logger  *slog.Logger
+	Observe func(Answered) // called after each request; may be nil
+	Traced  bool           // whether the spans of traces that start here are recorded
 }
 
 // Server answers requests.
@@ -100,6 +104,8 @@ func (s *Server) handlers() map[api.Call]handler {
 	for _, group := range []map[api.Call]handler{
 		(&dispatchCalls{&s.cfg, s.callers}).handlers(),
 		(&runCalls{&s.cfg, s.callers}).handlers(),
+		(&scheduleCalls{&s.cfg}).handlers(),
+		(&approvalCalls{&s.cfg}).handlers(),
 		s.catalog.handlers(),
 		(&operatorCalls{&s.cfg, s.gate}).handlers(),
 		(&logCalls{&s.cfg}).handlers(),

@@ -28,9 +28,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/budget"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -139,7 +141,7 @@ func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 		t.Fatal(err)
 	}
 	h.store = must[*store.Store](t)(store.Create(t.Context(), store.Config{
-		Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), operator.Migration(), orchestrator.Migration()},
+		Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), gateway.Migration(), budget.Migration(), operator.Migration(), orchestrator.Migration()},
 	}))
 	t.Cleanup(func() { _ = h.store.Close() })
 	h.ledger = must[*audit.Ledger](t)(audit.Open(t.Context(), audit.Config{Store: h.store, Now: h.now}))

@@ -23,6 +23,7 @@ type Query struct {
 	After     api.Name // only names behind this one
 	Name      api.Name // only this one; "" for all
 	Repos     bool     // with the repositories of sources
+	All       bool     // of roles: all of them, with all their subagents, for an operator
 }
 
 // List returns a page of the artifacts that q selects, sorted by name: metadata
@@ -35,9 +36,16 @@ func (s Snapshot) List(q Query, origins catalog.Origins) (page api.ArtifactPage,
 		return page, err
 	}
 	page.AboveCeiling = above
-	names := all.names(q.Kind)
-	if q.Kind == api.KindGrant {
+	names := all.names(s.Revision.Set(), q.Kind)
+	var roles map[api.Name][]api.Name
+	switch q.Kind { //nolint:exhaustive // the others are reached through a subagent
+	case api.KindGrant:
 		names = s.grants(q.Principal)
+	case api.KindRole:
+		if roles, err = s.Roles(q); err != nil {
+			return page, err
+		}
+		names = slices.Sorted(maps.Keys(roles))
 	}
 	bytes := 0
 	for _, name := range names {
@@ -47,6 +55,9 @@ func (s Snapshot) List(q Query, origins catalog.Origins) (page api.ArtifactPage,
 		item, err := all.item(s.Revision, q, name)
 		if err != nil {
 			return page, err
+		}
+		if q.Kind == api.KindRole {
+			item.Subagents, item.ToolCount = roles[name], len(s.Revision.Tools(name))
 		}
 		bytes += len(item.Input) + len(item.Output) + len(item.Description)
 		if n := len(page.Items); n == listItems || n > 0 && bytes > listBytes {
@@ -100,11 +111,11 @@ func (s Snapshot) usable(p api.Principal, ceiling api.Tier) (reach, int, error) 
 }
 
 // names returns the names of a kind, sorted.
-func (all reach) names(kind api.Kind) []api.Name {
+func (all reach) names(set *catalog.Set, kind api.Kind) []api.Name {
 	found := map[api.Name]bool{}
 	for name, r := range all {
 		var list []api.Name
-		switch kind { //nolint:exhaustive // grants are not reached through a subagent
+		switch kind { //nolint:exhaustive // grants and roles have rules of their own
 		case api.KindSubagent:
 			list = []api.Name{name}
 		case api.KindEnv:
@@ -115,14 +126,36 @@ func (all reach) names(kind api.Kind) []api.Name {
 			list = r.Sources
 		case api.KindTarget:
 			list = r.Targets
-		case api.KindRole:
-			list = []api.Name{r.subagent.Role}
+		case api.KindModel, api.KindSecret:
+			list = r.models(set, kind)
 		}
 		for _, n := range list {
 			found[n] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// models returns the model of a subagent, or the secrets that it and the envs use.
+func (u usable) models(set *catalog.Set, kind api.Kind) (list []api.Name) {
+	name, _, err := api.SplitModel(u.subagent.Model)
+	m, ok := set.Models[name]
+	switch {
+	case err != nil || !ok: // any text, in older revisions
+	case kind == api.KindModel:
+		return []api.Name{name}
+	case m.Credential != nil:
+		list = append(list, m.Credential.Secret)
+	}
+	if kind == api.KindModel {
+		return nil
+	}
+	for _, env := range u.Envs {
+		for _, use := range set.Envs[env].Secrets {
+			list = append(list, use.Secret)
+		}
+	}
+	return list
 }
 
 func (all reach) item(rev *catalog.Revision, q Query, name api.Name) (item api.ArtifactInfo, err error) {
@@ -137,7 +170,7 @@ func (all reach) item(rev *catalog.Revision, q Query, name api.Name) (item api.A
 		all[name].describe(&item, set)
 	case api.KindTarget:
 		t := set.Targets[name]
-		item.Mode = t.Mode
+		item.Mode, item.Egress = t.Mode, t.Egress
 		if t.Limits != (api.Limits{}) {
 			item.Limits = &t.Limits
 		}
@@ -145,10 +178,27 @@ func (all reach) item(rev *catalog.Revision, q Query, name api.Name) (item api.A
 		if q.Repos {
 			item.Repo = set.Sources[name].Repo
 		}
+	case api.KindEnv:
+		item.Egress, item.Secrets = set.Envs[name].Egress, secretsOf(set.Envs[name])
+	case api.KindModel:
+		m := set.Models[name]
+		item.API, item.Levels, item.Prices, item.Currency = m.API, m.Levels, m.Prices, m.Currency
+		if q.Repos {
+			item.Endpoint = m.Endpoint
+		}
 	case api.KindGrant:
 		describeGrant(&item, set.Grants[name])
 	}
 	return item, nil
+}
+
+// secretsOf returns the secrets of an env without their references.
+func secretsOf(e api.Env) []api.SecretRef {
+	refs, err := api.SecretsOf(nil, []api.Env{e}, func(n api.Name) (api.Secret, error) { return api.Secret{Name: n}, nil })
+	if err != nil { // the lookup has none
+		return nil
+	}
+	return refs
 }
 
 // describe fills in what is said of a subagent, as far as the caller may use it.
@@ -156,6 +206,10 @@ func (u usable) describe(item *api.ArtifactInfo, set *catalog.Set) {
 	sub := u.subagent
 	item.Input, item.Output, item.Role, item.Tier = sub.Input, sub.Output, sub.Role, &sub.Tier
 	item.Targets, item.Sources, item.Envs, item.Capabilities = u.Targets, u.Sources, u.Envs, u.Capabilities
+	item.Agent = sub.Agent
+	if name, level, err := api.SplitModel(sub.Model); err == nil && set.Models[name].Levels[level] != "" {
+		item.Model = &api.ModelUse{Name: name, Level: level, ID: set.Models[name].Levels[level]}
+	}
 	if slices.Contains(u.Targets, sub.Target) {
 		item.Target = sub.Target
 	}

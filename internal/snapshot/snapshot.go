@@ -45,7 +45,8 @@ type Config struct {
 
 // Reader returns snapshots. It is safe for concurrent use.
 type Reader struct {
-	cfg Config
+	cfg  Config
+	root seal.TrustRootReader
 
 	mu      sync.Mutex
 	token   string       // of the store that current was read from; guarded by mu

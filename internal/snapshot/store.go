@@ -31,7 +31,8 @@ func (r *Reader) openStore(ctx context.Context) (o opened, err error) {
 			o.token = "error: " + err.Error()
 		}
 	}()
-	if o.root, err = seal.LoadTrustRoot(r.cfg.Dirs.TrustRoot()); err != nil {
+	var encoded []byte
+	if o.root, encoded, err = r.root.Load(r.cfg.Dirs.TrustRoot()); err != nil {
 		return o, err
 	}
 	if o.blobs, err = blob.Open(blob.Config{Dir: r.cfg.Dirs.Catalog()}); err != nil {
@@ -44,9 +45,8 @@ func (r *Reader) openStore(ctx context.Context) (o opened, err error) {
 	if err != nil {
 		return o, err
 	}
-	encoded, err := o.root.Encode()
-	o.token = string(version) + " " + string(api.DigestOf(encoded))
-	return o, err
+	o.token = string(version) + " " + string(encoded)
+	return o, nil
 }
 
 // maxPinned bounds how many revisions that are not in force are cached.

@@ -50,9 +50,12 @@ type metrics struct {
 	droppedSpans *prometheus.CounterVec
 	build        prometheus.Gauge
 	runs         *prometheus.CounterVec
+	slots        *prometheus.CounterVec
 	tasks        *prometheus.CounterVec
 	runCommit    prometheus.Histogram
 	swept        prometheus.Counter
+	models       *models
+	tools        *tools
 
 	routes []string
 }
@@ -88,10 +91,21 @@ func newMetrics(cfg Config) metrics {
 			ConstLabels: prometheus.Labels{"version": cfg.Version, "go_version": runtime.Version()},
 		}),
 		runs:      counter("run_outcomes_total", "Settled runs, by state.", "state"),
+		slots:     counter("schedule_slots_total", "Slots of schedules whose run was submitted, or that were skipped, by reason. Slots skipped together count once.", "state", "reason"),
 		tasks:     counter("task_outcomes_total", "Settled tasks, by state and failure reason.", "state", "reason"),
 		runCommit: single("run_commit_transitions", "State transitions of runs and tasks that shared one commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}),
 		swept:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "run_swept_total", Help: "Ended dispatches that the orchestrator found by polling and was not notified of. Each is a bug."}),
-		routes:    []string{other},
+		models: &models{
+			requests: counter("model_requests_total", "Requests of agents to their models, by subagent. Refused and failed ones count too.", "subagent"),
+			tokens:   counter("model_tokens_total", "Tokens that answers of models used, as the broker counted them, by subagent and kind.", "subagent", "kind"),
+			cost:     counter("model_cost_total", "Cost of models by the prices of the catalog, by subagent and currency.", "subagent", "currency"),
+			refused:  counter("egress_refused_total", "Requests of agents that their broker refused, by subagent.", "subagent"),
+			known:    map[[2]string]bool{},
+		},
+		tools: newTools(counter("tool_calls_total", "Tool calls of agents, by tool, role and outcome. What the role does not have is unknown.", "tool", "role", "outcome"),
+			counter("tool_server_failures_total", "Times that a server of tools could not be started, or ended while it was wanted.", "server"),
+			histogram("tool_call_seconds", "Time that the server of a tool took to answer an allowed call.", append(slices.Clone(fast), 30, 60, 120, 600), "tool")),
+		routes: []string{other},
 	}
 	for _, c := range cfg.Routes {
 		m.routes = append(m.routes, string(c))
@@ -155,7 +169,7 @@ func (m *metrics) fill() {
 func (m *metrics) register(to *prometheus.Registry) error {
 	for _, c := range []prometheus.Collector{
 		m.outcomes, m.accept, m.start, m.whole, m.step, m.recovered, m.logDropped, m.requests, m.entries, m.commit, m.group,
-		m.exported, m.droppedSpans, m.build, m.runs, m.tasks, m.runCommit, m.swept, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.exported, m.droppedSpans, m.build, m.runs, m.slots, m.tasks, m.runCommit, m.swept, m.models.requests, m.models.tokens, m.models.cost, m.models.refused, m.tools.calls, m.tools.failures, m.tools.took, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := to.Register(c); err != nil {
 			return err

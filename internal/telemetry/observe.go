@@ -33,6 +33,9 @@ func (t *Telemetry) Ended(d api.Dispatch) {
 			t.metrics.step.WithLabelValues(stepName(s.Name)).Observe(s.Seconds)
 		}
 		t.metrics.logDropped.Add(float64(max(0, o.LogBytes-o.LogKept)))
+		if o.Question == nil || d.State == api.EventNeedsInput { // else it was counted when it asked
+			t.metrics.models.used(d.Subagent, o)
+		}
 	}
 	if t.spans != nil {
 		t.spans.dispatch(d)
@@ -80,6 +83,21 @@ func (t *Telemetry) RunSettled(state api.RunState) {
 		label = string(state)
 	}
 	t.metrics.runs.WithLabelValues(label).Inc()
+}
+
+// Slot counts what became of a slot of a schedule.
+func (t *Telemetry) Slot(state api.SlotState, reason string) {
+	if reason == "" {
+		reason = none
+	}
+	if !slices.Contains(slotReasons(), reason) {
+		reason = other
+	}
+	t.metrics.slots.WithLabelValues(string(state), reason).Inc()
+}
+
+func slotReasons() []string {
+	return []string{none, api.SkipPaused, api.SkipStopped, api.SkipMissed, api.SkipOverlap, api.SkipChanged, api.SkipRefused}
 }
 
 // Committed measures how many transitions of runs shared a commit.

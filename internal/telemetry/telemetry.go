@@ -3,9 +3,9 @@
 // Nothing leaves the machine: metrics are served on a unix socket of the service's
 // account or on a loopback address, and spans go to a collector on this machine.
 // Telemetry is in no decision, and its failure fails nothing else. Every label
-// value is from a closed set in this package or is a name from the service's
-// configuration, never from a caller, catalog or agent: the number of series is
-// bounded, and no label identifies a person or a piece of work.
+// value is from a closed set in this package, or is a name from the service's
+// configuration or the catalog, never from a caller or agent: the number of series is
+// bounded, and no label identifies a piece of work.
 //
 // It carries no requirement of its own; its tests show that it changes no behaviour
 // of the parts it observes.

@@ -39,7 +39,7 @@ func newTelemetry(t *testing.T, collector Address) *Telemetry {
 }
 
 func well(context.Context) State {
-	return State{Running: 3, Revision: 7, Free: 10, Size: 20, Checks: []Check{{"store", true}, {"catalog", true}}, Queues: []Queue{{Name: "default", Slots: 8, Ready: 5, Running: 3, Runs: 2}}}
+	return State{Running: 3, Revision: 7, Free: 10, Size: 20, Checks: []Check{{"store", true}, {"catalog", true}}, Queues: []Queue{{Name: "default", Slots: 8, Ready: 5, Running: 3, Runs: 2}}, Budgets: []Budget{{Grant: "night", Of: "cost", Currency: "usd", Limit: 20, Spent: 1.5, Reserved: 4}}}
 }
 
 func series(t *testing.T, tel *Telemetry) int {
@@ -104,7 +104,26 @@ func TestMetricsCountEvents(t *testing.T) {
 	tel.RunSettled(api.RunFailed)
 	tel.Committed(3)
 	tel.Swept(2)
+	d.Subagent, d.Outcome.LogBytes, d.Outcome.Refusals = "review", 0, &api.Refusals{Count: 2}
+	d.Outcome.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: 100, Output: 20}, Requests: 3, Turns: 1, Cost: 1_500_000, Currency: "usd"}
+	d.State, d.Outcome.Question = api.EventNeedsInput, &api.Artifact{}
+	tel.Ended(d)
+	tel.ToolCalled(ToolCall{Tool: "warehouse/query", Role: "quality", Allowed: true, Took: 2 * time.Second})
+	tel.ToolCalled(ToolCall{Tool: "warehouse/query", Role: "quality", Allowed: true, Failed: true})
+	tel.ToolCalled(ToolCall{Tool: "warehouse/query", Role: "transform"})
+	tel.ToolCalled(ToolCall{Role: "quality"})
+	d.State = api.EventCancelled // the question was not answered: nothing more was used
+	tel.Ended(d)
 	if err := testutil.GatherAndCompare(tel.registry, strings.NewReader(`
+# HELP bailiwick_budget_limit What a grant may spend today.
+# TYPE bailiwick_budget_limit gauge
+bailiwick_budget_limit{currency="usd",grant="night",of="cost"} 20
+# HELP bailiwick_budget_reserved What attempts of today that have not ended may spend of it.
+# TYPE bailiwick_budget_reserved gauge
+bailiwick_budget_reserved{currency="usd",grant="night",of="cost"} 4
+# HELP bailiwick_budget_spent What attempts of today that have ended spent of it.
+# TYPE bailiwick_budget_spent gauge
+bailiwick_budget_spent{currency="usd",grant="night",of="cost"} 1.5
 # HELP bailiwick_dispatch_log_dropped_bytes_total Bytes of jail output beyond the log that is kept.
 # TYPE bailiwick_dispatch_log_dropped_bytes_total counter
 bailiwick_dispatch_log_dropped_bytes_total 90
@@ -117,7 +136,7 @@ bailiwick_queue_tasks_ready{queue="default"} 5
 # HELP bailiwick_ready 1 when every check passes.
 # TYPE bailiwick_ready gauge
 bailiwick_ready 1
-`), "bailiwick_dispatch_log_dropped_bytes_total", "bailiwick_dispatches_running", "bailiwick_queue_tasks_ready", "bailiwick_ready"); err != nil {
+`), "bailiwick_budget_limit", "bailiwick_budget_reserved", "bailiwick_budget_spent", "bailiwick_dispatch_log_dropped_bytes_total", "bailiwick_dispatches_running", "bailiwick_queue_tasks_ready", "bailiwick_ready"); err != nil {
 		t.Error(err)
 	}
 	for want, got := range map[string]float64{
@@ -129,6 +148,15 @@ bailiwick_ready 1
 		"1 task skipped":      testutil.ToFloat64(tel.metrics.tasks.WithLabelValues("skipped", "none")),
 		"1 run failed":        testutil.ToFloat64(tel.metrics.runs.WithLabelValues("failed")),
 		"0 runs done":         testutil.ToFloat64(tel.metrics.runs.WithLabelValues("done")),
+		"3 model requests":    testutil.ToFloat64(tel.metrics.models.requests.WithLabelValues("review")),
+		"100 input tokens":    testutil.ToFloat64(tel.metrics.models.tokens.WithLabelValues("review", "input")),
+		"1.5 usd":             testutil.ToFloat64(tel.metrics.models.cost.WithLabelValues("review", "usd")),
+		"2 refused":           testutil.ToFloat64(tel.metrics.models.refused.WithLabelValues("review")),
+		"1 returned":          testutil.ToFloat64(tel.metrics.tools.calls.WithLabelValues("warehouse/query", "quality", "returned")),
+		"1 failed":            testutil.ToFloat64(tel.metrics.tools.calls.WithLabelValues("warehouse/query", "quality", "failed")),
+		"0 denied":            testutil.ToFloat64(tel.metrics.tools.calls.WithLabelValues("warehouse/query", "quality", "denied")),
+		"1 denied":            testutil.ToFloat64(tel.metrics.tools.calls.WithLabelValues("warehouse/query", "transform", "denied")),
+		"1 unknown":           testutil.ToFloat64(tel.metrics.tools.calls.WithLabelValues("unknown", "unknown", "denied")),
 		"2 swept":             testutil.ToFloat64(tel.metrics.swept),
 		"1 denial":            testutil.ToFloat64(tel.metrics.entries.WithLabelValues("dispatch.denied")),
 		"1 answered with 4xx": testutil.ToFloat64(tel.metrics.requests.WithLabelValues("GET /a", "4xx")),
@@ -151,6 +179,9 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 		tel.Accepted(d, 0)
 		tel.Started(d)
 		tel.Ended(d)
+		used := ended(hostile(i), api.EventFinished, "")
+		used.Subagent, used.Outcome.Usage.Model = api.Name(hostile(i)), &api.ModelUsage{Cost: 1, Currency: hostile(i)}
+		tel.Ended(used)
 		tel.Ended(ended(hostile(i), api.EventFailed, api.Reason(hostile(i))))
 		tel.Recovered(hostile(i))
 		tel.Entry(record.Kind(hostile(i)))
@@ -158,8 +189,12 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 		tel.TaskSettled(api.TaskState(hostile(i)), api.Reason(hostile(i)))
 		tel.TaskSettled(api.TaskFailed, api.Reason(hostile(i)))
 		tel.RunSettled(api.RunState(hostile(i)))
+		tel.ToolServerFailed(api.Name(hostile(i)))
+		tel.ToolCalled(ToolCall{Tool: hostile(i), Role: api.Name(hostile(i)), Allowed: i%2 == 0})
 	}
-	one(0)
+	for i := range max(maxSubagents, maxTools) + 1 {
+		one(1000 + i)
+	}
 	before := series(t, tel)
 	for i := range 200 {
 		one(i)
@@ -370,6 +405,7 @@ func TestATraceThatIsNotSampledMakesNoSpans(t *testing.T) {
 	d := ended("a", api.EventFinished, "")
 	d.Trace = api.NewTrace(false)
 	tel.Ended(d)
+	tel.ToolCalled(ToolCall{Tool: "warehouse/query", Allowed: true, Trace: d.Trace.Attempt("a", 1), Number: 1})
 	tel.Request(Request{Route: "POST /b", Status: 200, Trace: d.Trace})
 	tel.Request(Request{Route: "POST /b", Status: 200, Trace: d.Trace.Child(), Parent: d.Trace})
 	tel.Request(Request{Route: "GET /a", Status: 200})

@@ -23,6 +23,11 @@ type State struct {
 	Queues     []Queue // empty without an orchestrator
 	Anchors    []Anchor
 	Receivers  []Receiver
+	Budgets    []Budget
+	// Of tools.
+	CallsOut      int // calls whose server has not answered yet
+	ApprovalsOpen int // requests that wait for people
+	ToolSessions  int // with servers of tools
 }
 
 // Receiver is the state of a receiver of notifications. Its name is from the
@@ -42,6 +47,16 @@ type Queue struct {
 	Slots          int
 	Ready, Running int // tasks
 	Runs           int // not settled
+}
+
+// MaxBudgets bounds the budgets of a State: catalogs come and go while a service runs.
+const MaxBudgets = 200
+
+// Budget is one bound of the budget per day of a grant, whose name is from the catalog.
+type Budget struct {
+	Grant, Of              string // dispatches, tokens, cost or wall, which is in seconds
+	Currency               string // of a cost
+	Limit, Spent, Reserved float64
 }
 
 // Anchor is the state of an anchor of the log. Its name is from the service's
@@ -118,6 +133,9 @@ func gauges() []gauge[State] {
 		newGauge("log_tree_size", "Entries in the tree over the log.", func(s State) float64 { return float64(s.LogSize) }),
 		newGauge("log_checkpoint_size", "Entries that the newest signed checkpoint covers.", func(s State) float64 { return float64(s.LogCovered) }),
 		newGauge("log_checkpoint_lag_seconds", "Age of the oldest entry that no signed checkpoint covers; 0 if all are covered.", func(s State) float64 { return s.LogLag }),
+		newGauge("tool_calls_out", "Tool calls whose server has not answered yet.", func(s State) float64 { return float64(s.CallsOut) }),
+		newGauge("tool_sessions", "Open sessions with servers of tools.", func(s State) float64 { return float64(s.ToolSessions) }),
+		newGauge("approvals_open", "Requests for an approval that wait for people.", func(s State) float64 { return float64(s.ApprovalsOpen) }),
 		newGauge("store_poisoned", "1 when the state database refuses everything until the service is restarted.", func(s State) float64 { return truth(s.Poisoned) }),
 		newGauge("ready", "1 when every check passes.", func(s State) float64 { return truth(s.Ready()) }),
 	}
@@ -154,6 +172,15 @@ func receiverGauges() []gauge[Receiver] {
 	}
 }
 
+func budgetGauges() []gauge[Budget] {
+	labels := []string{"grant", "of", "currency"}
+	return []gauge[Budget]{
+		newGauge("budget_limit", "What a grant may spend today.", func(b Budget) float64 { return b.Limit }, labels...),
+		newGauge("budget_spent", "What attempts of today that have ended spent of it.", func(b Budget) float64 { return b.Spent }, labels...),
+		newGauge("budget_reserved", "What attempts of today that have not ended may spend of it.", func(b Budget) float64 { return b.Reserved }, labels...),
+	}
+}
+
 func truth(b bool) float64 {
 	if b {
 		return 1
@@ -168,6 +195,7 @@ func (w *watched) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, queueGauges())
 	describe(ch, anchorGauges())
 	describe(ch, receiverGauges())
+	describe(ch, budgetGauges())
 }
 
 func describe[T any](ch chan<- *prometheus.Desc, gauges []gauge[T]) {
@@ -191,6 +219,9 @@ func (w *watched) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, r := range s.Receivers {
 		collect(ch, receiverGauges(), r, r.Name, r.Kind)
+	}
+	for _, b := range s.Budgets {
+		collect(ch, budgetGauges(), b, b.Grant, b.Of, b.Currency)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // checkout gets the source's commit from the cache of checkouts, or adds it. The
 // worker uses it until it exits, so that it is not removed meanwhile.
 func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
-	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(a.cfg.Dir, "git"), a.plan.source.Repo); err != nil {
+	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(a.cfg.Dir, "git"), a.cfg.Dirs.Repository(a.plan.source)); err != nil {
 		return err
 	}
 	if a.manifest.Source == nil {

@@ -17,33 +17,51 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
+// handlers are called for the messages of the service.
+type handlers struct {
+	cancel func(reason string)
+	asked  func(api.Question)
+	spent  func(limit string)
+	tools  func(net.Conn) // takes a connection for tools
+}
+
 // control is the worker's side of its socket. Each connection receives every
 // message from the first on, so a restarted service misses none.
 type control struct {
 	listener net.Listener
 	now      func() time.Time
-	cancel   func(reason string)
+	on       handlers
 	proceed  chan struct{}
 	once     sync.Once
 	conns    sync.WaitGroup
 
 	mu     sync.Mutex
 	events *os.File               // guarded by mu
+	failed error                  // of the first write to events that failed; guarded by mu
 	sent   []record.WorkerMessage // guarded by mu
 	log    int64                  // bytes of the log; guarded by mu
 	beats  int                    // heartbeats due so far; guarded by mu
 	closed bool                   // guarded by mu
-	open   map[net.Conn]bool      // guarded by mu
+	open   map[net.Conn]use       // guarded by mu
 	change *sync.Cond             // of sent, log, beats and closed
 	stop   chan struct{}          // closed by close
 }
 
-func newControl(cfg Config, cancel func(string)) (*control, error) {
+// use is what the service uses an open connection for.
+type use int
+
+const (
+	forNothing  use = iota // it is not open
+	forMessages            // of both sides
+	forTools               // once forward has written the last line
+)
+
+func newControl(cfg Config, on handlers) (*control, error) {
 	events, err := os.OpenFile(filepath.Join(cfg.Dir, record.WorkEvents), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	c := &control{listener: cfg.Listener, now: cfg.Now, cancel: cancel, proceed: make(chan struct{}), events: events, open: map[net.Conn]bool{}, stop: make(chan struct{})}
+	c := &control{listener: cfg.Listener, now: cfg.Now, on: on, proceed: make(chan struct{}), events: events, open: map[net.Conn]use{}, stop: make(chan struct{})}
 	c.change = sync.NewCond(&c.mu)
 	c.conns.Go(c.accept)
 	c.conns.Go(c.beat)
@@ -74,7 +92,7 @@ func (c *control) accept() {
 			return
 		}
 		c.mu.Lock()
-		c.open[conn] = true
+		c.open[conn] = forMessages
 		c.mu.Unlock()
 		c.conns.Go(func() { c.receive(conn) })
 		c.conns.Go(func() { c.forward(conn) })
@@ -84,6 +102,7 @@ func (c *control) accept() {
 // receive handles the messages of the service until the connection ends.
 func (c *control) receive(conn net.Conn) {
 	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, record.MaxWorkLine)
 	for lines.Scan() {
 		var m record.ServiceMessage
 		if err := canon.Decode(lines.Bytes(), &m); err != nil {
@@ -93,7 +112,20 @@ func (c *control) receive(conn net.Conn) {
 			c.once.Do(func() { close(c.proceed) })
 		}
 		if m.Cancel != "" {
-			c.cancel(m.Cancel)
+			c.on.cancel(m.Cancel)
+		}
+		if m.Question != nil {
+			c.on.asked(*m.Question)
+		}
+		if m.Spent != "" {
+			c.on.spent(m.Spent)
+		}
+		if m.Tools { // the service waits for forward before it sends more
+			c.mu.Lock()
+			c.open[conn] = forTools
+			c.mu.Unlock()
+			c.change.Broadcast()
+			return
 		}
 	}
 	c.mu.Lock()
@@ -113,7 +145,7 @@ func (c *control) forward(conn net.Conn) {
 	var log int64
 	for {
 		c.mu.Lock()
-		for c.open[conn] && !c.closed && next == len(c.sent) && log == c.log && beats == c.beats {
+		for c.open[conn] == forMessages && !c.closed && next == len(c.sent) && log == c.log && beats == c.beats {
 			c.change.Wait()
 		}
 		messages := c.sent[next:]
@@ -124,8 +156,12 @@ func (c *control) forward(conn net.Conn) {
 			messages = []record.WorkerMessage{{At: c.now().UTC(), Event: "alive"}}
 		}
 		next, log, beats = len(c.sent), c.log, c.beats
-		done := !c.open[conn] || c.closed && len(messages) == 0
+		use := c.open[conn]
+		done := use == forNothing || c.closed && len(messages) == 0
 		c.mu.Unlock()
+		if use == forTools {
+			messages = append(slices.Clip(messages), record.WorkerMessage{At: c.now().UTC(), Event: "tools"})
+		}
 		for _, m := range messages {
 			// A service that does not read must not keep the worker alive.
 			if conn.SetWriteDeadline(c.now().Add(writeTimeout)) != nil || enc.Encode(m) != nil {
@@ -136,7 +172,23 @@ func (c *control) forward(conn net.Conn) {
 			_ = conn.Close()
 			return
 		}
+		if use == forTools {
+			c.handOver(conn)
+			return
+		}
 	}
+}
+
+// handOver gives up a connection for tools.
+func (c *control) handOver(conn net.Conn) {
+	c.mu.Lock()
+	delete(c.open, conn)
+	c.mu.Unlock()
+	if conn.SetWriteDeadline(time.Time{}) != nil {
+		_ = conn.Close()
+		return
+	}
+	c.on.tools(conn)
 }
 
 // send sends m to every connection, and appends it to a file in the worker's
@@ -146,9 +198,25 @@ func (c *control) send(m record.WorkerMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = append(c.sent, m)
-	// The file is for people; the result does not depend on it.
-	_ = json.NewEncoder(c.events).Encode(m)
+	if c.failed == nil {
+		c.failed = json.NewEncoder(c.events).Encode(m)
+	}
 	c.change.Broadcast()
+}
+
+// keep makes every message so far durable, also those that did not fit on a full disk:
+// from the file the service completes what the log must have of a signed result.
+func (c *control) keep() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed != nil {
+		c.failed = c.events.Truncate(0)
+		enc := json.NewEncoder(c.events)
+		for i := range c.sent {
+			c.failed = errors.Join(c.failed, enc.Encode(c.sent[i]))
+		}
+	}
+	return errors.Join(c.failed, c.events.Sync())
 }
 
 // logged sends the length of the log to every connection.

@@ -6,14 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-func testControl(t *testing.T, cancel func(string)) (*control, string) {
+func testControl(t *testing.T, on handlers) (*control, string) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, record.WorkSocket)
@@ -21,7 +25,7 @@ func testControl(t *testing.T, cancel func(string)) (*control, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newControl(Config{Dir: dir, Listener: l, Now: time.Now}, cancel)
+	c, err := newControl(Config{Dir: dir, Listener: l, Now: time.Now}, on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +58,7 @@ func next(t *testing.T, s *bufio.Scanner) record.WorkerMessage {
 //
 // proves R-O6
 func TestLateConnectionReceivesEveryMessage(t *testing.T) {
-	c, path := testControl(t, func(string) {})
+	c, path := testControl(t, handlers{})
 	_, early := dialControl(t, path)
 	c.send(record.WorkerMessage{Event: "ready", Key: "k"})
 	c.logged(10)
@@ -81,7 +85,7 @@ func TestLateConnectionReceivesEveryMessage(t *testing.T) {
 // proves R-A2
 func TestWorkerWaitsForADurableStart(t *testing.T) {
 	cancelled := make(chan string, 1)
-	c, path := testControl(t, func(reason string) { cancelled <- reason })
+	c, path := testControl(t, handlers{cancel: func(reason string) { cancelled <- reason }})
 	defer c.close()
 	conn, _ := dialControl(t, path)
 
@@ -107,7 +111,7 @@ func TestWorkerWaitsForADurableStart(t *testing.T) {
 }
 
 func TestInvalidMessageEndsTheConnection(t *testing.T) {
-	c, path := testControl(t, func(string) { t.Error("cancelled") })
+	c, path := testControl(t, handlers{cancel: func(string) { t.Error("cancelled") }})
 	defer c.close()
 	for _, line := range []string{"{\"proceed\":true,\"proceed\":true}", "{\"Proceed\":true}", "{\"else\":1}", "nonsense"} {
 		conn, said := dialControl(t, path)
@@ -122,5 +126,52 @@ func TestInvalidMessageEndsTheConnection(t *testing.T) {
 	case <-c.proceed:
 		t.Error("a malformed line let the worker proceed")
 	default:
+	}
+}
+
+// What a full disk did not take is written again before a result is signed. Control:
+// before that the file lacks it.
+//
+// proves R-S3
+func TestMessagesThatAFullDiskRefusedAreKept(t *testing.T) {
+	c, path := testControl(t, handlers{})
+	defer c.close()
+	events := filepath.Join(filepath.Dir(path), record.WorkEvents)
+	written := func() string {
+		b, err := os.ReadFile(events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(regexp.MustCompile(`"number":\d`).FindAllString(string(b), -1), " ")
+	}
+	refuse := func(n int64) {
+		c.send(record.WorkerMessage{Event: "refused", Refused: &record.EgressRefusal{Form: "connect", Host: "a:1", Number: n, Reason: "no"}})
+	}
+	refuse(1)
+	room := c.events
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.events = full
+	refuse(2)
+	if err := c.keep(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a full disk: %v", err)
+	}
+	_, err = room.WriteString(`{"at":"20`) // as far as there was room
+	c.events = room
+	if err = errors.Join(err, full.Close()); err != nil {
+		t.Fatal(err)
+	}
+	refuse(3)
+	if got := written(); got != `"number":1` {
+		t.Errorf("the control: the file has %s", got)
+	}
+	if err := c.keep(); err != nil {
+		t.Fatal(err)
+	}
+	refuse(4)
+	if got := written(); got != `"number":1 "number":2 "number":3 "number":4` {
+		t.Errorf("the file has %s", got)
 	}
 }

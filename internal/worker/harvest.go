@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -63,6 +64,9 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 	res, err := ws.repo.Capture(ctx, j.Workspace(), ws.baseline)
 	a.summary.LeftOut = append(a.summary.LeftOut, res.LeftOut...)
 	a.summary.Captured = err == nil
+	if res.Secrets {
+		a.redacted("patch")
+	}
 	if err != nil || res.PatchFile == "" {
 		return res.Tree, err
 	}
@@ -77,7 +81,7 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 	if err != nil {
 		return "", err
 	}
-	kept, err := a.keep(f)
+	kept, err := a.keep(f, "patch")
 	if err := errors.Join(err, f.Close(), os.Remove(res.PatchFile)); err != nil {
 		return "", err
 	}
@@ -85,11 +89,21 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 	return res.Tree, nil
 }
 
+// binaryStart is how much of a file decides whether it is binary: a NUL byte in it, as
+// for git.
+const binaryStart = 8000
+
 func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
 	left, err := capture.Outputs(ctx, j.Workspace(), capture.OutputConfig{Dir: outputsDir}, func(o capture.Output, r io.Reader) error {
-		kept, err := a.keep(r)
+		start := bufio.NewReaderSize(r, binaryStart)
+		head, _ := start.Peek(binaryStart) // an error comes again
+		kept, err := a.keep(start, outputsDir+"/"+o.Path)
 		if err != nil {
 			return err
+		}
+		if kept.Redacted && bytes.IndexByte(head, 0) >= 0 {
+			a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: outputsDir + "/" + o.Path, Why: "a binary file that has the value of a secret"})
+			return os.Remove(filepath.Join(a.cfg.Dir, record.WorkOut, kept.Digest.Hex()))
 		}
 		kept.Path = o.Path
 		a.summary.Outputs = append(a.summary.Outputs, kept)
@@ -99,23 +113,30 @@ func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
 	return err
 }
 
-// keep writes content below out/ under its digest.
-func (a *attempt) keep(r io.Reader) (api.Artifact, error) {
+// keep writes content below out/ under its digest, without the values of secrets. what
+// names it for people.
+func (a *attempt) keep(r io.Reader, what string) (api.Artifact, error) {
 	dir := filepath.Join(a.cfg.Dir, record.WorkOut)
 	f, err := os.CreateTemp(dir, "new-")
 	if err != nil {
 		return api.Artifact{}, err
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, sum), r)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	clean := a.redact.Writer(io.MultiWriter(f, sum))
+	_, err = io.Copy(clean, r)
+	err = errors.Join(err, clean.Close())
+	n, seekErr := f.Seek(0, io.SeekCurrent)
+	if err := errors.Join(err, seekErr, f.Sync(), f.Close()); err != nil {
 		return api.Artifact{}, errors.Join(err, os.Remove(f.Name()))
 	}
 	name := hex.EncodeToString(sum.Sum(nil))
 	failpoint.Hit(failpoint.WorkerKeep, a.cfg.Dir)
 	err = os.Rename(f.Name(), filepath.Join(dir, name))
 	failpoint.Hit(failpoint.WorkerKept, a.cfg.Dir)
-	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name)}, err
+	if clean.Redacted() {
+		a.redacted(what)
+	}
+	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name), Redacted: clean.Redacted()}, err
 }
 
 // checkOutput validates the structured result against the subagent's output
@@ -133,6 +154,9 @@ func (a *attempt) checkOutput() error {
 	}
 	if found == nil {
 		return fail(api.ReasonOutput, "outputs/%s is missing; the output schema of subagent %q requires it", resultFile, a.manifest.Subagent)
+	}
+	if found.Size > maxValue {
+		return fail(api.ReasonOutput, "outputs/%s has %d bytes: at most %d", resultFile, found.Size, maxValue)
 	}
 	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkOut, found.Digest.Hex()), maxValue)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -22,7 +23,7 @@ func (a *attempt) layNeeds(layer *os.Root) error {
 	for i := range a.manifest.Needs {
 		n := &a.manifest.Needs[i]
 		if err := a.layNeed(layer, n); err != nil {
-			return fmt.Errorf("need %q, the %s of task %s: %w", n.Name, n.Kind, n.Task, err)
+			return fmt.Errorf("need %q, the %s of task %s: %w", n.Place(), n.Kind, n.Task, err)
 		}
 	}
 	return nil
@@ -30,7 +31,7 @@ func (a *attempt) layNeeds(layer *os.Root) error {
 
 func (a *attempt) layNeed(layer *os.Root, n *record.Need) error {
 	// A fifo would block the worker, and a link would lead elsewhere.
-	from, err := os.OpenFile(filepath.Join(a.cfg.Dir, record.WorkNeed+string(n.Name)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	from, err := os.OpenFile(filepath.Join(a.cfg.Dir, n.File()), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fail(api.ReasonIntegrity, "%w", err)
 	}
@@ -39,7 +40,12 @@ func (a *attempt) layNeed(layer *os.Root, n *record.Need) error {
 		return fail(api.ReasonIntegrity, "not a regular file of %d bytes, the size in the manifest", n.Size)
 	}
 	const mode = 0o644
-	to, err := layer.OpenFile(inputsDir+"/"+string(n.Name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if n.Item != "" {
+		if err := layer.Mkdir(inputsDir+"/"+string(n.Name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	to, err := layer.OpenFile(inputsDir+"/"+n.Place(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}

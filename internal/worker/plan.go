@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
@@ -23,8 +25,11 @@ type plan struct {
 	target       api.Target
 	source       api.Source
 	capabilities []api.Capability
-	launch       launch
-	env          []string // of every process in the jail
+	access       catalog.Access
+	adapter      *agent.Adapter
+	values       map[string]string // of the envs
+	launch       agent.Launch
+	env          []string // of every process in a jail without network
 }
 
 // verifyManifest verifies that the service signed the manifest, that humans signed
@@ -109,15 +114,15 @@ func (a *attempt) loadArtifacts() (err error) {
 		}
 		p.capabilities = append(p.capabilities, c)
 	}
-	values := map[string]string{}
+	p.values = map[string]string{}
 	for _, n := range m.Envs {
 		e, err := pinned(m, p.revision.Env, api.KindEnv, n)
 		if err != nil {
 			return err
 		}
-		maps.Copy(values, e.Values)
+		maps.Copy(p.values, e.Values)
 	}
-	p.env = environment(p.target, m, values)
+	p.env = environment(p.target, m, p.values)
 	return a.checkAgainstSubagent()
 }
 
@@ -155,10 +160,46 @@ func (a *attempt) checkAgainstSubagent() error {
 		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, a.plan.target.Level, m.Target)
 	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
 		return fmt.Errorf("manifest: capabilities do not begin with those of subagent %q", s.Name)
-	case len(m.Egress) > 0:
-		return fmt.Errorf("manifest: egress is not supported by this worker")
+	}
+	if err := a.checkAccess(); err != nil {
+		return err
 	}
 	return m.Limits.Within(s.Limits.Or(api.DefaultLimits()).Least(a.plan.target.Limits))
+}
+
+// checkAccess refuses a manifest that names another model, other hosts, secrets or
+// tool servers than those that humans set for this subagent, target and envs.
+func (a *attempt) checkAccess() (err error) {
+	m, p := &a.manifest, &a.plan
+	if p.access, err = p.revision.Access(p.subagent, p.target, m.Envs); err != nil {
+		return err
+	}
+	if m.Endpoint != nil {
+		if _, err := pinned(m, p.revision.Model, api.KindModel, m.Endpoint.Name); err != nil {
+			return err
+		}
+	}
+	for _, s := range m.Secrets {
+		if _, err := pinned(m, p.revision.Secret, api.KindSecret, s.Name); err != nil {
+			return err
+		}
+	}
+	for _, n := range m.Tools {
+		if _, err := pinned(m, p.revision.ToolServer, api.KindTool, n); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !slices.Equal(m.Egress, p.access.Egress):
+		return fmt.Errorf("manifest: egress %q differs from %q of target %q and its envs", m.Egress, p.access.Egress, m.Target)
+	case (m.Endpoint == nil) != (p.access.Endpoint == nil) || m.Endpoint != nil && *m.Endpoint != *p.access.Endpoint:
+		return fmt.Errorf("manifest: endpoint differs from model %q of subagent %q", p.subagent.Model, m.Subagent)
+	case !slices.Equal(m.Secrets, p.access.Secrets):
+		return fmt.Errorf("manifest: secrets differ from those of model %q and the envs", p.subagent.Model)
+	case !slices.Equal(m.Tools, p.revision.ToolServers(m.Role)):
+		return fmt.Errorf("manifest: tool servers %q differ from %q of role %q", m.Tools, p.revision.ToolServers(m.Role), m.Role)
+	}
+	return nil
 }
 
 // verifyLaunch verifies the input and prepares the start of the agent.
@@ -170,24 +211,23 @@ func (a *attempt) verifyLaunch() error {
 	if got := api.DigestOf(input); got != a.manifest.Input {
 		return fail(api.ReasonIntegrity, "input: digest %s, the manifest says %s", got.Short(), a.manifest.Input.Short())
 	}
-	if a.plan.launch, err = newLaunch(a.manifest.Agent, a.plan.subagent, input); err != nil {
-		return fail(api.ReasonSetup, "%w", err)
-	}
-	return a.loadResume()
+	return a.prepareLaunch(input)
 }
 
-// environment is the whole environment of a process in the jail. The values of the
-// envs come last, so that humans can override the defaults.
-func environment(t api.Target, m *record.Manifest, values map[string]string) []string {
-	path := append(slices.Clone(t.Path), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+// environment is the whole environment of a process in the jail. Later values win: the
+// envs come last, so that humans can override everything.
+func environment(t api.Target, m *record.Manifest, values ...map[string]string) []string {
+	path := append(slices.Clone(t.Path), toolDir, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 	all := map[string]string{
-		"PATH": strings.Join(path, ":"), "HOME": "/home/agent", "USER": "agent", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
+		"PATH": strings.Join(path, ":"), "HOME": jail.HomeDir, "USER": "agent", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
 		"BAILIWICK_DISPATCH": string(m.ID),
 	}
 	if m.Trace != "" {
 		all[api.TraceVariable] = string(m.Trace) // for the agent to continue the trace
 	}
-	maps.Copy(all, values)
+	for _, v := range values {
+		maps.Copy(all, v)
+	}
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, k+"="+all[k])

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
@@ -31,6 +30,32 @@ const (
 
 // errAsked is the end of an attempt with a question.
 var errAsked = errors.New("the agent asks a question")
+
+// asked is a question that the service sent: the agent asked it by its tool ask, and the
+// log has that.
+type asked struct {
+	mu       sync.Mutex
+	question *api.Question // the first one; guarded by mu
+	now      chan struct{} // closed with it
+}
+
+func (q *asked) get() *api.Question {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.question
+}
+
+// askedByTool keeps the question that the agent asked by its tool, and tells the service
+// so. The first one counts.
+func (a *attempt) askedByTool(question api.Question) {
+	a.asked.mu.Lock()
+	if a.asked.question == nil {
+		a.asked.question = &question
+		close(a.asked.now)
+	}
+	a.asked.mu.Unlock()
+	a.control.send(record.WorkerMessage{Event: "asked"})
+}
 
 // readQuestion returns the question in a workspace in canonical form; nil without
 // one.
@@ -57,25 +82,42 @@ func readQuestion(j *jail.Jail) ([]byte, api.Question, error) {
 // when it is valid and the same as at the poll before.
 const watchTime = 500 * time.Millisecond
 
-// watchQuestion calls asked when a running agent has asked a question. The caller
-// calls stop.
-func watchQuestion(j *jail.Jail, asked func()) (stop func()) {
+// toolTurn is how long a program without an adapter may take to end its turn after it
+// asked by its tool: the answer of the tool says that the attempt ends.
+const toolTurn = 2 * time.Second
+
+// watchQuestion calls asked when a running agent has asked a question, by its tool or in
+// a file, after patience. The caller calls stop.
+func (a *attempt) watchQuestion(j *jail.Jail, patience time.Duration, asked func()) (stop func()) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		t := time.NewTicker(watchTime)
 		defer t.Stop()
 		var last []byte
+		var waited time.Duration
+		byTool, late := a.asked.now, (<-chan time.Time)(nil)
 		for {
 			select {
 			case <-done:
+				return
+			case <-byTool:
+				byTool = nil
+				timer := time.NewTimer(max(patience, toolTurn))
+				defer timer.Stop()
+				late = timer.C
+				continue
+			case <-late:
+				asked()
 				return
 			case <-t.C:
 			}
 			now, _, err := readQuestion(j)
 			if err == nil && now != nil && bytes.Equal(now, last) {
-				asked()
-				return
+				if waited += watchTime; waited > patience {
+					asked()
+					return
+				}
 			}
 			last = now
 		}
@@ -83,13 +125,21 @@ func watchQuestion(j *jail.Jail, asked func()) (stop func()) {
 	return func() { close(done); watch.Wait() }
 }
 
-// takeQuestion returns errAsked for an agent that left a question. An invalid
-// question is a failure; the work so far is kept.
+// takeQuestion returns errAsked for an agent that left a question. One that it asked by
+// its tool counts before one in a file. An invalid question is a failure; the work so far
+// is kept.
 func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	if agentErr != nil && !errors.Is(agentErr, errAsked) {
 		return agentErr
 	}
 	doc, q, err := readQuestion(j)
+	if byTool := a.asked.get(); byTool != nil {
+		if doc != nil || err != nil {
+			a.leaveOut(questionFile, errors.New("the agent asked by its tool ask, and that question counts"))
+		}
+		q = *byTool
+		doc, err = canon.Marshal(q)
+	}
 	switch {
 	case err != nil:
 		return fail(api.ReasonOutput, "%w", err)
@@ -98,11 +148,11 @@ func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	case doc == nil:
 		return nil
 	}
-	kept, err := a.keep(bytes.NewReader(doc))
+	kept, err := a.keep(bytes.NewReader(doc), "question")
 	if err != nil {
 		return fail(api.ReasonOutput, "the question: %w", err)
 	}
-	a.summary.Question, a.question = &kept, brief(q.Question)
+	a.summary.Question, a.question = &kept, brief(a.redact.Text(q.Question))
 	return errAsked
 }
 
@@ -117,23 +167,6 @@ func brief(question string) string {
 		line += "..."
 	}
 	return line
-}
-
-// loadResume gives the agent the answer to the question of the attempt before.
-func (a *attempt) loadResume() error {
-	from := a.manifest.Resume
-	if from == nil {
-		return nil
-	}
-	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkResume), maxResume)
-	if err != nil {
-		return fail(api.ReasonIntegrity, "%w", err)
-	}
-	if got := api.DigestOf(b); got != from.Answer {
-		return fail(api.ReasonIntegrity, "answer: digest %s, the manifest says %s", got.Short(), from.Answer.Short())
-	}
-	a.plan.launch.files[api.ResumeFile] = b
-	return nil
 }
 
 // layEarlier lays the work of the attempt before under the agent that resumes it.
@@ -157,16 +190,4 @@ func (a *attempt) layEarlier(ctx context.Context, ws *workspace) error {
 		return err
 	}
 	return a.layPatch(ctx, ws, f)
-}
-
-// runAsking runs the agent, and stops it when it asks a question and keeps running.
-func (a *attempt) runAsking(ctx context.Context, j *jail.Jail) error {
-	asking, ask := context.WithCancelCause(ctx)
-	defer ask(nil)
-	stop := watchQuestion(j, func() { ask(errAsked) })
-	exit, err := j.Run(asking, a.command(a.plan.launch.argv, a.plan.launch.stdin))
-	stop()
-	a.count(exit)
-	a.summary.ExitCode = &exit.Code
-	return a.judge(asking, api.ReasonAgent, "the agent", exit, err)
 }

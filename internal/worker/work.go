@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,7 @@ const (
 var errTimeout = errors.New("timeout")
 
 // work runs the agent and captures its work, also after it failed.
-func (a *attempt) work(ctx context.Context) error {
+func (a *attempt) work(ctx context.Context) (err error) {
 	var ws *workspace
 	if err := a.step("workspace", func() (err error) {
 		ws, err = a.prepare(ctx)
@@ -44,12 +45,24 @@ func (a *attempt) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.log = log
+	a.log, a.out = log, newSharedLog(a.redact, log)
 	defer a.closeLog()
+
+	if err := a.openBroker(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.closeReach()) }()
+	a.setEnvironment()
+	a.env = a.reach.env
 
 	var j *jail.Jail
 	if err := a.step("jail", func() (err error) {
-		if j, err = a.startJail(ctx, ws.under(ws.lower)); err == nil {
+		tool, err := a.toolMount()
+		if err != nil {
+			return err
+		}
+		spec := jail.Spec{Lower: ws.under(ws.lower), Home: a.agentHome(), Mounts: slices.Concat(a.program.mounts, tool), Listen: true}
+		if j, err = a.startJail(ctx, spec); err == nil {
 			a.limitCapture(ws, j)
 		}
 		return err
@@ -61,7 +74,9 @@ func (a *attempt) work(ctx context.Context) error {
 	iso := j.Isolation()
 	a.summary.Isolation = api.Isolation{Level: iso.Level, Layers: iso.Layers, Limits: iso.Limits}
 
-	agentErr := a.runAgent(ctx, ws, j)
+	a.serveReach(ctx, j)
+	agentErr := a.runAgent(a.agent, ws, j)
+	a.tools.end()
 	a.summary.Partial = agentErr != nil
 	capturing, stop := context.WithTimeout(context.WithoutCancel(ctx), captureTime)
 	defer stop()
@@ -72,6 +87,7 @@ func (a *attempt) work(ctx context.Context) error {
 	} else if errors.Is(agentErr, errAsked) {
 		agentErr = nil // without its work so far it could not resume
 	}
+	a.keepReport(j, errors.Is(agentErr, errAsked))
 	closeJail(j)
 	if agentErr != nil {
 		return agentErr
@@ -87,6 +103,9 @@ func (a *attempt) work(ctx context.Context) error {
 }
 
 func (a *attempt) closeLog() {
+	if a.out.flush() {
+		a.redacted("log")
+	}
 	a.summary.LogBytes, a.summary.Log = a.log.close()
 	for _, p := range a.summary.Log {
 		a.summary.LogKept += p.Size
@@ -97,7 +116,8 @@ func (a *attempt) closeLog() {
 // this process, which owns it.
 func closeJail(j *jail.Jail) { _ = j.Close() }
 
-func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, error) {
+// startJail starts a jail with what every jail of the dispatch has.
+func (a *attempt) startJail(ctx context.Context, spec jail.Spec) (*jail.Jail, error) {
 	if err := a.checkReadOnly(); err != nil {
 		return nil, err
 	}
@@ -105,14 +125,12 @@ func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, er
 	defer stop()
 	l := a.manifest.Limits
 	failpoint.Hit(failpoint.WorkerJail, a.cfg.Dir)
-	j, err := jail.Start(starting, jail.Spec{
-		Lower:    append([]string{a.overlayDir()}, lower...),
-		ReadOnly: a.plan.target.ReadOnly,
-		Limits: jail.Limits{
-			Memory: int64(l.Memory), Disk: int64(l.Disk), FileSize: int64(l.FileSize),
-			Processes: l.Processes, Files: l.Files, CPU: l.CPU,
-		},
-	})
+	spec.Lower, spec.ReadOnly = append([]string{a.overlayDir()}, spec.Lower...), a.plan.target.ReadOnly
+	spec.Limits = jail.Limits{
+		Memory: int64(l.Memory), Disk: int64(l.Disk), FileSize: int64(l.FileSize),
+		Processes: l.Processes, Files: l.Files, CPU: l.CPU,
+	}
+	j, err := jail.Start(starting, spec)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, cause
@@ -156,6 +174,9 @@ func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) err
 	if err := a.setup(timed, j); err != nil {
 		return err
 	}
+	if err := a.checkProgram(timed, j); err != nil {
+		return err
+	}
 	if err := a.step("baseline", func() (err error) {
 		ws.baseline, err = ws.repo.Snapshot(timed, j.Workspace(), ws.tree, ws.config)
 		return a.explain(timed, api.ReasonSetup, err)
@@ -195,6 +216,11 @@ func (a *attempt) setup(ctx context.Context, j *jail.Jail) error {
 	return nil
 }
 
+// setsUp reports whether a capability has a setup script.
+func (a *attempt) setsUp() bool {
+	return slices.ContainsFunc(a.plan.capabilities, func(c api.Capability) bool { return c.Setup != "" })
+}
+
 func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name, r api.Requirement) error {
 	if r.Git != "" && a.manifest.Source == nil {
 		return fail(api.ReasonContext, "capability %q requires a git worktree, but the dispatch has no source", capability)
@@ -213,8 +239,8 @@ func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name
 // nothing inherited (R-D9).
 func (a *attempt) command(argv []string, stdin []byte) jail.Command {
 	return jail.Command{
-		Argv: argv, Env: a.plan.env, Dir: "/workspace",
-		Stdin: bytes.NewReader(stdin), Stdout: a.log, Stderr: a.log, Grace: record.AgentGrace,
+		Argv: argv, Env: a.env, Dir: jail.WorkspaceDir,
+		Stdin: bytes.NewReader(stdin), Stdout: a.out, Stderr: a.out, Grace: record.AgentGrace,
 	}
 }
 
@@ -278,11 +304,12 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		if err != nil {
 			return a.explain(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
 		}
-		j, err := a.startJail(ctx, ws.under(lower))
+		j, err := a.startJail(ctx, jail.Spec{Lower: ws.under(lower), Home: a.reach.files, Listen: a.wantsReach() && a.setsUp()})
 		if err != nil {
 			return err
 		}
 		defer closeJail(j)
+		a.serveReach(ctx, j)
 		most := time.Duration(v.Timeout)
 		if most == 0 {
 			most = defaultVerifyTime
@@ -297,11 +324,20 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Verify) error {
 	report := &api.VerifyReport{ReportOnly: v.ReportOnly, ExitCode: -1}
 	a.summary.Verify = report
+	if a.out.flush() {
+		a.redacted("log")
+	}
 	a.log.beginVerify()
 	if err := a.setup(timed, j); err != nil {
 		report.Message = bounded(err.Error())
 		return a.verifyFailed(ctx, v, err)
 	}
+	// Setup scripts reach what they reach in the agent's jail. The command judges what an
+	// agent wrote: it has no network and none of the secrets.
+	if err := a.closeReach(); err != nil {
+		return err
+	}
+	a.env = a.plan.env
 	from := a.cfg.Now()
 	exit, err := j.Run(timed, a.command(v.Command, nil))
 	a.count(exit)

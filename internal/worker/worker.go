@@ -25,12 +25,14 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/checkout"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -40,8 +42,13 @@ type Config struct {
 	Dirs     api.Dirs     // catalog, trust root and public key of the service
 	Listener net.Listener // where the service connects
 	Lock     *os.File     // of Dir, locked by the service before it started this worker
-	Now      func() time.Time
-	Logger   *slog.Logger
+	Secrets  record.Secrets
+	Tool     string // path of bailiwick-tool on this machine
+	// Certificates is the file of those that upstream servers must chain to; empty: the
+	// system's.
+	Certificates string
+	Now          func() time.Time
+	Logger       *slog.Logger
 }
 
 // failure is a failure with its api.Reason.
@@ -63,17 +70,28 @@ var errCancelled = errors.New("cancelled")
 
 // attempt is the attempt in progress.
 type attempt struct {
-	cfg      Config
-	key      seal.Signer
-	control  *control
-	log      *boundedLog
-	envelope api.Digest // of the manifest's stored bytes
-	manifest record.Manifest
-	plan     plan   // set once verified
-	question string // the beginning of the agent's question
-	started  time.Time
-	cached   *checkout.Checkout // base of the workspace; nil without a source
-	summary  api.ResultSummary
+	cfg        Config
+	key        seal.Signer
+	control    *control
+	log        *boundedLog
+	envelope   api.Digest // of the manifest's stored bytes
+	manifest   record.Manifest
+	plan       plan // set once verified
+	reach      reach
+	program    program
+	redact     *redact.Set
+	out        *sharedLog  // what processes of a jail write to the log
+	env        []string    // of processes in the current jail
+	transcript *transcript // of an agent with an adapter; nil until it runs
+	report     agent.Report
+	question   string // the beginning of the agent's question
+	tools      *channel
+	asked      asked                   // by the tool ask
+	agent      context.Context         //nolint:containedctx // ends with the agent's time or authority
+	end        context.CancelCauseFunc // ends agent
+	started    time.Time
+	cached     *checkout.Checkout // base of the workspace; nil without a source
+	summary    api.ResultSummary
 }
 
 // Run carries out the attempt in cfg.Dir and signs its result. After an error
@@ -90,14 +108,21 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	public := base64.StdEncoding.EncodeToString(key.Public())
-	a := &attempt{cfg: cfg, key: key, started: cfg.Now()}
+	a := &attempt{cfg: cfg, key: key, redact: redact.New(nil), started: cfg.Now(), tools: newChannel(), asked: asked{now: make(chan struct{})}}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	a.control, err = newControl(cfg, func(reason string) { cancel(fmt.Errorf("%w: %s", errCancelled, reason)) })
+	agent, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	a.agent, a.end = agent, end
+	a.control, err = newControl(cfg, handlers{
+		cancel: func(reason string) { cancel(fmt.Errorf("%w: %s", errCancelled, reason)) },
+		asked:  a.askedByTool, spent: a.spent, tools: a.tools.attach,
+	})
 	if err != nil {
 		return err
 	}
 	defer a.control.close()
+	defer a.tools.end()
 	a.control.send(record.WorkerMessage{Event: "ready", Key: public})
 	failpoint.Hit(failpoint.WorkerReady, cfg.Dir)
 
@@ -196,6 +221,10 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 	default:
 		return err
 	}
+	r.Message = a.redact.Text(r.Message)
+	if err := a.redactSummary(); err != nil {
+		return err
+	}
 	a.summary.Usage.WallSeconds = a.cfg.Now().Sub(a.started).Seconds() // by the monotonic clock
 	r.Summary = a.summary
 	doc, err := canon.Marshal(r)
@@ -203,6 +232,9 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 		return err
 	}
 	envelope, err := seal.Sign(context.WithoutCancel(ctx), seal.Result, doc, a.key)
+	if err == nil && a.summary.Refusals != nil {
+		err = a.control.keep()
+	}
 	if err != nil {
 		return err
 	}

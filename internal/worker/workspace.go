@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,6 +54,9 @@ func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(
 // prepare gets the checkout of the source and builds the layers over it.
 func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	ws := &workspace{config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
+	if !a.redact.Empty() {
+		ws.config.Secret = a.redact.In
+	}
 	if err := a.checkout(ctx, ws); err != nil {
 		return nil, a.explain(ctx, api.ReasonFetch, a.aboutSource(err))
 	}
@@ -85,6 +89,8 @@ func (a *attempt) aboutSource(err error) error {
 	switch {
 	case from == nil:
 		return err
+	case api.IsRemote(a.plan.source.Repo) && (errors.Is(err, capture.ErrNoCommit) || errors.Is(err, fs.ErrNotExist)):
+		return fmt.Errorf("source %q: the service no longer has what it fetched of %s: dispatch again, which fetches it: %w", from.Name, a.plan.source.Repo, err)
 	case errors.Is(err, capture.ErrNoCommit):
 		return fmt.Errorf("source %q: %s no longer has commit %s: its history was rewritten, or it was replaced; dispatch again from a commit that it has", from.Name, a.plan.source.Repo, from.Commit)
 	}
@@ -142,8 +148,8 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 			}
 		}
 	}
-	for name, content := range a.plan.launch.files {
-		if err := layFile(root, inputsDir+"/"+name, content, 0o644); err != nil {
+	for _, f := range a.plan.launch.Inputs {
+		if err := layFile(root, inputsDir+"/"+f.Path, f.Content, 0o644); err != nil {
 			return err
 		}
 	}

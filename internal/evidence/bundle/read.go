@@ -19,6 +19,8 @@ type Limits struct {
 	Content int64 // bytes of content, which is read and not kept
 	Entries int
 	Members int
+	// Watch, if set, returns what sees the bytes of a content. It must not fail.
+	Watch func(d api.Digest) io.Writer
 }
 
 // DefaultLimits are enough for a run of the largest plan with a few attempts of
@@ -41,6 +43,7 @@ func (l Limits) orDefault() Limits {
 	if l.Members > 0 {
 		d.Members = l.Members
 	}
+	d.Watch = l.Watch
 	return d
 }
 
@@ -293,7 +296,11 @@ func (r *reader) content(d api.Digest, size, want int64) error {
 	}
 	r.read += size
 	sum := sha256.New()
-	if _, err := io.CopyN(sum, r.r, size); err != nil {
+	to := io.Writer(sum)
+	if r.limits.Watch != nil {
+		to = io.MultiWriter(sum, r.limits.Watch(d))
+	}
+	if _, err := io.CopyN(to, r.r, size); err != nil {
 		return fmt.Errorf("tar: %w", noEOF(err))
 	}
 	if api.Digest(fmt.Sprintf("sha256:%x", sum.Sum(nil))) != d {

@@ -1,0 +1,111 @@
+package deploy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+// budget reads the budget of a grant, which is per day unless it says otherwise.
+func (r *reader) budget(n *yaml.Node, what string) *api.Budget {
+	v, before := &api.Budget{Per: api.PerDay}, r.Len()
+	r.Fields(n, what, map[string]func(*yaml.Node){
+		"cost":       func(n *yaml.Node) { r.Scalar(n, what+".cost", &v.Cost) },
+		"tokens":     func(n *yaml.Node) { r.Scalar(n, what+".tokens", &v.Tokens) },
+		"wall":       func(n *yaml.Node) { r.Scalar(n, what+".wall", &v.Wall) },
+		"dispatches": func(n *yaml.Node) { r.Scalar(n, what+".dispatches", &v.Dispatches) },
+		"per":        func(n *yaml.Node) { r.Scalar(n, what+".per", &v.Per) },
+	})
+	if err := v.Check(); err != nil && r.Len() == before {
+		r.At(n, "%s: %v", what, err)
+	}
+	return v
+}
+
+// budgets refuses a budget of tokens or cost for a subagent whose use has no bound, or
+// no count: none of its dispatches could begin.
+func (p *Plan) budgets(l *strictyaml.List, declared map[api.Ref]*decl) {
+	for _, name := range slices.Sorted(maps.Keys(p.set.Grants)) {
+		g, ref := p.set.Grants[name], api.RefTo(api.KindGrant, name)
+		if g.Budget == nil {
+			continue
+		}
+		for _, s := range g.Subagents {
+			why := p.uncounted(p.set.Subagents[s], g)
+			switch d := declared[ref]; {
+			case why == "":
+			case d != nil:
+				l.Add(d.at("budget").Line, d.at("budget").Column, "%s: budget: %s", ref, why)
+			default:
+				l.Add(0, 0, "%s of %s, which stays in the catalog: budget: %s", ref, projectText(p.set.Project(ref)), why)
+			}
+		}
+	}
+}
+
+// uncounted returns why dispatches of s on a target of g cannot be budgeted.
+func (p *Plan) uncounted(s api.Subagent, g api.Grant) string {
+	m := record.Manifest{Subagent: s.Name, Model: s.Model}
+	from, level, err := api.SplitModel(s.Model)
+	model, ok := p.set.Models[from]
+	if ok && err == nil {
+		m.Endpoint = &api.ModelUse{Name: from, Level: level}
+	}
+	for _, t := range g.Targets {
+		m.Target, m.Limits = t, s.Limits.Least(p.set.Targets[t].Limits)
+		if why := record.Uncounted(&m, g.Budget.Limit(), cmp.Or(model.Currency, api.DefaultCurrency)); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// budgetText describes a change of a budget that lets more be spent; empty if none does.
+func budgetText(old, now *api.Budget) string {
+	if old == nil {
+		return ""
+	}
+	if now == nil {
+		return "budget removed"
+	}
+	was, is := old.Limit(), now.Limit()
+	switch {
+	case old.Per != now.Per:
+		return fmt.Sprintf("budget per %s, was per %s", now.Per, old.Per)
+	case was.Cost > 0 && was.Currency != is.Currency:
+		return fmt.Sprintf("budget cost: was %s", was.Of("cost"))
+	}
+	for _, name := range api.SpendNames() {
+		switch before, after := was.Member(name), is.Member(name); {
+		case before == 0:
+		case after == 0:
+			return fmt.Sprintf("budget of %s removed, was %s", name, was.Of(name))
+		case after > before:
+			return fmt.Sprintf("raised budget of %s: %s, was %s", name, is.Of(name), was.Of(name))
+		}
+	}
+	return ""
+}
+
+// lostBudgets adds the budgets of removed grants whose dispatches other grants allow.
+func (w *widening) lostBudgets() {
+	for _, name := range slices.Sorted(maps.Keys(w.before.Grants)) {
+		g := w.before.Grants[name]
+		if _, has := w.after.Grants[name]; has || g.Budget == nil {
+			continue
+		}
+		for _, other := range slices.Sorted(maps.Keys(w.after.Grants)) {
+			o := w.after.Grants[other]
+			if o.Principal == g.Principal && slices.ContainsFunc(g.Subagents, func(n api.Name) bool { return slices.Contains(o.Subagents, n) }) {
+				w.add(api.RefTo(api.KindGrant, other), "budget of %s removed with grant %q", g.Principal, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package deploy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+// Bounds of a registered server.
+const (
+	maxAllow        = 256 // tools of one server
+	maxToolParallel = 1000
+	maxToolTimeout  = api.Duration(24 * time.Hour)
+)
+
+// tool reads an MCP server or a declared command.
+func (r *reader) tool(d *decl, what string) {
+	server, command := hasKey(d.node, "server"), hasKey(d.node, "command")
+	if d.node.Kind == yaml.MappingNode && server == command {
+		r.At(d.node, "%s: want either server: NAME, an MCP server, or command: NAME, a declared command", what)
+		return
+	}
+	v := api.ToolServer{Definitions: []api.ToolDefinition{}}
+	keys := map[string]func(*yaml.Node){
+		"description": func(n *yaml.Node) { v.Description = r.Text(n, "description") },
+		"trust":       d.in("trust", func(n *yaml.Node) { v.Trusted = r.oneOf(n, "trust", "untrusted", "trusted") == "trusted" }),
+		"timeout":     d.in("timeout", func(n *yaml.Node) { r.Scalar(n, "timeout", &v.Timeout) }),
+		"parallel":    d.in("parallel", func(n *yaml.Node) { v.Parallel = r.Count(n, "parallel") }),
+	}
+	if command {
+		r.toolCommand(d, &v, keys, what)
+	} else {
+		r.toolServer(d, &v, keys, what)
+	}
+	if v.Timeout > maxToolTimeout {
+		r.At(d.at("timeout"), "timeout: want at most %s", limitText(maxToolTimeout))
+	}
+	if v.Parallel > maxToolParallel {
+		r.At(d.at("parallel"), "parallel: want at most %d", maxToolParallel)
+	}
+	if len(v.Allow) > 0 {
+		d.tool = &v
+	}
+	r.declare(d, api.KindTool, v.Name, v.Description, v)
+}
+
+func (r *reader) toolServer(d *decl, v *api.ToolServer, keys map[string]func(*yaml.Node), what string) {
+	var credential *yaml.Node
+	keys["server"] = d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "server") })
+	keys["stdio"] = d.in("stdio", func(n *yaml.Node) { v.Stdio = r.stdio(d, n) })
+	keys["http"] = d.in("http", func(n *yaml.Node) { v.HTTP = r.http(n) })
+	keys["credential"] = d.in("credential", func(n *yaml.Node) { credential = n })
+	keys["oauth"] = d.in("oauth", func(*yaml.Node) {})
+	keys["session"] = func(n *yaml.Node) {
+		if r.oneOf(n, "session", string(api.SessionDispatch), string(api.SessionShared)) == string(api.SessionShared) {
+			v.Session = api.SessionShared
+		}
+	}
+	keys["pin"] = d.in("pin", func(n *yaml.Node) { d.pin = r.pin(n) })
+	keys["allow"] = d.in("allow", func(n *yaml.Node) { v.Allow = r.allows(d, n) })
+	r.Fields(d.node, what, keys)
+	if d.node.Kind != yaml.MappingNode {
+		return
+	}
+	if (d.pos["stdio"] == nil) == (d.pos["http"] == nil) {
+		r.At(d.node, "%s: want either stdio: {command: [PROGRAM, ...]} or http: {url: URL}", what)
+	}
+	if d.pos["allow"] == nil {
+		r.At(d.node, "%s: the key \"allow\" is missing, such as [{tool: NAME, roles: [ROLE], tier: observe}]; no role has a tool that it does not name", what)
+	}
+	r.toolCredential(d, v, credential)
+	for _, a := range v.Allow {
+		if _, err := catalog.ExposedName(v.Name, a.Tool); v.Name != "" && a.Tool != "" && err != nil {
+			r.At(d.at("allow["+a.Tool+"]"), "allow: %v", err)
+		}
+	}
+}
+
+// toolCredential reads how the gateway or the server's process authenticates.
+func (r *reader) toolCredential(d *decl, v *api.ToolServer, n *yaml.Node) {
+	oauth := d.pos["oauth"]
+	switch {
+	case v.HTTP != nil:
+		if n != nil && oauth != nil {
+			r.At(oauth, "oauth: a server has either a credential or oauth")
+		}
+		if n != nil {
+			v.HTTP.Header = r.credential(d, n)
+		}
+		if oauth != nil {
+			v.HTTP.OAuth = r.oauth(d, oauth)
+		}
+	case v.Stdio != nil:
+		if oauth != nil {
+			r.At(oauth, "oauth: only for a server with http")
+		}
+		if n != nil {
+			v.Stdio.Secrets = r.credentialEnv(d, n, v.Stdio.Env)
+		}
+	}
+}
+
+func (r *reader) stdio(d *decl, n *yaml.Node) *api.StdioServer {
+	v := &api.StdioServer{}
+	keys := r.hostKeys(d, &v.ToolHost, "stdio.")
+	keys["command"] = func(n *yaml.Node) { v.Command = r.Texts(n, "stdio.command") }
+	r.Fields(n, "stdio", keys)
+	r.program(n, "stdio", "command", v.Command, v.Capability)
+	return v
+}
+
+// program refuses a program that is missing, or a file of a capability that is not
+// there.
+func (r *reader) program(n *yaml.Node, what, key string, c api.Command, capability api.Name) {
+	switch {
+	case n.Kind != yaml.MappingNode:
+	case len(c) == 0:
+		if !hasKey(n, key) || len(n.Content) == 0 {
+			r.At(n, "%s: the key %q is missing, such as [./server]", what, key)
+			return
+		}
+		r.At(n, "%s: %s is empty; want a program and its arguments", what, key)
+	case capability == "" && strings.HasPrefix(c[0], "./"):
+		r.At(n, "%s: %s: %s would be a file of a capability, and there is no capability: NAME", what, key, strictyaml.Clip(c[0]))
+	}
+}
+
+func (r *reader) http(n *yaml.Node) *api.HTTPServer {
+	v := &api.HTTPServer{}
+	r.Fields(n, "http", map[string]func(*yaml.Node){
+		"url": func(n *yaml.Node) {
+			v.URL = r.Line(n, "http.url")
+			if v.URL != "" {
+				if _, _, err := egress.ParseEndpoint(v.URL); err != nil { // the URL may contain a key, so it is not quoted
+					r.At(n, "http.url: %v", err)
+				}
+			}
+		},
+		"address": func(n *yaml.Node) {
+			v.Address = r.Line(n, "http.address")
+			if err := checkAddress(v.Address); v.Address != "" && err != nil {
+				r.At(n, "http.address: %v", err)
+			}
+		},
+	})
+	if n.Kind == yaml.MappingNode && !hasKey(n, "url") {
+		r.At(n, "http: the key \"url\" is missing, such as https://HOST/mcp")
+	}
+	if v.Address != "" && strings.HasPrefix(v.URL, "http:") {
+		r.At(n, "http.address: only for an https URL; the URL of this machine has its address")
+	}
+	return v
+}
+
+func (r *reader) oauth(d *decl, n *yaml.Node) *api.OAuthGrant {
+	v := &api.OAuthGrant{}
+	if r.pasted(n, "oauth", "{tokenURL: URL, clientID: ID, secret: NAME}") {
+		return v
+	}
+	r.Fields(n, "oauth", map[string]func(*yaml.Node){
+		"tokenURL": func(n *yaml.Node) {
+			v.TokenURL = r.Line(n, "oauth.tokenURL")
+			if _, _, err := egress.ParseEndpoint(v.TokenURL); v.TokenURL != "" && err != nil {
+				r.At(n, "oauth.tokenURL: %v", err)
+			} else if strings.HasPrefix(v.TokenURL, "http:") {
+				r.At(n, "oauth.tokenURL: want https")
+			}
+		},
+		"clientID": func(n *yaml.Node) { v.ClientID = r.Line(n, "oauth.clientID") },
+		"secret":   d.in("oauth.secret", func(n *yaml.Node) { v.Secret = r.secretName(n, "oauth.secret") }),
+		"scopes":   func(n *yaml.Node) { v.Scopes = r.Texts(n, "oauth.scopes") },
+	})
+	for _, key := range []string{"tokenURL", "clientID", "secret"} {
+		if n.Kind == yaml.MappingNode && !hasKey(n, key) {
+			r.At(n, "oauth: the key %q is missing", key)
+		}
+	}
+	return v
+}
+
+// secretName reads the name of a secret. It does not quote other text, which may be
+// the value.
+func (r *reader) secretName(n *yaml.Node, what string) api.Name {
+	name, err := api.ParseName(n.Value)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || err != nil {
+		r.At(n, "%s: want the name of a secret; the value of a secret never belongs into a manifest", what)
+		return ""
+	}
+	return name
+}
+
+// credentialEnv reads the secrets of a process, by variable.
+func (r *reader) credentialEnv(d *decl, n *yaml.Node, env map[string]string) map[string]api.Name {
+	all := map[string]api.Name{}
+	if r.pasted(n, "credential", "{env: {VARIABLE: SECRET}}") {
+		return all
+	}
+	r.Fields(n, "credential", map[string]func(*yaml.Node){
+		"env": func(n *yaml.Node) {
+			r.mapping(n, "credential.env", "variables to names of secrets", func(key, value *yaml.Node, at string) {
+				r.variable(key, "credential.env")
+				if _, twice := env[key.Value]; twice {
+					r.At(key, "credential.env: %s is in env, too; a variable has one value", strictyaml.Clip(key.Value))
+				}
+				d.pos["credential.env."+key.Value] = value
+				all[key.Value] = r.secretName(value, at)
+			})
+		},
+	})
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		r.At(n, "credential: the key \"env\" is missing, such as {env: {PGPASSWORD: SECRET}}")
+	}
+	return all
+}
+
+// pin reads the digest of a server's definitions.
+func (r *reader) pin(n *yaml.Node) api.Digest {
+	var d api.Digest
+	r.Scalar(n, "pin", &d)
+	return d
+}
+
+// oneOf reads one of a few words.
+func (r *reader) oneOf(n *yaml.Node, what string, words ...string) string {
+	v := r.Line(n, what)
+	if v != "" && !slices.Contains(words, v) {
+		r.At(n, "%s: %q: want one of %s", what, strictyaml.Clip(v), api.OneOf(words))
+	}
+	return v
+}
+
+// allows reads which roles may call which tools of a server.
+func (r *reader) allows(d *decl, n *yaml.Node) []api.ToolAllow {
+	var all []api.ToolAllow
+	seen := map[string]bool{}
+	r.Items(n, "allow", func(i int, item *yaml.Node) {
+		at := fmt.Sprintf("allow[%d]", i)
+		var a api.ToolAllow
+		keys := r.allowKeys(&a, at+".")
+		keys["tool"] = func(n *yaml.Node) {
+			if a.Tool = r.Line(n, at+".tool"); a.Tool != "" && !toolName.MatchString(a.Tool) {
+				r.At(n, "%s.tool: %q: want 1 to 64 of A-Z a-z 0-9 _ - .", at, strictyaml.Clip(a.Tool))
+			}
+		}
+		r.Fields(item, at, keys)
+		r.checkAllow(item, &a, at)
+		switch {
+		case item.Kind != yaml.MappingNode:
+		case a.Tool == "":
+			if !hasKey(item, "tool") {
+				r.At(item, "%s: the key \"tool\" is missing: the name of a tool of the server", at)
+			}
+		case seen[a.Tool]:
+			r.At(item, "%s: duplicate tool %q; name all of its roles in one place", at, a.Tool)
+		default:
+			seen[a.Tool] = true
+			r.allowPlaces(d, "allow["+a.Tool+"]", item)
+			all = append(all, a)
+		}
+	})
+	switch {
+	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
+		r.At(n, "allow: is empty; no role has a tool that it does not name")
+	case len(all) > maxAllow:
+		r.At(n, "allow: %d tools, want at most %d", len(all), maxAllow)
+	}
+	slices.SortFunc(all, func(a, b api.ToolAllow) int { return cmp.Compare(a.Tool, b.Tool) })
+	return all
+}

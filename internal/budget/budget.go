@@ -1,0 +1,208 @@
+package budget
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Claim is one budget that an attempt is subject to.
+type Claim struct {
+	Name   string // grant:NAME or record.PlanBudget
+	Period string // see record.BudgetPeriod
+	Budget api.Budget
+}
+
+// grantName returns the grant whose budget name is; empty for that of a plan.
+func grantName(name string) api.Name {
+	const prefix = "grant:"
+	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
+		return api.Name(name[len(prefix):])
+	}
+	return ""
+}
+
+// Claims returns the budgets of an attempt: those of the grants that allow it, and that
+// of the plan of its run; nil without.
+func Claims(grants []api.Grant, plan *api.Budget, m *record.Manifest, at time.Time) (list []Claim) {
+	for _, g := range grants {
+		if g.Budget != nil {
+			list = append(list, Claim{"grant:" + string(g.Name), record.BudgetPeriod(g.Budget.Per, m.Run, m.ID, at), *g.Budget})
+		}
+	}
+	if plan != nil {
+		list = append(list, Claim{record.PlanBudget, record.BudgetPeriod(api.PerRun, m.Run, m.ID, at), *plan})
+	}
+	return list
+}
+
+// Refusal says why an attempt may not begin.
+type Refusal struct{ Reason string }
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// balance is the row of one budget in one period.
+type balance struct{ spent, held api.Spend }
+
+// Reserve reserves most of each budget for an attempt, or of none and returns a
+// *Refusal. It belongs into the transaction that admits the attempt: all transactions
+// are serial, so what it reads is what it changes.
+func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, at time.Time) (list []record.BudgetClaim, err error) {
+	if len(claims) > record.MaxBudgets {
+		return nil, &Refusal{fmt.Sprintf("%d budgets apply: at most %d; remove some from the grants of %s", len(claims), record.MaxBudgets, m.Principal)}
+	}
+	most := record.MostSpend(m, currency)
+	for _, c := range claims {
+		limit := c.Budget.Limit()
+		if why := record.Uncounted(m, limit, currency); why != "" {
+			return nil, &Refusal{c.title() + ": " + why}
+		}
+		b, err := load(tx, c.Name, m.Principal, c.Period)
+		if err != nil {
+			return nil, err
+		}
+		before := b.spent.Plus(b.held)
+		if limit.Cost > 0 && before.Currency != "" && before.Currency != limit.Currency {
+			return nil, &Refusal{fmt.Sprintf("%s: %s%s are spent already, in another currency than the budget's %s", c.title(), before.Cost, before.Currency, limit.Currency)}
+		}
+		reserved := most
+		if before.Currency != "" && reserved.Currency != before.Currency { // the cost has no bound
+			reserved.Cost, reserved.Currency = 0, ""
+		}
+		if what := reserved.Exceeds(before, limit); what != "" {
+			if reserved.Member(what) > limit.Member(what) {
+				return nil, &Refusal{c.never(what, m, reserved)}
+			}
+			return nil, &Refusal{c.spent(what, b, reserved, at)}
+		}
+		if err := hold(tx, m, c, b, reserved); err != nil {
+			return nil, err
+		}
+		list = append(list, record.BudgetClaim{Before: before, Budget: c.Name, Limit: limit, Period: c.Period, Reserved: reserved})
+	}
+	return list, nil
+}
+
+// title names a budget and its period in a message.
+func (c *Claim) title() string {
+	if g := grantName(c.Name); g == "" {
+		return "budget of " + c.period()
+	} else {
+		return fmt.Sprintf("budget of grant %q for %s", g, c.period())
+	}
+}
+
+func (c *Claim) period() string {
+	if c.Budget.Per == api.PerRun || grantName(c.Name) == "" {
+		for i := range c.Period {
+			if c.Period[i] == '/' {
+				return c.Period[:i] + " " + c.Period[i+1:]
+			}
+		}
+	}
+	return c.Period + " (UTC)"
+}
+
+// never says that an attempt may use more than the whole budget, and what to change.
+func (c *Claim) never(what string, m *record.Manifest, need api.Spend) string {
+	key := map[string]string{"wall": "timeout"}[what]
+	s := fmt.Sprintf("%s: %s: this attempt may use %s, more than the whole budget of %s, so it never begins; lower limits.%s of subagent %q, or ",
+		c.title(), what, need.Of(what), c.Budget.Limit().Of(what), cmp.Or(key, what), m.Subagent)
+	if g := grantName(c.Name); g != "" {
+		return s + fmt.Sprintf("raise budget.%s of grant %q in bailiwick.yaml", what, g)
+	}
+	return s + fmt.Sprintf("submit the plan with a larger budget.%s", what)
+}
+
+// spent says what is left, when the budget is new again, and who can raise it.
+func (c *Claim) spent(what string, b balance, need api.Spend, at time.Time) string {
+	limit := c.Budget.Limit()
+	s := fmt.Sprintf("%s: %s: %s of %s spent", c.title(), what, b.spent.Of(what), limit.Of(what))
+	if held := b.held.Of(what); held != (api.Spend{Currency: b.held.Currency}).Of(what) {
+		s += fmt.Sprintf(", %s reserved by attempts that have not ended", held)
+	}
+	s += fmt.Sprintf(", %s left; this attempt may use %s; ", limit.Minus(b.spent.Plus(b.held)).Of(what), need.Of(what))
+	if renews := Renews(c.Budget.Per, at); !renews.IsZero() {
+		s += fmt.Sprintf("new again at %s; ", renews.Format(time.RFC3339))
+	}
+	if g := grantName(c.Name); g != "" {
+		return s + fmt.Sprintf("to raise it, change budget.%s of grant %q in bailiwick.yaml", what, g)
+	}
+	return s + fmt.Sprintf("it is not renewed: submit what is left as another run, with a larger budget.%s", what)
+}
+
+// Renews returns when a budget is new again after at; zero: never.
+func Renews(per api.BudgetPeriod, at time.Time) time.Time {
+	if per != api.PerDay {
+		return time.Time{}
+	}
+	y, m, d := at.UTC().Date()
+	return time.Date(y, m, d+1, 0, 0, 0, 0, time.UTC)
+}
+
+// Held returns what an attempt has reserved and not settled. It does not change until
+// Settle.
+func Held(v store.Reader, id api.DispatchID, attempt int) (list []record.BudgetClaim, err error) {
+	err = v.Each("SELECT name, period, reserved FROM budget_hold WHERE dispatch = ? AND attempt = ? ORDER BY name", store.Args{id, attempt}, func(scan store.Scan) error {
+		var c record.BudgetClaim
+		var reserved string
+		if err := scan(&c.Budget, &c.Period, &reserved); err != nil {
+			return err
+		}
+		err := json.Unmarshal([]byte(reserved), &c.Reserved)
+		list = append(list, c)
+		return err
+	})
+	return list, err
+}
+
+// Settle replaces what an attempt had reserved with what it spent. It belongs into the
+// transaction that ends the attempt; an attempt that was settled has nothing reserved.
+func Settle(tx *store.Tx, id api.DispatchID, attempt int, spent []record.BudgetSettlement) error {
+	held, err := Held(tx, id, attempt)
+	if err != nil {
+		return err
+	}
+	for _, h := range held {
+		i := 0
+		for i < len(spent) && spent[i].Budget != h.Budget {
+			i++
+		}
+		if i == len(spent) {
+			return fmt.Errorf("dispatch %s attempt %d: %s is not settled", id, attempt, h.Budget)
+		}
+		if err := settle(tx, id, attempt, h, spent[i].Spent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Settlements returns what Settle is given: what an attempt spent of each budget.
+func Settlements(held []record.BudgetClaim, started bool, result *api.ResultSummary, millis int64) (list []record.BudgetSettlement) {
+	for _, h := range held {
+		list = append(list, record.BudgetSettlement{Budget: h.Budget, Period: h.Period, Spent: record.SettledSpend(h.Reserved, started, result, millis)})
+	}
+	return list
+}
+
+// OfRun returns the budget that the plan of a run had when the run began to spend it;
+// nil if it has none.
+func OfRun(v store.Reader, run api.RunID) (*api.Budget, error) {
+	var text string
+	b := &api.Budget{}
+	err := v.Get("SELECT budget FROM budget_balance WHERE name = ? AND period = ?", store.Args{record.PlanBudget, "run/" + string(run)}, &text)
+	if errors.Is(err, store.ErrNoRow) {
+		return nil, nil //nolint:nilnil // a run without a budget
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), b)
+	}
+	return b, err
+}

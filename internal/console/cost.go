@@ -1,0 +1,41 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Cost is what models cost, one amount for each currency.
+func Cost(list []api.ModelUsage) string {
+	var words []string
+	for i := range list {
+		if u := &list[i]; u.Cost > 0 || u.Currency != "" {
+			words = append(words, strings.TrimSpace(u.Cost.String()+" "+Line(u.Currency)))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// ModelUsage says what was used of a model.
+func ModelUsage(u api.ModelUsage) string {
+	if u.Requests == 0 {
+		return "made no request to its model"
+	}
+	count := func(n int64, noun string) string {
+		if n != 1 {
+			noun += "s"
+		}
+		return fmt.Sprintf("%d %s", n, noun)
+	}
+	parts := fmt.Sprintf("%d in, %d out", u.Input, u.Output)
+	if u.CacheRead > 0 || u.CacheWrite > 0 {
+		parts += fmt.Sprintf(", %d read from cache, %d written to it", u.CacheRead, u.CacheWrite)
+	}
+	text := fmt.Sprintf("%s, %s, %s (%s)", count(u.Requests, "request"), count(u.Turns, "turn"), count(u.Total(), "token"), parts)
+	if cost := Cost([]api.ModelUsage{u}); cost != "" {
+		text += ", cost " + cost
+	}
+	return text
+}

@@ -1,0 +1,52 @@
+package daemoncli
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/schedule"
+)
+
+// openSchedules opens the schedules of the catalog. Without an orchestrator they are
+// only shown. It needs the runs.
+func (s *service) openSchedules(ctx context.Context) (err error) {
+	cfg := schedule.Config{
+		Store: s.store, Ledger: s.ledger, Rules: scheduleRules{s.dispatch}, Stops: s.registry.StopsFor, RunState: s.archive.RunState, Logger: s.logger,
+		Now: failpoint.Clock(s.t.Now), Observe: s.telemetry.Slot,
+	}
+	if s.runs != nil {
+		cfg.Runs = s.runs
+	}
+	if s.schedules, err = schedule.Open(ctx, cfg); err == nil {
+		s.settled.keeper.Store(s.schedules)
+	}
+	return err
+}
+
+// scheduleRules are the rules of the schedules.
+type scheduleRules struct{ *dispatch.Service }
+
+// Schedules implements schedule.Rules.
+func (r scheduleRules) Schedules(ctx context.Context) (*schedule.Snapshot, error) {
+	rev, err := r.Revision(ctx)
+	return schedule.SnapshotOf(rev), err
+}
+
+// settledRuns passes what happens to runs to telemetry, and wakes the schedules when a
+// run has settled: a slot may wait for it.
+type settledRuns struct {
+	orchestrator.Observer
+	keeper atomic.Pointer[schedule.Keeper]
+}
+
+// RunSettled implements orchestrator.Observer.
+func (o *settledRuns) RunSettled(state api.RunState) {
+	o.Observer.RunSettled(state)
+	if k := o.keeper.Load(); k != nil {
+		k.RunSettled()
+	}
+}

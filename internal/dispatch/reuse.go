@@ -1,0 +1,281 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/agent"
+	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// reuseSchema finds the finished dispatches of pure subagents by their key.
+const reuseSchema = `
+CREATE TABLE dispatch_reusable (
+	key   TEXT NOT NULL,    -- record.ReuseKey
+	ended INTEGER NOT NULL, -- nanoseconds since 1970
+	id    TEXT NOT NULL,
+	PRIMARY KEY (key, ended, id)
+) STRICT, WITHOUT ROWID;`
+
+// maxReusable is how many earlier dispatches are considered for one, newest first.
+const maxReusable = 20
+
+// offerReuse lets other dispatches have the result of one that has just ended, if they
+// may.
+func offerReuse(tx *store.Tx, d *api.Dispatch) error {
+	if reusable := record.CheckReusable(d.Outcome, d.Taint) == nil; d.ReuseKey == "" || d.State != api.EventFinished || d.Attempt != 1 || !reusable {
+		return nil
+	}
+	_, err := tx.Exec("INSERT INTO dispatch_reusable(key, ended, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", d.ReuseKey, d.EndedAt.UnixNano(), d.ID)
+	return err
+}
+
+// describePure returns what the manifest of a pure subagent has beside that of others.
+// Nil: it is not pure, or what it would run with cannot be known, so that it runs.
+func (s *Service) describePure(ctx context.Context, sub *submission) (*record.Pure, error) {
+	if sub.subagent.Effect != api.EffectPure {
+		return nil, nil //nolint:nilnil // see above
+	}
+	p := &record.Pure{}
+	if sub.subagent.Agent != "command" {
+		_, stamp, err := agent.Installed(s.cfg.Dirs.Agents(), sub.subagent.Agent)
+		if err != nil { // on the PATH of the jail, or missing: only the worker finds out
+			return nil, nil //nolint:nilnil,nilerr // see above
+		}
+		p.Version, p.Integrity = stamp.Version, stamp.Integrity
+	}
+	if sub.request.Source == nil {
+		return p, nil
+	}
+	src, _, err := sub.snapshot.Revision.Source(sub.request.Source.Name)
+	if err != nil {
+		return nil, err
+	}
+	if p.Tree, err = s.trees.resolve(ctx, s.cfg.Dirs.Repository(src), sub.commit, s.cfg.Dirs.Scratch()); err != nil { // the worker reports it
+		return nil, ctx.Err() //nolint:nilerr // see above
+	}
+	return p, nil
+}
+
+// maxTrees is how many trees of commits are remembered: the tasks of a run share one.
+const maxTrees = 1000
+
+// trees are those of commits of repositories, which never change.
+type trees struct {
+	mu sync.Mutex
+	of map[[2]string]string // guarded by mu
+}
+
+// resolve returns the tree of a commit.
+func (t *trees) resolve(ctx context.Context, repository, commit, scratch string) (string, error) {
+	key := [2]string{repository, commit}
+	t.mu.Lock()
+	tree, ok := t.of[key]
+	t.mu.Unlock()
+	if ok {
+		return tree, nil
+	}
+	repo, err := capture.OpenSource(ctx, repository)
+	if err != nil {
+		return "", err
+	}
+	resolved, tree, err := repo.ResolveTree(ctx, commit, scratch)
+	if err != nil || resolved != commit {
+		return tree, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil || len(t.of) == maxTrees {
+		t.of = map[[2]string]string{}
+	}
+	t.of[key] = tree
+	return tree, nil
+}
+
+// errNotReusable says that an earlier result is gone since it was found.
+var errNotReusable = errors.New("the earlier dispatch is not reusable any more")
+
+// reuse makes the dispatch of a task end with the result of an earlier one that had the
+// same inputs, if there is one that its caller may have. It has been decided about as any
+// other.
+func (s *Service) reuse(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, bool, error) {
+	if sub.forTask == nil || sub.pure == nil || sub.forTask.Reuse != nil && sub.forTask.Reuse.Never {
+		return api.Dispatch{}, false, nil
+	}
+	m, err := sub.manifest(s.cfg.Now().UTC(), decision)
+	if err != nil {
+		return api.Dispatch{}, false, err
+	}
+	key, err := record.ReuseKey(&m)
+	if err != nil || key == "" {
+		return api.Dispatch{}, false, err
+	}
+	candidates, err := s.reusable(ctx, key)
+	if err != nil {
+		return api.Dispatch{}, false, err
+	}
+	for i := range candidates {
+		d := &candidates[i].record
+		if !sub.snapshot.Engine.MayReuse(sub.principal, d.Principal, sub.subagent.Name) || !sub.forTask.Reuse.Allows(m.NotBefore.Sub(*d.EndedAt)) || m.Pure.CheckAgent(d.Outcome) != nil {
+			continue
+		}
+		if err := s.claimProducts(ctx, d.Outcome); err != nil {
+			if ctx.Err() != nil {
+				return api.Dispatch{}, false, ctx.Err()
+			}
+			s.logger(d).LogAttrs(ctx, slog.LevelWarn, "its result cannot be reused", slog.Any("err", err))
+			continue
+		}
+		made, err := s.admitReuse(ctx, sub, decision, m, key, d)
+		if !errors.Is(err, errNotReusable) {
+			return made, err == nil, err
+		}
+	}
+	return api.Dispatch{}, false, nil
+}
+
+// reusable returns the dispatches with a key whose result is stored, newest first.
+func (s *records) reusable(ctx context.Context, key api.Digest) (list []row, err error) {
+	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
+		var ids []api.DispatchID
+		if err := v.Each("SELECT id FROM dispatch_reusable WHERE key = ? ORDER BY ended DESC, id LIMIT ?", store.Args{key, maxReusable}, func(scan store.Scan) error {
+			var id api.DispatchID
+			err := scan(&id)
+			ids = append(ids, id)
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			r, err := loadReusable(v, id, key)
+			if errors.Is(err, errNotReusable) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			list = append(list, r)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// loadReusable returns the row of a dispatch with a key whose result may be reused.
+func loadReusable(v store.Reader, id api.DispatchID, key api.Digest) (row, error) {
+	r, ok, err := load(v, id)
+	if err != nil {
+		return r, err
+	}
+	k, err := loadMarks(v, id)
+	if err != nil {
+		return r, err
+	}
+	d := &r.record
+	if !ok || d.State != api.EventFinished || d.ReuseKey != key || d.Reused != nil || d.EndedAt == nil || len(k.removed) > 0 || record.CheckReusable(d.Outcome, d.Taint) != nil {
+		return r, errNotReusable
+	}
+	return r, nil
+}
+
+// claimProducts protects the products of a dispatch, and verifies that they are stored
+// as it made them.
+func (s *Service) claimProducts(ctx context.Context, sum *api.ResultSummary) error {
+	products := sum.Outputs
+	if sum.Patch != nil {
+		products = append(slices.Clip(products), *sum.Patch)
+	}
+	for _, a := range products {
+		if _, err := s.cfg.Blobs.Claim(ctx, a.Digest); err != nil {
+			return err
+		}
+		r, err := s.cfg.Blobs.Open(ctx, a.Digest)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, r)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitReuse makes the decision durable together with the dispatch, which ends with it.
+func (s *Service) admitReuse(ctx context.Context, sub *submission, decision policy.Decision, m record.Manifest, key api.Digest, of *api.Dispatch) (api.Dispatch, error) {
+	digest, err := s.storeManifest(ctx, m)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	if _, err := s.cfg.Blobs.Put(ctx, sub.request.Input); err != nil {
+		return api.Dispatch{}, storeError(err)
+	}
+	now := m.NotBefore
+	d := api.Dispatch{
+		ID: m.ID, State: api.EventFinished, Attempt: m.Attempt, Principal: m.Principal, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
+		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, EndedAt: &now, Mode: s.cfg.Mode, Trace: sub.trace,
+		ReuseKey: key, Reused: &api.Reuse{DispatchID: of.ID, Key: key, EndedAt: *of.EndedAt}, Outcome: record.ReusedSummary(of.Outcome),
+	}
+	if of.Principal != d.Principal {
+		d.Reused.Principal = of.Principal
+	}
+	entry := sub.entry()
+	entry.Kind, entry.Dispatch, entry.Attempt = record.KindTaskReused, m.ID, m.Attempt
+	entry.Detail = record.TaskReuse{Key: string(key), Of: string(of.ID)}
+	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
+	failpoint.Hit(failpoint.ReuseCommit, string(m.ID))
+	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+		switch _, ok, err := load(tx, m.ID); {
+		case err != nil:
+			return err
+		case ok:
+			return errDuplicate
+		}
+		if _, err := loadReusable(tx, of.ID, key); err != nil {
+			return err
+		}
+		if err := errors.Join(sub.caller.CheckToken(), s.checkOvertaken(tx, m)); err != nil {
+			return err
+		}
+		if err := Reserve(tx, m.Run, of.ID); err != nil {
+			return err
+		}
+		return insert(tx, row{request: sub.digest, record: d})
+	})
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	failpoint.Hit(failpoint.ReuseCommitted, string(m.ID))
+	s.logger(&d).LogAttrs(ctx, slog.LevelInfo, "reused an earlier result", slog.String("of", string(of.ID)), slog.Duration("age", now.Sub(*of.EndedAt).Truncate(time.Second)))
+	return d, nil
+}
+
+// disagreesReused is disagrees for a dispatch that has the result of another one.
+func (r *row) disagreesReused(v store.Reader, s *record.DispatchStanding) (string, error) {
+	d := &r.record
+	of, ok, err := load(v, api.DispatchID(s.Reused.Of))
+	switch {
+	case err != nil:
+		return "", err
+	case d.Reused == nil || string(d.Reused.DispatchID) != s.Reused.Of || string(d.Reused.Key) != s.Reused.Key:
+		return "earlier dispatch", nil
+	case string(d.Run) != s.Run || string(d.Task) != s.Task || string(d.Subagent) != s.Request.Subagent || d.Role != s.Role || d.Tier != s.Tier:
+		return "task or subagent", nil
+	case d.Manifest != s.Manifest:
+		return "manifest", nil
+	case !ok || of.record.Outcome == nil || !reflect.DeepEqual(d.Outcome, record.ReusedSummary(of.record.Outcome)):
+		return "outcome", nil
+	}
+	return "", nil
+}

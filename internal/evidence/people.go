@@ -1,0 +1,258 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// people applies the entry of a request for the approval of a task, or of its expiry.
+func (r *replay) people(e *entry) error {
+	i, ok := r.plan.Index(api.TaskID(e.Task))
+	if !ok || r.plan.Tasks[i].Approval == nil {
+		return fmt.Errorf("%s for task %.80q, which the plan lets nobody approve", e.Kind, e.Task)
+	}
+	t := &r.tasks[i]
+	switch {
+	case e.Attempt != 0 || e.Role != "" || e.Tool != "" || e.Tier != nil:
+		return fmt.Errorf("task %s: its approval is about a call", e.Task)
+	case t.State != api.TaskWaiting:
+		return fmt.Errorf("task %s: %s while it is %s", e.Task, e.Kind, t.State)
+	case e.Kind == record.KindApprovalRequest && t.asked != nil:
+		return fmt.Errorf("task %s: its approval is requested a second time", e.Task)
+	case e.Kind == record.KindApprovalRequest:
+		t.asked = e
+		return nil
+	case t.asked == nil || t.expired != nil:
+		return fmt.Errorf("task %s: its approval expired, but it was not open", e.Task)
+	}
+	was, now := detailAs[record.ApprovalRequest](t.asked), detailAs[record.ApprovalRequest](e)
+	if was.Approval != now.Approval || was.Needs != now.Needs || len(now.Policies) > 0 || !maps.Equal(e.Refs, t.asked.Refs) {
+		return fmt.Errorf("task %s: another approval expired than was requested", e.Task)
+	}
+	t.expired = e
+	return nil
+}
+
+// approval verifies a step of a task that people approve, as far as the log tells;
+// taskApprovals verifies the votes.
+func (r *replay) approval(i int, e *entry, d record.TaskStep, was api.TaskState) error {
+	t := &r.tasks[i]
+	switch e.Kind { //nolint:exhaustive // the table of transitions lets it have no others
+	case record.KindTaskWaiting:
+		if d.Until != "" {
+			return errors.New("people are asked once, without a retry")
+		}
+		return r.begins(i, e.seq)
+	case record.KindTaskDone, record.KindTaskDenied:
+		if t.asked == nil {
+			return fmt.Errorf("%s, but nobody was asked to approve it", t.State)
+		}
+		if t.expired != nil {
+			return fmt.Errorf("%s, but its approval had expired", t.State)
+		}
+		t.decided = e
+		return nil
+	case record.KindTaskCancelled:
+		return r.cancel(i, false, was)
+	case record.KindTaskFailed:
+		switch reason := api.Reason(d.Reason); {
+		case reason == api.ReasonTimeout && t.expired == nil:
+			return errors.New("failed for time, but its approval had not expired")
+		case reason != api.ReasonTimeout && t.asked != nil:
+			return fmt.Errorf("failed for reason %.40q, but people were asked", d.Reason)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s of a task that people approve", e.Kind)
+}
+
+// taskApprovals verifies what people were asked about tasks, and their votes.
+func (v *verification) taskApprovals(d *decider) {
+	for _, id := range slices.Sorted(maps.Keys(v.replayed)) {
+		r := v.replayed[id]
+		if r == nil || r.plan == nil || r.submitted == nil {
+			continue
+		}
+		for i := range r.tasks {
+			if r.tasks[i].asked == nil {
+				continue
+			}
+			if err := d.taskApproval(r, i); err != nil {
+				d.line.row.fail("run %s task %s: approval %.40q: %v", r.id, r.plan.Tasks[i].ID, detailAs[record.ApprovalRequest](r.tasks[i].asked).Approval, err)
+			} else {
+				d.line.row.checked++
+			}
+		}
+	}
+}
+
+// taskApproval verifies the request about a task, and what people decided.
+func (d *decider) taskApproval(r *replay, i int) error {
+	t := &r.tasks[i]
+	a, err := d.taskAction(r, i)
+	if err != nil {
+		return err
+	}
+	if t.expired != nil && t.expired.At.Before(a.Expires.Add(-clockSlack)) {
+		return fmt.Errorf("it expired at %s, but the entry is of %s", a.Expires, t.expired.At)
+	}
+	var end *entry
+	switch {
+	case t.decided != nil:
+		end = t.decided
+	case t.expired != nil:
+		end = t.expired
+	default:
+		return nil
+	}
+	verb, err := d.tally(a, t.asked, end)
+	switch {
+	case err != nil:
+		return err
+	case verb == api.VerbDeny && end.Kind != record.KindTaskDenied:
+		return fmt.Errorf("people denied it, but then: %s", end.Kind)
+	case verb == api.VerbApprove && end.Kind != record.KindTaskDone:
+		return fmt.Errorf("people approved it, but then: %s", end.Kind)
+	case verb == "" && end.Kind == record.KindTaskDenied:
+		return errors.New("nobody who may denied it")
+	case verb == "" && end.Kind == record.KindTaskDone:
+		return fmt.Errorf("not approved by %s who may do so, before the task was done", record.Plural(int64(a.Needs), "human"))
+	}
+	return nil
+}
+
+// tally returns what people decided between a request and an end, as the service counted
+// with each vote; empty: nothing.
+func (d *decider) tally(a *api.TaskAction, asked, end *entry) (api.OperatorVerb, error) {
+	of := d.line.votes[a.ID]
+	if err := d.v.work.spend((unitCompare + unitTool) * len(of) * len(of)); err != nil {
+		return "", err
+	}
+	action := a.Action()
+	engine := &policy.Engine{} // a vote about a task needs no grant
+	var votes []api.Vote
+	for n := range of {
+		c := &of[n]
+		if c.seq >= end.seq || c.seq < asked.seq || c.record.Content != asked.Refs[record.RefAction] {
+			continue
+		}
+		if at := later(c.at, c.record.At); !at.Before(a.Expires.Add(clockSlack)) {
+			return "", fmt.Errorf("the vote of %s is of %s, after it expired at %s", c.record.Principal, at, a.Expires)
+		}
+		votes = votes[:0]
+		for k := range of[:n+1] {
+			if b := &of[k]; b.seq >= asked.seq && b.record.Content == c.record.Content && (b.withdrawn == 0 || b.withdrawn > c.seq) {
+				votes = append(votes, b.vote())
+			}
+		}
+		switch {
+		case c.record.Verb == api.VerbDeny && engine.DecideVote(policy.VoteRequest{Voter: c.record.Principal, Action: action}).Allowed():
+			return api.VerbDeny, nil
+		case engine.Approved(&action, votes):
+			return api.VerbApprove, nil
+		}
+	}
+	return "", nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// vote returns the vote as policy counts it.
+func (c *cast) vote() api.Vote {
+	vote := api.Vote{Principal: c.record.Principal, Approve: c.record.Verb == api.VerbApprove}
+	for _, k := range c.record.verified {
+		vote.Keys = append(vote.Keys, string(k))
+	}
+	return vote
+}
+
+// taskAction reads what people were asked, which has to be exactly what the plan and the
+// products of the dispatches give.
+func (d *decider) taskAction(r *replay, i int) (*api.TaskAction, error) {
+	v, t, p := d.v, &r.tasks[i], &r.plan.Tasks[i]
+	doc, err := v.load(t.asked.Refs[record.RefAction], "action", t.asked.reader())
+	if err != nil {
+		return nil, err
+	}
+	got := &api.TaskAction{}
+	if err := v.exact(doc, got); err != nil {
+		return nil, fmt.Errorf("action: %w", err)
+	}
+	asked, timeout := detailAs[record.ApprovalRequest](t.asked), time.Duration(p.Approval.Timeout)
+	if timeout == 0 {
+		timeout = time.Duration(api.DefaultApprovalExpiry)
+	}
+	want := &api.TaskAction{
+		V: 1, ID: api.ApprovalID(asked.Approval), Run: r.id, Task: p.ID, Principal: r.submitted.Principal, Plan: r.submitted.Refs[record.RefPlan],
+		By: p.Approval.By, Needs: max(1, p.Approval.Count), Shown: []api.ShownTask{}, Expires: got.Expires,
+	}
+	for _, n := range r.plan.Shown(i) {
+		s, ok, err := d.shown(r, int(n), t.asked.seq)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			want.Shown = append(want.Shown, s)
+		}
+	}
+	switch {
+	case !sameJSON(want, got):
+		return nil, errors.New("people were shown other content than the plan and the products of its tasks give: " + differing(want, got))
+	case asked.Needs != int64(want.Needs) || len(asked.Policies) > 0:
+		return nil, fmt.Errorf("the entry says that it needs %s, but the plan says %d", record.Plural(asked.Needs, "human"), want.Needs)
+	case got.Expires.After(t.asked.At.Add(timeout + clockSlack)):
+		return nil, fmt.Errorf("it expires at %s, more than %s after it was requested", got.Expires, timeout)
+	}
+	return got, nil
+}
+
+// differing names the members of two actions that differ.
+func differing(a, b *api.TaskAction) string {
+	var list []string
+	for name, differs := range map[string]bool{
+		"approval": a.ID != b.ID, "run": a.Run != b.Run, "task": a.Task != b.Task, "principal": a.Principal != b.Principal, "plan": a.Plan != b.Plan,
+		"by": !slices.Equal(a.By, b.By), "needs": a.Needs != b.Needs, "shown": !sameJSON(a.Shown, b.Shown), "v": a.V != b.V,
+	} {
+		if differs {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// shown returns what people are shown of task n as of an entry; false if it has no
+// products then.
+func (d *decider) shown(r *replay, n int, before uint64) (s api.ShownTask, ok bool, err error) {
+	t, id := &r.tasks[n], r.plan.Tasks[n].ID
+	if t.Dispatch == "" || t.State != api.TaskDone {
+		return s, false, nil
+	}
+	h := d.v.dispatches[t.Dispatch]
+	if h == nil {
+		return s, false, fmt.Errorf("it shows task %s, whose dispatch %s is not in the bundle", id, t.Dispatch)
+	}
+	a := h.finished(before)
+	if a == nil {
+		return s, false, fmt.Errorf("it shows task %s, whose dispatch %s had not finished", id, t.Dispatch)
+	}
+	made := a.made()
+	if made == nil || made.result == nil || made.end == nil {
+		return s, false, fmt.Errorf("it shows task %s, whose result is not in the bundle", id)
+	}
+	s, err = record.ShownTask(id, t.Dispatch, made.end.Refs[record.RefResult], &made.result.Summary)
+	return s, err == nil, err
+}

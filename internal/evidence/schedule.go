@@ -1,0 +1,155 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/cron"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// fire remembers the entry that a slot fired.
+func (r *replay) fire(e *entry) error {
+	if r.fired != nil {
+		return errors.New("its slot fired a second time")
+	}
+	r.fired = e
+	return nil
+}
+
+// slot verifies that a run for a slot of a schedule follows the entry that the slot
+// fired, and has the id of that slot.
+func (r *replay) slot() error {
+	request, _ := r.submitted.Detail.(record.RunRequest)
+	if r.fired == nil && request.Schedule == "" && request.Slot == "" {
+		return nil
+	}
+	if r.fired == nil {
+		return fmt.Errorf("it is for a slot of schedule %.80q, but no entry before says that the slot fired", request.Schedule)
+	}
+	fired, _ := r.fired.Detail.(record.ScheduleSlot)
+	at, err := time.Parse(time.RFC3339, request.Slot)
+	switch {
+	case fired.Schedule != request.Schedule || fired.Slot != request.Slot:
+		return fmt.Errorf("it is for slot %.40q of schedule %.80q, but slot %.40q of schedule %.80q fired", request.Slot, request.Schedule, fired.Slot, fired.Schedule)
+	case err != nil || api.ScheduleRun(api.Name(request.Schedule), at) != r.id:
+		return fmt.Errorf("its id is not that of slot %.40q of schedule %.80q", request.Slot, request.Schedule)
+	}
+	return nil
+}
+
+// scheduled verifies that the runs of slots have the plan and the principal of their
+// schedules, as people signed them.
+func (v *verification) scheduled() {
+	for _, r := range v.replayed {
+		if r == nil || r.plan == nil || r.fired == nil {
+			continue
+		}
+		if err := v.ofSchedule(r); err != nil {
+			v.rows[RowManifest].fail("run %s: %v", r.id, err)
+		}
+	}
+}
+
+func (v *verification) ofSchedule(r *replay) error {
+	request, _ := r.submitted.Detail.(record.RunRequest)
+	ref := api.RefTo(api.KindSchedule, api.Name(request.Schedule))
+	var rev *revision
+	for _, one := range v.revisions {
+		if request.Revision >= 0 && one.doc.Number == uint64(request.Revision) {
+			rev = one
+		}
+	}
+	if rev == nil {
+		return fmt.Errorf("catalog revision %d, which has its schedule, is not in the bundle", request.Revision)
+	}
+	if entry, ok := rev.doc.Artifacts[ref]; !ok || entry.Digest != r.submitted.Refs[record.RefSchedule] {
+		return fmt.Errorf("catalog revision %d has another %s than the run", request.Revision, ref)
+	}
+	def, err := decodedAs(rev, api.KindSchedule, api.Name(request.Schedule), func(s *api.Schedule) api.Name { return s.Name })
+	if err != nil {
+		return err
+	}
+	if err := v.work.spend(unitPlan * (len(def.Plan) + cronCost)); err != nil {
+		return err
+	}
+	if def.Principal != r.submitted.Principal {
+		return fmt.Errorf("it was submitted by %s, but %s is of %s", r.submitted.Principal, ref, def.Principal)
+	}
+	if err := hasSlot(def, r.fired); err != nil {
+		return err
+	}
+	text, places := plan.ReadText([]byte(def.Plan))
+	if places != nil {
+		return fmt.Errorf("the plan of %s is invalid", ref)
+	}
+	p, places := text.Plan(def.Set)
+	if places != nil {
+		return fmt.Errorf("the plan of %s is invalid", ref)
+	}
+	if p, err = p.WithID(r.id); err != nil {
+		return err
+	}
+	if p.Digest() != r.submitted.Refs[record.RefPlan] {
+		return fmt.Errorf("its plan is not that of %s in catalog revision %d", ref, request.Revision)
+	}
+	return nil
+}
+
+// cronCost is what reading a cron expression and finding one time of it costs at most, as
+// bytes of a plan.
+const cronCost = 4096
+
+// hasSlot verifies that a slot is a time of the cron expression. One that a person
+// requested has seconds, which no time of an expression has.
+func hasSlot(def *api.Schedule, fired *entry) error {
+	slot, _ := fired.Detail.(record.ScheduleSlot)
+	at, err := time.Parse(time.RFC3339, slot.Slot)
+	if err != nil {
+		return fmt.Errorf("its slot %.40q is no time", slot.Slot)
+	}
+	if slot.By != "" {
+		if at.Second() == 0 {
+			return fmt.Errorf("its slot %s was requested by %s, but a slot on request has seconds", slot.Slot, slot.By)
+		}
+		return nil
+	}
+	times, err := cron.Parse(def.Cron, def.Zone)
+	if err != nil {
+		return err
+	}
+	if !times.Has(at) {
+		return fmt.Errorf("slot %s is no time of %q in %s, by the zone data of this verifier", slot.Slot, def.Cron, def.Zone)
+	}
+	return nil
+}
+
+// scheduleOf returns the artifact of the schedule that an entry submits a run for.
+func scheduleOf(e *entry) (api.Ref, bool) {
+	d, ok := e.Detail.(record.RunRequest)
+	if !ok || d.Schedule == "" {
+		return "", false
+	}
+	return api.RefTo(api.KindSchedule, api.Name(d.Schedule)), true
+}
+
+// firedAgreements are those of the detail of an entry that a slot fired.
+func firedAgreements() []agreement {
+	of := kinds(record.KindScheduleFired)
+	empty := func(get func(d record.ScheduleSlot) bool) func(s *scene) verdict {
+		return func(s *scene) verdict { return holds(get(detail[record.ScheduleSlot](s))) }
+	}
+	return []agreement{
+		{kinds: of, field: "detail.by", truth: byNothing, claim: "who requested a slot beside the times of its schedule"},
+		{kinds: of, field: "detail.revision", truth: byNothing, claim: "the catalog revision in force when a slot fired; the run has its own"},
+		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
+		{kinds: of, field: "detail.slot", truth: byChain, by: "replay.slot"},
+		{kinds: of, field: "detail.count", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Count == 0 })},
+		{kinds: of, field: "detail.last", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Last == "" })},
+		{kinds: of, field: "detail.message", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Message == "" })},
+		{kinds: of, field: "detail.reason", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Reason == "" })},
+	}
+}

@@ -1,0 +1,363 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// toolset is the tools in the hands of a role. Attempts with the same role, servers and
+// revision share it.
+type toolset struct {
+	once       sync.Once
+	tools      map[string]api.Tool   // by id
+	definition map[string]api.Digest // likewise
+	err        error
+}
+
+// toolServer is a registered server with the digests of its definitions.
+type toolServer struct {
+	api.ToolServer
+	digests map[string]api.Digest // by tool
+}
+
+// toolServer returns a registered server of the revision.
+func (r *revision) toolServer(name api.Name) (*toolServer, error) {
+	v, err := r.decoded(api.RefTo(api.KindTool, name), func(doc []byte) (any, api.Name, error) {
+		s := &toolServer{digests: map[string]api.Digest{}}
+		err := r.v.exact(doc, &s.ToolServer)
+		if err == nil {
+			err = r.v.work.decode(doc) // the definitions are encoded again
+		}
+		for i := range s.Definitions {
+			var definition []byte
+			if err == nil {
+				definition, err = canon.Marshal(s.Definitions[i])
+			}
+			s.digests[s.Definitions[i].Name] = api.DigestOf(definition)
+		}
+		return s, s.Name, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*toolServer), nil //nolint:forcetypeassert // as decoded for this kind
+}
+
+// tools returns what the agent of an attempt may call: what the servers that its
+// manifest pins let its role call.
+func (v *verification) tools(m *record.Manifest) (*toolset, error) {
+	key := fmt.Sprintf("%s %s %q", m.RevisionDigest, m.Role, m.Tools)
+	one, _ := v.toolsets.LoadOrStore(key, &toolset{})
+	t := one.(*toolset) //nolint:forcetypeassert // only these are stored
+	t.once.Do(func() { t.err = t.load(v, m) })
+	return t, t.err
+}
+
+func (t *toolset) load(v *verification, m *record.Manifest) error {
+	r := v.revisions[m.RevisionDigest]
+	if r == nil {
+		return fmt.Errorf("catalog revision %s is not in the bundle", m.RevisionDigest.Short())
+	}
+	t.tools, t.definition = map[string]api.Tool{}, map[string]api.Digest{}
+	var servers []api.ToolServer
+	of := map[api.Name]*toolServer{}
+	for _, n := range m.Tools {
+		s, err := r.toolServer(n)
+		if err != nil {
+			return err
+		}
+		roles := 0
+		for i := range s.Allow {
+			roles += len(s.Allow[i].Roles)
+		}
+		if err := v.work.hold(unitCompare*(roles+len(s.Allow)*len(s.Definitions)), toolMemory*len(s.Allow)); err != nil {
+			return err
+		}
+		servers, of[n] = append(servers, s.ToolServer), s
+	}
+	for _, tool := range catalog.ToolsOf(m.Role, servers...) {
+		t.tools[tool.ID] = tool
+		if s := of[tool.Server]; s != nil {
+			t.definition[tool.ID] = s.digests[tool.Definition.Name]
+		}
+	}
+	return nil
+}
+
+// tool returns the tool of an entry, and false if its role has no such tool or the
+// bundle does not say.
+func (s *scene) tool() (api.Tool, bool) {
+	if s.m == nil {
+		return api.Tool{}, false
+	}
+	of, err := s.v.tools(s.m)
+	t, ok := of.tools[s.e.Tool]
+	return t, ok && err == nil
+}
+
+// taint compares the taint that an attempt begins with to that of the attempt
+// before it, or of what it uses: the first tainted one counts.
+func (c *closure) taint(m *record.Manifest, before *attempt) error {
+	var want *api.Taint
+	if before != nil {
+		want = before.tainted()
+	} else {
+		for _, id := range m.Uses() {
+			h := c.v.dispatches[id]
+			if (h == nil || h.last() == nil) && id == m.ItemFrom {
+				return fmt.Errorf("its item is from dispatch %s, which is not in the bundle", id)
+			}
+			if want == nil && h != nil && h.last() != nil { // need reports it
+				want = h.last().tainted()
+			}
+		}
+	}
+	if !sameTaint(want, m.Taint) {
+		return fmt.Errorf("it begins with %s, but what it takes over has %s", taintWords(m.Taint), taintWords(want))
+	}
+	return nil
+}
+
+func taintWords(t *api.Taint) string {
+	if t == nil {
+		return "no text from outside"
+	}
+	return fmt.Sprintf("text from outside by call %d of %s in dispatch %s attempt %d", t.Call, record.Word(t.Tool), t.Dispatch, t.Attempt)
+}
+
+// tainted returns the taint of a dispatch as of the end of an attempt.
+func (a *attempt) tainted() *api.Taint {
+	a.traceTaint()
+	return a.taintAfter
+}
+
+// called reports whether the agent of an attempt called a tool, allowed or not.
+func (a *attempt) called() bool {
+	return slices.ContainsFunc(a.calls, func(e *entry) bool { return slices.Contains(callKinds(), e.Kind) })
+}
+
+// traceTaint finds the taint before each entry about tools of an attempt.
+func (a *attempt) traceTaint() {
+	a.taintOnce.Do(func() {
+		if a.manifest == nil {
+			return // the manifest row reports it
+		}
+		now := a.manifest.Taint
+		for _, e := range a.calls {
+			e.taint = now
+			if d, ok := e.Detail.(record.ToolCall); ok && d.Taints && now == nil {
+				now = &api.Taint{Dispatch: e.Dispatch, Attempt: e.Attempt, Call: d.Number, Tool: e.Tool}
+			}
+		}
+		a.taintAfter = now
+	})
+}
+
+// cast is a vote about an approval.
+type cast struct {
+	seq       uint64
+	at        time.Time // when the service recorded it
+	record    *signedRecord
+	withdrawn uint64 // the entry that removed its principal; 0: none
+}
+
+// withdraw ends the approving votes of a principal that is removed, as the service does.
+func (s *timeline) withdraw(e *entry, p api.Principal) error {
+	for _, votes := range s.votes {
+		if err := s.v.work.spend(unitCompare * len(votes)); err != nil {
+			return err
+		}
+		for i := range votes {
+			if c := &votes[i]; c.withdrawn == 0 && c.record.Principal == p && c.record.Verb == api.VerbApprove {
+				c.withdrawn = e.seq
+			}
+		}
+	}
+	return nil
+}
+
+// call repeats the decision about a tool call: by the role and pins of its manifest, the
+// mode, ceilings, stops and taint at that moment, and the votes before it.
+func (d *decider) call(a *admission) error {
+	e, v := a.e, d.v
+	s := v.scene(e)
+	if s.m == nil || e.refused {
+		return nil // the manifest or the completeness row reports it
+	}
+	of, err := v.tools(s.m)
+	if err != nil {
+		return err
+	}
+	t, ok := of.tools[e.Tool]
+	if !ok {
+		t = api.Tool{ID: e.Tool}
+	}
+	logged := detailAs[record.ToolCall](e)
+	if limit := s.m.Limits.Or(api.Limits{Calls: api.MaxToolCalls}).Calls; logged.Number > int64(limit) {
+		return fmt.Errorf("call %d, but its manifest allows %d", logged.Number, limit)
+	}
+	q := policy.ToolRequest{
+		Principal: s.m.Principal, Role: s.m.Role, Target: s.m.Target, Tool: t, Ceiling: s.m.Ceiling,
+		Consent: d.line.ceilings.at(e.seq, s.m.Principal), Tainted: e.taint != nil, Approved: logged.Approval != "",
+	}
+	if id, stopped := d.line.stops.covering(e.seq, s.m.StopSubject()); stopped {
+		q.Stops = []string{id}
+	}
+	if q.Approved {
+		if err := d.approved(a, &s, logged.Approval); err != nil {
+			return fmt.Errorf("approval %s: %w", logged.Approval, err)
+		}
+	}
+	return v.inForce(a, func(r *revision, engine *policy.Engine) error {
+		if err := v.work.spend(unitTool); err != nil {
+			return err
+		}
+		switch decision := engine.DecideTool(q); {
+		case !decision.Allowed():
+			return fmt.Errorf("call of %s by role %s is denied by catalog revision %d and what was in force then: %s", record.Word(e.Tool), s.m.Role, r.doc.Number, some(decision.Reasons()))
+		case len(e.Policies) < uncut && !decision.AllowedBy(e.Policies):
+			return fmt.Errorf("allowed by %s, but the log names %s", some(decision.Policies()), some(e.Policies))
+		}
+		return nil
+	})
+}
+
+// approved verifies that enough people approved exactly this call before it was made.
+func (d *decider) approved(a *admission, s *scene, id string) error {
+	v, e := d.v, s.e
+	request := s.h.approvals[id]
+	if request == nil || request.seq >= e.seq {
+		return errors.New("no entry before the call requests it")
+	}
+	action := request.action
+	switch {
+	case action == nil:
+		return nil // closure.request reports it
+	case action.Tool != e.Tool || api.DigestOf(action.Arguments) != e.Refs[record.RefArguments]:
+		return errors.New("it is for another call")
+	case !sameTaint(action.Taint, e.taint):
+		return fmt.Errorf("it is for a dispatch with %s, which has %s now", taintWords(action.Taint), taintWords(e.taint))
+	case !e.At.Before(action.Expires):
+		return fmt.Errorf("it expired at %s, before the call", action.Expires)
+	}
+	if err := v.work.spend(unitCompare * len(d.line.votes[action.ID])); err != nil {
+		return err
+	}
+	votes := d.votes(request, e)
+	return v.inForce(a, func(_ *revision, engine *policy.Engine) error {
+		work := 0
+		for i := range votes {
+			work += unitTool + unitPolicy*engine.Cost(policy.Request{Principal: votes[i].Principal, Action: policy.ActionDispatch})
+		}
+		if err := v.work.spend(work); err != nil {
+			return err
+		}
+		if of := action.Action(); !engine.Approved(&of, votes) {
+			return fmt.Errorf("not approved before the call by %s who may do so", record.Plural(action.Needs, "human"))
+		}
+		return nil
+	})
+}
+
+// votes returns the votes about an action between its request and the call.
+func (d *decider) votes(request, call *entry) (votes []api.Vote) {
+	for i := range d.line.votes[request.action.ID] {
+		c := &d.line.votes[request.action.ID][i]
+		if c.seq < request.seq || c.seq > call.seq || c.withdrawn != 0 && c.withdrawn < call.seq || c.record.Content != request.Refs[record.RefAction] {
+			continue
+		}
+		votes = append(votes, c.vote())
+	}
+	return votes
+}
+
+// request verifies what people are requested to approve: all but the arguments and the
+// time follows from the manifest, the pinned tool and the entries before.
+func (c *closure) request(a *attempt, e *entry) error {
+	doc, err := c.v.load(e.Refs[record.RefAction], "action", e.reader())
+	if err != nil {
+		return err
+	}
+	got := &api.ToolAction{}
+	if err := c.v.exact(doc, got); err != nil {
+		return fmt.Errorf("action: %w", err)
+	}
+	m, d := a.manifest, detailAs[record.ApprovalRequest](e)
+	of, err := c.v.tools(m)
+	if err != nil {
+		return err
+	}
+	t, ok := of.tools[e.Tool]
+	if !ok {
+		return fmt.Errorf("entry #%d requests an approval of %s, which role %s does not have", e.seq, record.Word(e.Tool), m.Role)
+	}
+	want := &api.ToolAction{
+		V: 1, ID: api.ApprovalID(d.Approval), Tool: e.Tool, Arguments: got.Arguments, Definition: of.definition[t.ID], Tier: t.Tier,
+		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal, Revision: m.RevisionDigest,
+		Policies: got.Policies, Taint: got.Taint, Needs: policy.ToolApprovers(t.Tier), Expires: got.Expires,
+	}
+	if got.Taint != nil && !sameTaint(got.Taint, e.taint) { // another call may taint it meanwhile, which d.approved finds
+		return fmt.Errorf("entry #%d requests an approval for a dispatch with %s, which has %s", e.seq, taintWords(got.Taint), taintWords(e.taint))
+	}
+	if !sameJSON(want, got) || int64(got.Needs) != d.Needs || sameList(d.Policies, got.Policies) == differs {
+		return fmt.Errorf("entry #%d requests an approval of another call than its dispatch can make: tool, definition, tier, dispatch, role, target, revision, taint or number of people differ", e.seq)
+	}
+	e.action = got
+	return nil
+}
+
+func detailAs[D record.Detail](e *entry) D {
+	d, _ := e.Detail.(D)
+	return d
+}
+
+func sameTaint(a, b *api.Taint) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func sameJSON(a, b any) bool {
+	x, errX := canon.Marshal(a)
+	y, errY := canon.Marshal(b)
+	return errX == nil && errY == nil && slices.Equal(x, y)
+}
+
+// countCalls sums up the calls of what is verified.
+func (v *verification) countCalls() {
+	var called, returned, unknown, denied, approved int
+	for _, h := range v.ordered {
+		for _, a := range h.attempts {
+			for _, e := range a.calls {
+				switch e.Kind { //nolint:exhaustive // the others are no calls
+				case record.KindToolCalled:
+					called++
+					if d, _ := e.Detail.(record.ToolCall); d.Approval != "" {
+						approved++
+					}
+				case record.KindToolReturned:
+					returned++
+				case record.KindToolUnknown:
+					unknown++
+				case record.KindToolDenied:
+					denied++
+				}
+			}
+		}
+	}
+	row := v.rows[RowTools]
+	if row.checked += denied; called+denied == 0 {
+		row.absent = "no tool was called"
+	}
+	compared := v.compareCalls(row)
+	v.words[RowTools] = fmt.Sprintf("%s allowed, each by the role, pins and rules then in force and logged before its effect; %d approved by people before, %d returned, %d of unknown outcome; %d refused",
+		record.Plural(called, "call"), approved, returned, unknown, denied)
+	if compared > 0 {
+		v.words[RowTools] += fmt.Sprintf("; arguments and answers of %s are those in the log", record.Plural(compared, "call"))
+	}
+}

@@ -1,0 +1,110 @@
+package schedule
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/cron"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// List returns the schedules of the revision in force, sorted by name, each with its
+// next slot.
+func (k *Keeper) List(ctx context.Context) ([]api.ScheduleInfo, error) {
+	rev, err := k.cfg.Rules.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []api.ScheduleInfo{}
+	defs := rev.Schedules
+	for _, name := range slices.Sorted(maps.Keys(defs)) {
+		info, err := k.info(ctx, rev, defs[name], 1)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, info)
+	}
+	return list, nil
+}
+
+// Show returns a schedule with its next n slots.
+func (k *Keeper) Show(ctx context.Context, name api.Name, n int) (api.ScheduleInfo, error) {
+	rev, err := k.cfg.Rules.Schedules(ctx)
+	if err != nil {
+		return api.ScheduleInfo{}, err
+	}
+	if def, ok := rev.Schedules[name]; ok {
+		return k.info(ctx, rev, def, min(max(n, 0), api.MaxNextSlots))
+	}
+	return api.ScheduleInfo{}, errNotFound(name)
+}
+
+func (k *Keeper) info(ctx context.Context, rev *Snapshot, def api.Schedule, n int) (api.ScheduleInfo, error) {
+	info := api.ScheduleInfo{Schedule: def, Revision: rev.Number, Digest: rev.Artifact(def.Name), Next: []time.Time{}, Undriven: k.cfg.Runs == nil}
+	info.Stops = k.cfg.Stops(subject(&def, k.cfg.Now()))
+	var lines map[api.Name]*line
+	if err := k.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+		lines, err = readLines(v)
+		return err
+	}); err != nil {
+		return info, err
+	}
+	from := k.cfg.Now()
+	if l := lines[def.Name]; l != nil {
+		if l.pausedBy != "" {
+			info.PausedBy, info.PausedAt = l.pausedBy, &l.pausedAt
+		}
+		if l.cursor.After(from) { // the clock was set back
+			from, info.Ahead = l.cursor, &l.cursor
+		}
+	}
+	times, err := cron.Parse(def.Cron, def.Zone)
+	if err != nil {
+		info.Error = err.Error()
+		return info, nil //nolint:nilerr // the answer says so
+	}
+	for at := times.Next(from); len(info.Next) < n && !at.IsZero(); at = times.Next(at) {
+		info.Next = append(info.Next, at)
+	}
+	last, err := k.slots(ctx, "schedule = ? ORDER BY seq DESC LIMIT 1", store.Args{def.Name})
+	if err == nil && len(last) > 0 {
+		info.Last = &last[0]
+	}
+	return info, err
+}
+
+// Slots returns the slots of a schedule, newest first: at most limit, before the one
+// whose Seq is before; 0: from the newest.
+func (k *Keeper) Slots(ctx context.Context, name api.Name, before int64, limit int) ([]api.Slot, error) {
+	where, args := "schedule = ? ORDER BY seq DESC LIMIT ?", store.Args{name, limit}
+	if before > 0 {
+		where, args = "schedule = ? AND seq < ? ORDER BY seq DESC LIMIT ?", store.Args{name, before, limit}
+	}
+	list, err := k.slots(ctx, where, args)
+	if err == nil && len(list) == 0 {
+		_, err = k.Show(ctx, name, 0)
+	}
+	return list, err
+}
+
+// slots reads slots with the states of their runs.
+func (k *Keeper) slots(ctx context.Context, where string, args store.Args) (list []api.Slot, err error) {
+	if err := k.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+		list, err = readSlots(v, where, args)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].RunID == "" {
+			continue
+		}
+		if list[i].RunState, _, err = k.cfg.RunState(ctx, list[i].RunID); err != nil {
+			return nil, err
+		}
+	}
+	return append([]api.Slot{}, list...), nil
+}

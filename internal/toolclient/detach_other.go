@@ -1,0 +1,8 @@
+//go:build !unix
+
+package toolclient
+
+import "syscall"
+
+// detached changes nothing: bailiwick-worker is for Linux.
+func detached() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,373 @@
+package toolclient
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// link carries messages to a server.
+type link interface {
+	// send sends a message. Over HTTP it returns when the exchange of a request is over, and
+	// gives what comes to the session before.
+	send(ctx context.Context, m outgoing) error
+	agreed(revision string) // of the protocol; "" for not yet
+	listen()                // to what a server with sessions says by itself
+	close() (said string, err error)
+}
+
+// outgoing is a message to a server.
+type outgoing struct {
+	text   []byte
+	id     int64 // of a request
+	method string
+	tool   *toolCall // of tools/call
+}
+
+// toolCall is what headers repeat of a call.
+type toolCall struct {
+	definition *api.ToolDefinition
+	arguments  json.RawMessage
+}
+
+// Session is a connection to a server that has said hello. It is safe for concurrent
+// use.
+type Session struct {
+	link     link
+	changed  func()
+	bucket   bucket
+	revision string // of the protocol
+
+	mu        sync.Mutex
+	last      int64              // id of the last request; guarded by mu
+	waiting   map[int64]*request // guarded by mu
+	abandoned map[int64]struct{} // cancelled requests without an answer; guarded by mu
+	end       *EndedError        // guarded by mu; set when ended is closed
+	ended     chan struct{}
+}
+
+type request struct {
+	answer   chan message // of one
+	progress func(string)
+}
+
+// maxAbandoned bounds how many cancelled requests a server may leave without an answer.
+const maxAbandoned = 1024
+
+func newSession(now func() time.Time, l link, changed func()) *Session {
+	return &Session{link: l, changed: changed, bucket: bucket{now: now}, waiting: map[int64]*request{}, abandoned: map[int64]struct{}{}, ended: make(chan struct{})}
+}
+
+// Ended is closed when the session has ended, by whatever cause.
+func (s *Session) Ended() <-chan struct{} { return s.ended }
+
+// Err says why the session has ended. It is nil before.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end == nil {
+		return nil
+	}
+	return s.end
+}
+
+// Close ends the session, with the server if it was started for it.
+func (s *Session) Close() error {
+	_, err := s.finish("the session was closed", false)
+	return err
+}
+
+// finish ends the session once.
+func (s *Session) finish(why string, broke bool) (*EndedError, error) {
+	s.mu.Lock()
+	if s.end != nil {
+		defer s.mu.Unlock()
+		return s.end, nil
+	}
+	s.end = &EndedError{Why: why, Broke: broke}
+	s.mu.Unlock()
+	said, err := s.link.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end = &EndedError{Why: why, Broke: broke, Said: said}
+	close(s.ended)
+	return s.end, err
+}
+
+// readLines reads messages from a stream of lines until it ends.
+func (s *Session) readLines(r io.Reader) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var long []byte
+	for {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) || len(long) > 0 {
+			long = append(long, line...)
+			line = long
+		}
+		switch {
+		case len(long) > maxMessage:
+			_, _ = s.finish(fmt.Sprintf("the server sent a line of more than %d bytes", maxMessage), true)
+			return
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil:
+			_, _ = s.finish("the server ended", false)
+			return
+		}
+		long = nil
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			if !s.take(1) {
+				return
+			}
+			continue
+		}
+		if !s.receive(line) {
+			return
+		}
+	}
+}
+
+// receive takes one message. It is false when the session has ended.
+func (s *Session) receive(raw []byte) bool {
+	m, err := parse(raw)
+	switch {
+	case err != nil:
+	case m.method != "" && m.id != nil:
+		err = s.refuse(m)
+	case m.method != "":
+		err = s.notified(m, len(raw))
+	default:
+		err = s.answered(m)
+	}
+	if err != nil {
+		_, _ = s.finish("the server broke the protocol: "+err.Error(), true)
+		return false
+	}
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// take takes what a server says by itself from the bucket.
+func (s *Session) take(n int) bool {
+	if s.bucket.take(n) {
+		return true
+	}
+	_, _ = s.finish("the server broke a bound: it sends more by itself than anybody reads", true)
+	return false
+}
+
+// answered passes an answer to the request that waits for it.
+func (s *Session) answered(m message) error {
+	id, err := strconv.ParseInt(string(m.id), 10, 64)
+	if string(m.id) == "null" && m.failure != nil {
+		return errors.New("it could not read a message: " + m.failure.Message)
+	}
+	if err != nil {
+		return errors.New("an answer to a request that was not made")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r, ok := s.waiting[id]; ok {
+		delete(s.waiting, id)
+		r.answer <- m
+		return nil
+	}
+	if _, ok := s.abandoned[id]; ok {
+		delete(s.abandoned, id)
+		return nil
+	}
+	if id >= 1 && id <= s.last {
+		return errors.New("a second answer to one request")
+	}
+	return errors.New("an answer to a request that was not made")
+}
+
+// refuse answers a request of the server: this client samples nothing, asks nobody and
+// has no roots.
+func (s *Session) refuse(m message) error {
+	if !s.take(len(m.params)) {
+		return nil
+	}
+	answer := `"error":{"code":-32601,"message":"this client answers no requests"}`
+	if m.method == "ping" {
+		answer = `"result":{}`
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
+	defer cancel()
+	_ = s.link.send(ctx, outgoing{text: []byte(`{"jsonrpc":"2.0","id":` + string(m.id) + `,` + answer + `}`)})
+	return nil
+}
+
+func (s *Session) notified(m message, size int) error {
+	if !s.take(size) {
+		return nil
+	}
+	switch m.method {
+	case "notifications/tools/list_changed":
+		if s.changed != nil {
+			s.changed()
+		}
+	case "notifications/progress":
+		return s.progressed(m.params)
+	}
+	return nil
+}
+
+func (s *Session) progressed(params json.RawMessage) error {
+	var id int64
+	var text string
+	var done, total float64
+	err := members(params, func(name string, value json.RawMessage) error {
+		switch name {
+		case "progressToken":
+			id, _ = strconv.ParseInt(string(value), 10, 64) // another token is nobody's
+		case "message":
+			return json.Unmarshal(value, &text)
+		case "progress":
+			return json.Unmarshal(value, &done)
+		case "total":
+			return json.Unmarshal(value, &total)
+		}
+		return nil
+	})
+	if text == "" && total > 0 {
+		text = fmt.Sprintf("%g of %g", done, total)
+	} else if text == "" {
+		text = fmt.Sprintf("%g", done)
+	}
+	if err != nil {
+		return errors.New("a progress notification with members of another type")
+	}
+	s.mu.Lock()
+	r := s.waiting[id]
+	s.mu.Unlock()
+	if r != nil && r.progress != nil {
+		r.progress(words(text))
+	}
+	return nil
+}
+
+// ask sends a request and returns its answer.
+func (s *Session) ask(ctx context.Context, method string, params func(id int64) []byte, tool *toolCall, progress func(string)) (json.RawMessage, error) {
+	r := &request{answer: make(chan message, 1), progress: progress}
+	id, err := s.enrol(r)
+	if err != nil {
+		return nil, &UnsentError{err}
+	}
+	text := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), strconv.AppendInt(nil, id, 10), []byte(`,"method":"`+method+`","params":`), params(id), []byte("}"))
+	sent := s.link.send(ctx, outgoing{text: text, id: id, method: method, tool: tool})
+	if sent != nil && len(r.answer) == 0 {
+		var unsent *UnsentError
+		s.abandon(ctx, id, errors.As(sent, &unsent))
+		return nil, sent
+	}
+	select {
+	case m := <-r.answer:
+		return m.result, m.err()
+	case <-ctx.Done():
+		s.abandon(ctx, id, false)
+		return nil, context.Cause(ctx)
+	case <-s.ended:
+		select { // the answer may have come first
+		case m := <-r.answer:
+			return m.result, m.err()
+		default:
+			return nil, s.Err()
+		}
+	}
+}
+
+func (m message) err() error {
+	if m.failure != nil {
+		return m.failure
+	}
+	return nil
+}
+
+// awaits reports whether a request has no answer yet.
+func (s *Session) awaits(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting[id] != nil
+}
+
+func (s *Session) enrol(r *request) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil {
+		return 0, s.end
+	}
+	s.last++
+	s.waiting[s.last] = r
+	return s.last, nil
+}
+
+// abandon waits for an answer no longer, and tells the server so.
+func (s *Session) abandon(ctx context.Context, id int64, unsent bool) {
+	s.mu.Lock()
+	_, waited := s.waiting[id]
+	delete(s.waiting, id)
+	if waited && !unsent {
+		s.abandoned[id] = struct{}{}
+	}
+	full := len(s.abandoned) > maxAbandoned
+	s.mu.Unlock()
+	if full {
+		_, _ = s.finish(fmt.Sprintf("the server left %d cancelled requests without an answer", maxAbandoned), true)
+	}
+	if !waited || unsent || s.revision == discovery && s.overHTTP() {
+		return // there the end of the exchange says it
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
+	defer cancel()
+	_ = s.notify(ctx, "notifications/cancelled", `{"reason":"nobody waits for it any more","requestId":`+strconv.FormatInt(id, 10)+`}`)
+}
+
+func (s *Session) overHTTP() bool {
+	_, ok := s.link.(*httpLink)
+	return ok
+}
+
+func (s *Session) notify(ctx context.Context, method, params string) error {
+	return s.link.send(ctx, outgoing{text: []byte(`{"jsonrpc":"2.0","method":"` + method + `","params":` + params + `}`), method: method})
+}
+
+// bucket bounds what a server says by itself. It holds a number of bytes, and each
+// message takes at least leastTaking.
+type bucket struct {
+	now  func() time.Time
+	used int64     // guarded by mu
+	at   time.Time // guarded by mu
+	mu   sync.Mutex
+}
+
+const (
+	bucketSize  = 16 << 20
+	bucketRate  = 1 << 20 // a second
+	leastTaking = 4 << 10
+)
+
+func (b *bucket) take(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	if !b.at.IsZero() {
+		b.used -= int64(now.Sub(b.at).Seconds() * bucketRate)
+	}
+	b.at, b.used = now, max(b.used, 0)+int64(max(n, leastTaking))
+	return b.used <= bucketSize
+}

@@ -1,0 +1,86 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+)
+
+// order is everything that a server is made of in one revision.
+type order struct {
+	server     api.ToolServer
+	digest     api.Digest // of its document, capability and secrets together
+	capability api.Capability
+	refs       map[api.Name]string // of its secrets
+}
+
+// order reads a server from the revision of a call.
+func (p *Pool) order(c Call) (*order, error) {
+	revision := c.Owner.Revision
+	server, digest, err := revision.ToolServer(c.Owner.Server)
+	if err != nil {
+		return nil, err
+	}
+	o := &order{server: server, refs: map[api.Name]string{}}
+	parts := []api.Digest{digest}
+	if name := toolclient.Capability(server); name != "" {
+		if o.capability, digest, err = revision.Capability(name); err != nil {
+			return nil, err
+		}
+		parts = append(parts, digest)
+	}
+	for _, name := range toolclient.SecretNames(server) {
+		secret, digest, err := revision.Secret(name)
+		if err != nil {
+			return nil, err
+		}
+		o.refs[name] = secret.Ref
+		parts = append(parts, digest)
+	}
+	if len(parts) == 1 {
+		o.digest = parts[0]
+		return o, nil
+	}
+	doc, err := canon.Marshal(parts)
+	o.digest = api.DigestOf(doc)
+	return o, err
+}
+
+// resolve returns the server with the values of its secrets and its files.
+func (p *Pool) resolve(ctx context.Context, o *order) (toolclient.Server, error) {
+	s := toolclient.Server{ToolServer: o.server, Secrets: record.Secrets{}}
+	for name := range o.refs {
+		value, err := p.secret(ctx, o, name)
+		if err != nil {
+			return s, err
+		}
+		s.Secrets[name] = value
+	}
+	if o.server.HTTP != nil {
+		s.Renew = func(ctx context.Context, name api.Name) (string, error) { return p.secret(ctx, o, name) }
+	}
+	for _, f := range o.capability.Files {
+		s.Files = append(s.Files, toolclient.File{File: f, Open: func() (io.ReadCloser, error) {
+			content, err := p.cfg.Catalog.Get(p.ctx, f.Digest, f.Size)
+			return io.NopCloser(bytes.NewReader(content)), err
+		}})
+	}
+	return s, nil
+}
+
+func (p *Pool) secret(ctx context.Context, o *order, name api.Name) (string, error) {
+	if p.cfg.Secrets == nil {
+		return "", fmt.Errorf("secret %q: this service has no secret store", name)
+	}
+	value, err := p.cfg.Secrets.Resolve(ctx, o.refs[name])
+	if err != nil {
+		return "", fmt.Errorf("secret %q: %w", name, err)
+	}
+	return value, nil
+}

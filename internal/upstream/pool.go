@@ -1,0 +1,186 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+)
+
+// Config configures a Pool.
+type Config struct {
+	Client  toolclient.Config
+	Catalog Files // of capabilities
+	Secrets Secrets
+	Logger  *slog.Logger
+	Now     func() time.Time
+	// Changed is called when tools of a server differ from their pins, otherwise than
+	// before. It must not call the pool.
+	Changed func(server api.Name, closed []Change)
+	Failed  func(server api.Name) // called when a server could not be started or has ended, for metrics; may be nil
+	Idle    time.Duration         // after which a shared session is ended; 0: 10 minutes
+	Most    int                   // processes at once; 0: 256
+}
+
+// Change is a tool that is closed, since its definition differs from its pin.
+type Change struct {
+	Tool          string     // by its server's name
+	Pinned, Found api.Digest // of the definitions; empty: none
+}
+
+// Files reads the catalog's files; a blob.Store does.
+type Files interface {
+	Get(ctx context.Context, d api.Digest, limit int64) ([]byte, error)
+}
+
+// Secrets finds the value of a reference; see secret.Store.
+type Secrets interface {
+	Resolve(ctx context.Context, ref string) (string, error)
+}
+
+// Bounds of a pool.
+const (
+	defaultIdle = 10 * time.Minute
+	defaultMost = 256
+	maxWaiting  = 64              // calls that wait for one of a server's parallel ones
+	recheckTime = 5 * time.Minute // after which the definitions of a server are read again
+)
+
+// Pool has the sessions of servers. Create one with New.
+type Pool struct {
+	cfg    Config
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	busy   sync.WaitGroup
+	places chan struct{} // one for each process
+
+	mu      sync.Mutex
+	closed  bool
+	sources map[key]*source
+}
+
+// key says who shares a session.
+type key struct {
+	server   api.Digest     // of everything that the server is made of
+	dispatch api.DispatchID // "" for all
+}
+
+// New returns a pool without sessions. The caller must Close it.
+func New(cfg Config) *Pool {
+	cfg.Idle, cfg.Most = cmp.Or(cfg.Idle, defaultIdle), cmp.Or(cfg.Most, defaultMost)
+	if cfg.Now == nil {
+		cfg.Now = time.Now //nolint:forbidigo // the default clock
+	}
+	if cfg.Client.Said == nil {
+		cfg.Client.Said = func(server api.Name, line string) {
+			cfg.Logger.Warn("a tool server", slog.String("server", string(server)), slog.String("says", line)) //nolint:sloglint // there is no context
+		}
+	}
+	p := &Pool{cfg: cfg, places: make(chan struct{}, cfg.Most), sources: map[key]*source{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// Call implements Caller.
+func (p *Pool) Call(ctx context.Context, c Call) (Answer, error) {
+	o, err := p.order(c)
+	if err != nil {
+		return Answer{}, unsent("server %s is not in the catalog of this dispatch", c.Owner.Server)
+	}
+	if ctx.Err() != nil { // nothing may start a server for a dispatch that has ended
+		return Answer{}, unsent("the call was cancelled")
+	}
+	s, err := p.source(o, c.Owner.Dispatch)
+	if err != nil {
+		return Answer{}, err
+	}
+	limit := time.Duration(cmp.Or(o.server.Timeout, api.DefaultToolTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &lateError{limit})
+	defer cancel()
+	if err := s.enter(ctx); err != nil {
+		return Answer{}, err
+	}
+	defer s.leave()
+	if o.server.Run != nil {
+		return s.run(ctx, c)
+	}
+	return s.call(ctx, c)
+}
+
+// lateError is why a call ends that takes too long.
+type lateError struct{ limit time.Duration }
+
+func (e *lateError) Error() string { return fmt.Sprintf("no answer within %s", e.limit) }
+
+// source returns the place of a server for one owner.
+func (p *Pool) source(o *order, dispatch api.DispatchID) (*source, error) {
+	k := key{server: o.digest}
+	if o.server.Session != api.SessionShared && o.server.Run == nil {
+		k.dispatch = dispatch
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, unsent("the service is stopping")
+	}
+	s := p.sources[k]
+	if s == nil {
+		s = newSource(p, k, o)
+		p.sources[k] = s
+	}
+	s.calls++ // so that it is not removed before enter
+	return s, nil
+}
+
+// End implements Caller.
+func (p *Pool) End(id api.DispatchID) {
+	p.end(func(s *source) bool { return id != "" && s.key.dispatch == id })
+}
+
+// Close ends all sessions and waits for them.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.end(func(*source) bool { return true })
+	p.busy.Wait()
+}
+
+// end removes sources and ends their sessions, without waiting for it.
+func (p *Pool) end(which func(*source) bool) {
+	p.mu.Lock()
+	var gone []*source
+	for k, s := range p.sources {
+		if which(s) {
+			delete(p.sources, k)
+			gone = append(gone, s)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range gone {
+		p.busy.Go(s.end)
+	}
+}
+
+// dismiss ends a source without calls.
+func (p *Pool) dismiss(s *source) {
+	p.end(func(other *source) bool { return other == s && s.calls == 0 })
+}
+
+// Sessions counts the sessions and running commands, for metrics.
+func (p *Pool) Sessions() int {
+	p.mu.Lock()
+	all := make([]*source, 0, len(p.sources))
+	for _, s := range p.sources {
+		all = append(all, s)
+	}
+	p.mu.Unlock()
+	return len(slices.DeleteFunc(all, func(s *source) bool { return !s.alive() }))
+}
