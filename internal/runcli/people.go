@@ -85,11 +85,13 @@ func (p *approvalReports) report(run *api.Run) {
 	}
 }
 
-// follow reports the requests of a run that are made until ctx ends. It returns what to
-// call with each event.
-func (p *approvalReports) follow(ctx context.Context, id api.RunID) func(api.RunEvent) {
-	asked := make(chan struct{}, 1)
-	go func() { // ends with ctx
+// follow reports the requests of a run that are made until stop is called. It returns
+// what to call with each event. After stop has returned nothing more is reported.
+func (p *approvalReports) follow(ctx context.Context, id api.RunID) (saw func(api.RunEvent), stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	asked, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
 		for {
 			select {
 			case <-asked:
@@ -101,7 +103,7 @@ func (p *approvalReports) follow(ctx context.Context, id api.RunID) func(api.Run
 			}
 		}
 	}()
-	return func(e api.RunEvent) {
+	saw = func(e api.RunEvent) {
 		if !isApproval(&e) {
 			return
 		}
@@ -110,6 +112,7 @@ func (p *approvalReports) follow(ctx context.Context, id api.RunID) func(api.Run
 		default: // the next look sees it too
 		}
 	}
+	return saw, func() { cancel(); <-ended }
 }
 
 // isApproval reports whether an event is about a request for an approval.

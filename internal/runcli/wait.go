@@ -56,9 +56,9 @@ func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, 
 	}
 	p := t.NewProgress(what)
 	err := eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
-		ctx, stop := context.WithCancel(ctx)
+		saw, stop := people.follow(ctx, id)
 		defer stop()
-		err := awaitRun(ctx, r, id, "", timeout, people.follow(ctx, id))
+		err := awaitRun(ctx, r, id, "", timeout, saw)
 		if api.CodeOf(err) == api.CodeNotFinished {
 			return api.Errorf(api.CodeNotFinished, "run %s has not ended after %s and continues", id, timeout).WithHint("see: bailiwick run show %s", id)
 		}
