@@ -8,7 +8,7 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 // on lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"internal/durable", "internal/failpoint", "internal/gitexec", "internal/mountinfo"}, // failpoint is empty in what is shipped
+		{"internal/durable", "internal/failpoint", "internal/gitexec", "internal/mountinfo", "internal/visible"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"internal/failure", "internal/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml"},
@@ -57,8 +57,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
 		// R-A7: all that an auditor has to read and trust.
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
@@ -84,6 +84,7 @@ func direct() map[string][]string {
 	return map[string][]string{
 		"api":                      {"os", "os/*", "net", "syscall", "unsafe"},
 		"internal/canon":           {"os", "os/*", "net", "net/*"},
+		"internal/visible":         {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/egress":          {"os", "os/*", "unsafe"},
 		"internal/plan":            {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/policy":          {"os", "os/*", "net", "net/*", "time"},
@@ -126,4 +127,4 @@ func only() map[string][]string {
 }
 
 // stdOnly lists the packages that reach only the standard library.
-func stdOnly() []string { return []string{"api", "internal/egress"} }
+func stdOnly() []string { return []string{"api", "internal/egress", "internal/visible"} }

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // RawFlag adds the flag that has Content write to a terminal what it gets.
@@ -45,12 +47,12 @@ func (o *Output) Content(raw bool, print func(io.Writer) error) error {
 // above 0x1f as they are.
 func jsonForScreen(b []byte) []byte {
 	var out bytes.Buffer
-	var state plainState
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
-		switch {
-		case r == '\n' || state.harmless(r):
-			out.Write(b[:n])
+	var scan visible.Scanner
+	for s := string(b); len(s) > 0; {
+		n, kind := scan.Next(s)
+		switch r, _ := utf8.DecodeRuneInString(s); {
+		case kind == visible.Shown:
+			out.WriteString(s[:n])
 		case r > 0xffff:
 			for _, unit := range utf16.Encode([]rune{r}) {
 				writeUnit(&out, rune(unit))
@@ -58,7 +60,7 @@ func jsonForScreen(b []byte) []byte {
 		default:
 			writeUnit(&out, r)
 		}
-		b = b[n:]
+		s = s[n:]
 	}
 	return out.Bytes()
 }

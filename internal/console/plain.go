@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Plain makes text that others wrote harmless to a terminal: everything but
@@ -24,69 +25,27 @@ func plainLine(s string) string {
 	return strings.ReplaceAll(Plain(s), "\n", `\x0a`)
 }
 
-// maxMarks is how many combining marks a character may carry. Scripts need up to
-// four; more would reach into the lines above.
-const maxMarks = 4
-
 // plainState is what the text written so far means for the text that follows.
 type plainState struct {
-	within  bool // the line has a character that a combining mark can stand on
-	marks   int  // marks of that character so far
+	scan    visible.Scanner
 	escaped bool // something was
 }
 
 func (p *plainState) write(b io.StringWriter, s string) {
 	for len(s) > 0 {
-		if n := ordinary(s); n > 0 {
-			p.within, p.marks = true, 0
+		n, kind := p.scan.Next(s)
+		if kind == visible.Shown {
 			_, _ = b.WriteString(s[:n])
-			s = s[n:]
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			p.within, p.marks, p.escaped = true, 0, true
-			escape(b, rune(s[0]), true)
-		case p.harmless(r):
-			_, _ = b.WriteString(s[:n])
-		default:
-			p.within, p.marks, p.escaped = true, 0, true
-			escape(b, r, false)
+		} else {
+			p.escaped = true
+			r, _ := utf8.DecodeRuneInString(s)
+			if kind == visible.Raw {
+				r = rune(s[0])
+			}
+			escape(b, r, kind == visible.Raw)
 		}
 		s = s[n:]
 	}
-}
-
-// ordinary returns the length of the prefix of s that is printable ASCII.
-func ordinary(s string) int {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return i
-		}
-	}
-	return len(s)
-}
-
-// harmless reports whether r is shown as it is.
-func (p *plainState) harmless(r rune) bool {
-	switch {
-	case r == '\n' || r == '\t':
-		p.within, p.marks = false, 0
-		return true
-	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r):
-		p.marks++
-		// Invisible characters can hide text from the reader. The two selectors
-		// between text and emoji style are in common use and allowed.
-		unseen := unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != 0xfe0e && r != 0xfe0f
-		return p.within && p.marks <= maxMarks && !unseen
-	case unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r):
-		return false
-	case unicode.IsPrint(r):
-		p.within, p.marks = true, 0
-		return true
-	}
-	return false
 }
 
 // escape writes the number of a character, or of a byte that is not UTF-8.
