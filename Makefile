@@ -19,7 +19,7 @@ VERSITYGW := $(TOOLS)/versitygw-1.8.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-tool bailiwick-verify
 
-.PHONY: help build tools static check race full agents test demo demo-agent prove bench soak kills mixed mutants model honest fuzz setup clean
+.PHONY: help build tools static check race full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -89,11 +89,14 @@ race: setup $(VERSITYGW) $(SUITE)
 	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(SUITE) -- -race -timeout=20m $$(go list ./... | grep -vxE "$$(go list -m)/(e2e|$$(echo $(UNRACED) | tr ' ' '|'))")
 
 # Tests that wait in real time run beside each other: more at once than there are processors.
-full: setup agents $(FOREIGN) $(SUITE)
+full: setup agents browser $(FOREIGN) $(SUITE)
 	$(SUITE) -- -timeout=30m -parallel=6 $(addprefix ./,$(FULL) $(UNRACED))
 
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
-	@scripts/agents >/dev/null
+	@scripts/npm agents >/dev/null
+
+browser: ## install what the tests check the page with in a browser (3 MB from npm, once, into .cache)
+	@scripts/npm browser >/dev/null
 
 test: setup ## run the whole suite: check, then the end-to-end tests and the packages that need full size without -race
 	@$(MAKE) --no-print-directory tools

@@ -18,14 +18,14 @@ import (
 )
 
 // pinnedClients returns the directory of the clients of e2e/agents.
-// scripts/agents installs missing ones; make test has run it before.
+// scripts/npm installs missing ones; make test has run it before.
 var pinnedClients = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("../scripts/agents").Output()
+	out, err := exec.Command("../scripts/npm", "agents").Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s", err, exit.Stderr)
 		}
-		return "", fmt.Errorf("scripts/agents: %w", err)
+		return "", fmt.Errorf("scripts/npm agents: %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
 })

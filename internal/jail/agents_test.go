@@ -65,12 +65,12 @@ func agentPrograms() []agentProgram {
 
 const agentsEnv = "JAIL_TEST_AGENTS"
 
-// pinnedAgents is the directory of the programs of e2e/agents; scripts/agents installs missing ones.
+// pinnedAgents is the directory of the programs of e2e/agents; scripts/npm installs missing ones.
 var pinnedAgents = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(agentsEnv); dir != "" {
 		return dir, nil
 	}
-	out, err := exec.Command("../../scripts/agents").Output()
+	out, err := exec.Command("../../scripts/npm", "agents").Output()
 	return strings.TrimSpace(string(out)), err
 })
 
