@@ -16,6 +16,7 @@ GOFUMPT := $(TOOLS)/gofumpt-0.12.0
 COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COSIGN := $(TOOLS)/cosign-3.1.3
 VERSITYGW := $(TOOLS)/versitygw-1.8.0
+WEBAUTHN := $(TOOLS)/webauthn-0.18.2
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-tool bailiwick-verify
 
@@ -55,9 +56,13 @@ $(VERSITYGW): e2e/versitygw/go.mod e2e/versitygw/go.sum
 	@mkdir -p $(TOOLS)
 	cd e2e/versitygw && go build -ldflags "-s -w" -o $@ github.com/versity/versitygw/cmd/versitygw
 
+$(WEBAUTHN): e2e/webauthn/go.mod e2e/webauthn/go.sum e2e/webauthn/main.go
+	@mkdir -p $(TOOLS)
+	cd e2e/webauthn && go build -ldflags "-s -w" -o $@ .
+
 # The tools that only the tests use are built beside the first checks: lint and the race pass do not need them.
 LINT := $(GOLANGCI) $(GOFUMPT)
-FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW)
+FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW) $(WEBAUTHN)
 
 tools: ## build the tools of the checks and the tests into .cache/tools, keyed by version
 	@$(MAKE) --no-print-directory -j2 $(LINT) $(FOREIGN)

@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"internal/failure", "internal/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/telemetry"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/softkey", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/broker", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
 		{"internal/upstream"},
@@ -106,6 +106,7 @@ func only() map[string][]string {
 		"deploy":               {"internal/deploycli", "cmd/bailiwick-deploy"},
 		"internal/faultdisk":   {},                  // tests only
 		"internal/scriptmodel": {"e2e/scriptmodel"}, // tests and the demo only
+		"internal/softkey":     {},                  // tests only
 		"internal/telemetry":   {"internal/daemoncli", "cmd/bailiwickd"},
 		// R-O1: one process runs plans.
 		"internal/orchestrator": {"internal/schedule", "internal/daemoncli", "cmd/bailiwickd"},

@@ -58,6 +58,7 @@ func generate(a Algorithm) (crypto.Signer, error) {
 		return key, err
 	case ECDSAP256:
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case Passkey: // authenticators create these
 	}
 	return nil, fmt.Errorf("algorithm %q: want %s or %s", a, Ed25519, ECDSAP256)
 }

@@ -264,6 +264,9 @@ func Open(envelope []byte, t PayloadType) (*Envelope, error) {
 		if !keyIDPattern.MatchString(s.KeyID) {
 			return nil, fmt.Errorf("envelope: signature %d: key id %.80q is malformed", i+1, s.KeyID)
 		}
+		if KeyID(s.KeyID).Algorithm() == Passkey && t != Operator {
+			return nil, fmt.Errorf("envelope: signature %d: key %s is a passkey, which signs operator records only", i+1, s.KeyID)
+		}
 		raw, err := decodeBase64(s.Sig)
 		if err != nil {
 			return nil, fmt.Errorf("envelope: signature %d: %w", i+1, err)

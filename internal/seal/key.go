@@ -27,16 +27,19 @@ const (
 	// ECDSAP256 keys are uncompressed points of P-256, 65 bytes. Signatures are
 	// over the SHA-256 of the message, ASN.1 in DER, with the low S.
 	ECDSAP256 Algorithm = "ecdsa-p256"
+	// Passkey keys are WebAuthn credentials. Their signatures are Assertions, whose
+	// challenge is the SHA-256 of the message. They sign operator records only.
+	Passkey Algorithm = "passkey"
 )
 
 // sizeP256 is the length of a public ECDSAP256 key.
 const sizeP256 = 65
 
 // KeyID names a public key: its algorithm, a colon, and the first 32
-// hexadecimal digits of the SHA-256 of its bytes.
+// hexadecimal digits of the SHA-256 of its bytes, or of all of a passkey.
 type KeyID string
 
-var keyIDPattern = regexp.MustCompile(`^(ed25519|ecdsa-p256):[0-9a-f]{32}$`)
+var keyIDPattern = regexp.MustCompile(`^(ed25519|ecdsa-p256|passkey):[0-9a-f]{32}$`)
 
 // IDOf returns the id of a public key, whose length tells its algorithm. Bytes of
 // any other length get an id that no key has.
@@ -61,7 +64,7 @@ func (id KeyID) Algorithm() Algorithm {
 // UnmarshalText accepts only the canonical form.
 func (id *KeyID) UnmarshalText(b []byte) error {
 	if !keyIDPattern.Match(b) {
-		return fmt.Errorf("key id %.80q: want ed25519: or ecdsa-p256: and 32 lower-case hexadecimal digits", b)
+		return fmt.Errorf("key id %.80q: want ed25519:, ecdsa-p256: or passkey: and 32 lower-case hexadecimal digits", b)
 	}
 	*id = KeyID(b)
 	return nil
@@ -72,6 +75,8 @@ type Key struct {
 	ID     KeyID  `json:"id"`
 	Name   string `json:"name,omitempty"` // for people only
 	Public []byte `json:"public"`         // 32 bytes of ed25519, or 65 of ECDSA P-256; base64 in JSON
+	// Passkey is nil unless the key is in an authenticator that a browser talks to.
+	Passkey *Credential `json:"passkey,omitempty"`
 }
 
 // KeyOf returns the public half of s.
@@ -90,7 +95,17 @@ func (k Key) Validate() error {
 	default:
 		return fmt.Errorf("public key has %d bytes, want %d of ed25519 or %d of ECDSA P-256", len(k.Public), ed25519.PublicKeySize, sizeP256)
 	}
-	if want := IDOf(k.Public); k.ID != want {
+	want := IDOf(k.Public)
+	if k.Passkey != nil {
+		err := k.Passkey.validate()
+		if err == nil {
+			want, err = k.passkeyID()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if k.ID != want {
 		return fmt.Errorf("id %q does not match its public key, whose id is %s", string(k.ID), want)
 	}
 	if len(k.Name) > 200 {
@@ -103,6 +118,9 @@ func (k Key) Validate() error {
 func (k Key) PEM() ([]byte, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
+	}
+	if k.Passkey != nil {
+		return nil, fmt.Errorf("key %s is a passkey: its signatures are assertions, which other tools do not verify", k.ID)
 	}
 	public := crypto.PublicKey(ed25519.PublicKey(k.Public))
 	if k.ID.Algorithm() == ECDSAP256 {
@@ -119,24 +137,33 @@ func (k Key) PEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// Verify returns ErrSignature unless signature is a signature of k over message.
+// Verify returns an error unless signature is a signature of k over message:
+// ErrSignature if it is one of something else.
 func (k Key) Verify(message, signature []byte) error {
 	if err := k.Validate(); err != nil {
 		return err
 	}
-	if err := checkSignature(k.ID.Algorithm(), signature); err != nil {
+	if k.Passkey != nil {
+		return k.verifyPasskey(message, signature)
+	}
+	return verifyRaw(k.Public, message, signature)
+}
+
+// verifyRaw verifies a signature by the valid public key with the given bytes.
+func verifyRaw(public, message, signature []byte) error {
+	if err := checkSignature(IDOf(public).Algorithm(), signature); err != nil {
 		return err
 	}
 	ok := false
-	if k.ID.Algorithm() == ECDSAP256 {
-		public, err := pointP256(k.Public)
+	if len(public) == sizeP256 {
+		point, err := pointP256(public)
 		if err != nil {
 			return err
 		}
 		sum := sha256.Sum256(message)
-		ok = ecdsa.VerifyASN1(public, sum[:], signature)
+		ok = ecdsa.VerifyASN1(point, sum[:], signature)
 	} else {
-		ok = ed25519.Verify(k.Public, message, signature)
+		ok = ed25519.Verify(public, message, signature)
 	}
 	if !ok {
 		return ErrSignature
@@ -156,6 +183,10 @@ func pointP256(public []byte) (*ecdsa.PublicKey, error) {
 // checkSignature refuses what no key of an algorithm could have signed, and of
 // two equivalent ECDSA signatures the one with the high S.
 func checkSignature(a Algorithm, signature []byte) error {
+	if a == Passkey {
+		_, err := ParseAssertion(signature)
+		return err
+	}
 	if a != ECDSAP256 {
 		if len(signature) != ed25519.SignatureSize {
 			return fmt.Errorf("%d bytes, want %d", len(signature), ed25519.SignatureSize)

@@ -1,9 +1,9 @@
 // Package seal signs documents and verifies signatures.
 //
 // It reads and creates ed25519 and ECDSA P-256 keys, wraps payloads in DSSE
-// envelopes, verifies envelopes against a trust root with a threshold of
-// distinct keys, and keeps the history of the service's key. It never
-// interprets a signed document, reads the environment or prompts: a passphrase
+// envelopes, verifies envelopes against a trust root with a threshold of distinct
+// keys, passkeys (WebAuthn credentials) among them, and keeps the history of the
+// service's key. It never interprets a signed document, reads the environment or prompts: a passphrase
 // comes through a callback.
 //
 // It carries R-B5 (signatures with a threshold), R-B9 (the deploy key needs

@@ -36,7 +36,7 @@ func (r TrustRoot) Validate() error {
 	case r.Threshold < 1 || r.Threshold > len(r.Keys):
 		return fmt.Errorf("trust root: threshold %d, want 1 to %d, the number of keys", r.Threshold, len(r.Keys))
 	}
-	seen := map[KeyID]bool{}
+	seen, public := map[KeyID]bool{}, map[string]bool{}
 	for i, k := range r.Keys {
 		if err := k.Validate(); err != nil {
 			return fmt.Errorf("trust root: key %d: %w", i+1, err)
@@ -44,7 +44,11 @@ func (r TrustRoot) Validate() error {
 		if seen[k.ID] {
 			return fmt.Errorf("trust root: key %s is a duplicate", k.ID)
 		}
-		seen[k.ID] = true
+		// One credential under two ids would count twice.
+		if public[string(k.Public)] {
+			return fmt.Errorf("trust root: key %s has the same public key as another", k.ID)
+		}
+		seen[k.ID], public[string(k.Public)] = true, true
 	}
 	return nil
 }
