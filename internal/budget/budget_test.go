@@ -153,6 +153,41 @@ func TestAnEndSettlesOnce(t *testing.T) {
 	}
 }
 
+// What is left is less what was spent, and less what is reserved, of the cost, too.
+//
+// proves R-O11
+func TestAListAddsUpCosts(t *testing.T) {
+	s := open(t)
+	m := manifest("d-one")
+	m.Model, m.Endpoint, m.Limits.Cost = "m/l", &api.ModelUse{Name: "m"}, 600
+	second := *m
+	second.ID = "d-two"
+	b := api.Budget{Cost: api.Money{Amount: 1000, Currency: "usd"}, Per: api.PerDay}
+	if _, err := reserve(t.Context(), s, m, b, noon()); err != nil {
+		t.Fatal(err)
+	}
+	used := &api.ResultSummary{Usage: api.Usage{Model: &api.ModelUsage{Cost: 100, Currency: "usd"}}}
+	if err := s.Update(t.Context(), func(tx *store.Tx) error {
+		held, err := Held(tx, "d-one", 1)
+		if err != nil {
+			return err
+		}
+		return Settle(tx, "d-one", 1, Settlements(held, true, used, 5000))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reserve(t.Context(), s, &second, b, noon()); err != nil {
+		t.Fatal(err)
+	}
+	var list []api.BudgetStatus
+	if err := s.Read(t.Context(), func(v *store.View) (err error) {
+		list, err = List(v, grant(b), api.BudgetFilter{}, noon())
+		return err
+	}); err != nil || len(list) != 1 || list[0].Spent.Cost != 100 || list[0].Reserved.Cost != 600 || list[0].Reserved.Currency != "usd" || list[0].Left.Cost != 300 {
+		t.Errorf("%v %+v", err, list)
+	}
+}
+
 // Without a count no attempt begins, and none that left no result is free.
 //
 // proves R-O11

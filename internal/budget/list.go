@@ -60,6 +60,7 @@ func List(v store.Reader, grants []api.Grant, f api.BudgetFilter, now time.Time)
 		if err := json.Unmarshal([]byte(budget), &s.Budget); err != nil {
 			return err
 		}
+		b.held.Currency = b.spent.Currency
 		s.Grant = grantName(name)
 		// Today's budget is what the catalog says now.
 		if i := slices.IndexFunc(grants, func(g api.Grant) bool { return g.Name == s.Grant && g.Principal == s.Principal && g.Budget != nil }); i >= 0 && s.Period == today {
