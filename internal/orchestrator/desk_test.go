@@ -47,6 +47,9 @@ type desk struct {
 	gives  func(api.TaskID) *api.ResultSummary    // what a task returns; may be nil
 	vetted func()                                 // called while a plan is validated
 
+	booking sync.Mutex // held while an attempt begins or ends, and before mu
+	purse   *purse     // what attempts spend; nil: there are no budgets
+
 	mu    sync.Mutex
 	gen   int                // the engine that lives; calls of earlier ones come to nothing
 	tell  func(api.Dispatch) // notifies the engine of an end; nil without one
@@ -74,6 +77,8 @@ type job struct {
 	product *product                  // of a finished one; nil: happy
 	untold  time.Time                 // since when its end is not notified; zero: it was
 	heard   time.Time                 // when an older end of it was told of, late
+	bills   []*bill                   // of its attempts
+	usage   usage                     // of its current attempt
 }
 
 // GoString is how rapid prints what it has drawn.
@@ -85,15 +90,23 @@ func (j *job) active() bool { return !j.d.State.Ended() }
 
 func (j *job) asks() bool { return j.d.State == api.EventNeedsInput }
 
-func newDesk(now func() time.Time) *desk {
-	grants := []api.Grant{}
+// deskGrants are the grants without budgets.
+func deskGrants() (grants []api.Grant) {
 	for _, p := range []api.Principal{ann, ben} {
 		grants = append(grants, api.Grant{
 			Name: api.Name("of-" + string(p[len("local:"):])), Principal: p, Targets: []api.Name{"local"}, Ceiling: api.Reversible,
 			Subagents: []api.Name{work, quick, denied, absent, slow, busy, stuck, fickle, before, after, checker, fixer, voter},
 		})
 	}
-	engine, err := policy.New(policy.Rules{Grants: grants, Operator: root, Targets: []api.Target{{Name: "local", Mode: api.Guarded}}})
+	return grants
+}
+
+func deskEngine(grants []api.Grant) (*policy.Engine, error) {
+	return policy.New(policy.Rules{Grants: grants, Operator: root, Targets: []api.Target{{Name: "local", Mode: api.Guarded}}})
+}
+
+func newDesk(now func() time.Time) *desk {
+	engine, err := deskEngine(deskGrants())
 	if err != nil {
 		panic(err)
 	}
@@ -197,10 +210,7 @@ func (s *seat) Validate(_ context.Context, caller dispatch.Caller, reqs []api.Di
 		}
 		d := decisions[r.Subagent]
 		if !d.Valid() {
-			d = s.engine.Decide(policy.Request{
-				Principal: caller.Principal, Action: policy.ActionDispatch, Resource: string(r.Subagent), Target: "local",
-				Consent: api.Reversible, Session: api.Irreversible,
-			})
+			d = s.decision(caller, r.Subagent)
 			decisions[r.Subagent] = d
 		}
 		if strings.Contains(string(r.Input), "refused") {
@@ -214,6 +224,14 @@ func (s *seat) Validate(_ context.Context, caller dispatch.Caller, reqs []api.Di
 		}
 	}
 	return v, nil
+}
+
+// decision is about a dispatch of a subagent. The caller holds the mutex.
+func (k *desk) decision(caller dispatch.Caller, subagent api.Name) policy.Decision {
+	return k.engine.Decide(policy.Request{
+		Principal: caller.Principal, Action: policy.ActionDispatch, Resource: string(subagent), Target: "local",
+		Consent: api.Reversible, Session: api.Irreversible,
+	})
 }
 
 // Engine is what requests about runs are decided by.
@@ -312,6 +330,8 @@ func (s *seat) first(want api.Name, key string, subagent api.Name) bool {
 
 // fire returns also whom to tell that it has ended already.
 func (s *seat) fire(caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, func(api.Dispatch), error) {
+	s.booking.Lock()
+	defer s.booking.Unlock()
 	if err := s.enter("fire"); err != nil {
 		return api.Dispatch{}, nil, err
 	}
@@ -348,11 +368,24 @@ func (s *seat) fire(caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatc
 		ID: id, State: api.EventStarted, Attempt: 1, Principal: caller.Principal, Run: o.Run, Task: o.Task,
 		Subagent: o.Request.Subagent, Role: "transform", Target: "local", Revision: 7, Manifest: revision, AcceptedAt: at, StartedAt: &at,
 	}}
+	decision := s.decision(caller, o.Request.Subagent)
+	s.mu.Unlock()
+	b, err := s.reserve(j.owner(1), o.Budget, decision, at)
+	s.mu.Lock()
+	if err != nil {
+		return api.Dispatch{}, nil, err
+	}
+	j.bills = append(j.bills, b)
 	s.begin(j, o.Fence)
 	s.jobs[id] = j
 	if o.Request.Subagent == quick {
-		s.finish(j, api.EventFinished, "", "")
-		return j.d, s.tell, nil
+		s.mu.Unlock()
+		err := s.settle(j)
+		s.mu.Lock()
+		if err == nil {
+			s.finish(j, api.EventFinished, "", "")
+			return j.d, s.tell, nil
+		}
 	}
 	return j.d, nil, nil
 }
@@ -414,6 +447,8 @@ func (s *seat) ValidateAnswer(_ context.Context, id api.DispatchID, req api.Answ
 
 // Resume begins the next attempt, once for each answer.
 func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error) {
+	s.booking.Lock()
+	defer s.booking.Unlock()
 	if err := s.enter("resume"); err != nil {
 		return api.Dispatch{}, err
 	}
@@ -441,8 +476,15 @@ func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.Disp
 	if fence <= j.fence {
 		s.object("dispatch %s resumes with fence %d after %d", id, fence, j.fence)
 	}
+	at, decision, next := s.now(), s.decision(caller, j.order.Request.Subagent), j.owner(j.d.Attempt+1)
+	s.mu.Unlock()
+	b, err := s.reserve(next, nil, decision, at)
+	s.mu.Lock()
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	j.bills, j.usage = append(j.bills, b), usage{}
 	j.answers[req.Attempt] = req
-	at := s.now()
 	j.d.Attempt++
 	j.d.State, j.d.Reason, j.d.Message, j.d.EndedAt, j.d.AnswerBy, j.d.ResumedAt, j.untold = api.EventStarted, "", "", nil, nil, &at, time.Time{}
 	s.begin(j, fence)
@@ -460,13 +502,16 @@ func (s *seat) Abort(_ context.Context, id api.DispatchID, why string) (api.Disp
 }
 
 func (s *seat) cancel(by api.Actor, id api.DispatchID, why string) (api.Dispatch, error) {
+	s.booking.Lock()
 	if err := s.enter("cancel"); err != nil {
+		s.booking.Unlock()
 		return api.Dispatch{}, err
 	}
 	j := s.jobs[id]
 	switch {
 	case j == nil:
 		s.mu.Unlock()
+		s.booking.Unlock()
 		return api.Dispatch{}, api.Errorf(api.CodeNotFound, "no dispatch %s", id)
 	case by == "":
 		s.object("dispatch %s is cancelled by nobody", id)
@@ -484,6 +529,7 @@ func (s *seat) cancel(by api.Actor, id api.DispatchID, why string) (api.Dispatch
 	}
 	d := j.d
 	s.mu.Unlock()
+	s.booking.Unlock()
 	tell(d)
 	return d, nil
 }
@@ -536,27 +582,40 @@ func (k *desk) productOf(id api.DispatchID) json.RawMessage {
 }
 
 // end is the test's way to end an attempt. Untold, nobody hears of it. A
-// question of a dispatch that was cancelled before ends at once.
-func (k *desk) end(j *job, state api.Event, reason api.Reason, told bool) {
+// question of a dispatch that was cancelled before ends at once. It returns whether the
+// end is durable: that takes a service that lives, and a disk.
+func (k *desk) end(j *job, state api.Event, reason api.Reason, told bool) bool {
+	k.booking.Lock()
+	err := k.settle(j)
 	k.mu.Lock()
+	ending := j
+	if err != nil {
+		lost := *j
+		lost.history = nil
+		ending = &lost
+	}
 	stopped := state == api.EventNeedsInput && j.d.CancelBy != ""
-	k.finish(j, state, reason, "words of "+string(j.order.Task))
-	ends := []api.Dispatch{j.d}
+	k.finish(ending, state, reason, "words of "+string(j.order.Task))
+	ends := []api.Dispatch{ending.d}
 	if stopped {
-		k.finish(j, api.EventCancelled, "", "cancelled")
-		ends = append(ends, j.d)
+		k.finish(ending, api.EventCancelled, "", "cancelled")
+		ends = append(ends, ending.d)
 	}
 	tell := k.tell
-	j.untold = time.Time{}
-	if !told || tell == nil {
-		j.untold = k.now()
+	if err == nil {
+		j.untold = time.Time{}
+		if !told || tell == nil {
+			j.untold = k.now()
+		}
 	}
 	k.mu.Unlock()
+	k.booking.Unlock()
 	for _, d := range ends {
 		if told && tell != nil {
 			tell(d)
 		}
 	}
+	return err == nil
 }
 
 // say tells the engine of an end, whatever it knows and however old that is.

@@ -29,11 +29,12 @@ var stepsFlag = flag.Int("steps", 5000/size, "how many steps TestEngineMatchesTh
 const lifeSteps = 80
 
 // What people and workers can do, the clock and the plug, in any order, against
-// a reference that knows nothing but the log, and a desk that knows what runs.
+// a reference that knows nothing but the log, and a desk that knows what runs, and what
+// that spends of the budgets.
 // A failure is made as small as it can be, and printed step by step with the
 // seed that brings it back.
 //
-// proves R-O2, R-O3, R-O4, R-O5, R-O6, R-O7, R-O8
+// proves R-O2, R-O3, R-O4, R-O5, R-O6, R-O7, R-O8, R-O11
 func TestEngineMatchesTheReferenceModel(t *testing.T) {
 	seen := map[string]int{}
 	setFlag(t, "rapid.steps", fmt.Sprint(lifeSteps))
@@ -75,13 +76,17 @@ type machine struct {
 
 func live(rt *rapid.T, root string, seen map[string]int) {
 	m := &machine{seen: seen}
+	// Budgets per day are new again in the first hours of a life. Nothing is awake yet.
+	time.Sleep(rapid.SampledFrom([]time.Duration{time.Hour, 20 * time.Hour, 22 * time.Hour, 23*time.Hour + 50*time.Minute}).Draw(rt, "hour"))
 	m.world = newWorldWith(rt, root, orchestrator.Config{Queues: map[api.Name]int{api.DefaultQueue: 3, narrow: 1}, Seed: 42}, true)
+	m.withBudgets(rt)
 	seen["lives"]++
 	rt.Cleanup(func() { // also when it fails: nothing may be left in the bubble
 		_ = m.stop()
 		for kind, n := range m.log.kinds {
 			seen[string(kind)] += n
 		}
+		seen["refused by a budget"] += m.desk.count("spent")
 	})
 	actions := map[string]func(*rapid.T){
 		"": m.check, "submit again": m.submitAgain, "retry": m.retry, "append": m.appendTasks,
@@ -126,6 +131,9 @@ func (m *machine) plan(rt *rapid.T) api.Plan {
 	}
 	if rapid.IntRange(0, 7).Draw(rt, "wall") == 0 {
 		p.Limits.Wall = api.Duration(rapid.SampledFrom([]time.Duration{5 * time.Second, time.Minute, time.Hour}).Draw(rt, "limit"))
+	}
+	if rapid.IntRange(0, 2).Draw(rt, "budgeted") == 0 {
+		p.Budget = drawBudget(rt, "")
 	}
 	n := rapid.IntRange(1, 7).Draw(rt, "tasks")
 	for i := range n {
@@ -472,7 +480,10 @@ func (m *machine) endOne(rt *rapid.T) {
 	if state == api.EventFinished {
 		m.desk.returns(j, drawProduct(rt, j.order.Request.Subagent))
 	}
-	m.desk.end(j, state, reason, how == "told" || how == "told twice")
+	j.usage = drawUsage(rt, j)
+	if !m.desk.end(j, state, reason, how == "told" || how == "told twice") {
+		return
+	}
 	switch how {
 	case "told twice":
 		m.desk.say(j.history[len(j.history)-1])
@@ -488,8 +499,10 @@ func (m *machine) endMany(rt *rapid.T) {
 		rt.Skip()
 	}
 	state := rapid.SampledFrom([]api.Event{api.EventFinished, api.EventFinished, api.EventFailed}).Draw(rt, "state")
+	used := drawUsage(rt, list[0])
 	m.begin("end many")
 	for _, j := range list {
+		j.usage = used
 		reason := api.Reason("")
 		if state == api.EventFailed {
 			reason = api.ReasonAgent

@@ -212,7 +212,15 @@ func (w *world) observe(int) func() {
 // one finds, and nothing comes of what this one does from here on.
 func (w *world) kill() {
 	w.desk.freeze()
-	err := w.store.Update(context.Background(), func(*store.Tx) error { w.snapshot(); return nil })
+	w.mu.Lock()
+	w.killIn = 1
+	w.mu.Unlock()
+	// What commits together with the first is durable in the snapshot, which is there
+	// when the second begins.
+	var err error
+	for range 2 {
+		err = errors.Join(err, w.store.Update(context.Background(), func(*store.Tx) error { return nil }))
+	}
 	if err != nil {
 		w.desk.mu.Lock()
 		w.desk.object("kill: %v", err)
