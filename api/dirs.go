@@ -99,6 +99,10 @@ func (d Dirs) Secrets() string { return filepath.Join(d.State, "secrets") }
 // Address is the file with the socket of this state's service.
 func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
 
+// Page is the unix socket by which bailiwick web open gets a code from the page that is
+// being served.
+func (d Dirs) Page() string { return filepath.Join(d.State, "page.sock") }
+
 // Private is the file with the places that this state's service uses outside its
 // directories and no jail is shown, one to a line: its socket, its configuration,
 // and the keys and secrets that it names.

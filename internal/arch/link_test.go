@@ -45,24 +45,36 @@ func linked(t *testing.T, program string) []string {
 	return found
 }
 
+// linksOnly fails the test if a program links a package that is not in its closure, or
+// lacks one of those that it must have.
+func linksOnly(t *testing.T, program string, must ...string) {
+	t.Helper()
+	allowed, got := closure()[program], linked(t, program)
+	for _, name := range got {
+		if !slices.Contains(allowed, name) {
+			t.Errorf("%s links %s", program, name)
+		}
+	}
+	for _, name := range must {
+		if !slices.Contains(got, name) {
+			t.Errorf("the check does not find %s in %s: %q", name, program, got)
+		}
+	}
+}
+
+// What browsers speak to. TestTheMCPServerHasNoPowerLinked has the control.
+func TestThePageHasNoPowerLinked(t *testing.T) {
+	touch(t)
+	linksOnly(t, "cmd/bailiwick-web", "api", "client", "internal/httpguard", "internal/webpage")
+}
+
 // The symbols of the linked program are the final evidence. The control: the same
 // check finds the forbidden packages in the daemon and the deploy program.
 //
 // proves R-B4
 func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 	touch(t)
-	allowed := closure()["cmd/bailiwick-mcp"]
-	got := linked(t, "cmd/bailiwick-mcp")
-	for _, name := range got {
-		if !slices.Contains(allowed, name) {
-			t.Errorf("bailiwick-mcp links %s", name)
-		}
-	}
-	for _, name := range []string{"api", "client", "internal/mcphttp", "internal/mcpserve"} {
-		if !slices.Contains(got, name) {
-			t.Errorf("the check does not find %s in bailiwick-mcp: %q", name, got)
-		}
-	}
+	linksOnly(t, "cmd/bailiwick-mcp", "api", "client", "internal/mcphttp", "internal/mcpserve")
 	for program, powers := range map[string][]string{
 		"cmd/bailiwickd": {"internal/store", "internal/seal", "internal/dispatch"}, "cmd/bailiwick-deploy": {"deploy", "internal/seal"},
 	} {

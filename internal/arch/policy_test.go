@@ -10,9 +10,9 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/durable", "internal/failpoint", "internal/gitexec", "internal/mountinfo", "internal/visible"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/jail"},
-		{"internal/failure", "internal/mcpwire"},
+		{"internal/failure", "internal/httpguard", "internal/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml", "internal/webpage/graph"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/softkey", "internal/telemetry"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
 		{"deploy", "internal/agent", "internal/broker", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
 		{"internal/upstream"},
@@ -22,7 +22,7 @@ func floors() [][]string {
 		{"internal/schedule"},
 		{"internal/server"},
 		{"internal/daemoncli"},
-		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-tool", "cmd/bailiwick-verify", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/scriptmodel", "e2e/suite", "e2e/sweep", "e2e/toolserver"},
+		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-tool", "cmd/bailiwick-verify", "cmd/bailiwick-web", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/scriptmodel", "e2e/suite", "e2e/sweep", "e2e/toolserver"},
 	}
 }
 
@@ -47,6 +47,7 @@ func never() map[string][]string {
 		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick":        slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
 		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"cmd/bailiwick-web":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
 		"cmd/bailiwickd":       slices.Concat([]string{module + "deploy", module + "internal/deploycli", "plugin"}, testOnly()),
 		// R-A7: offline.
 		"cmd/bailiwick-verify": slices.Concat([]string{"database/sql", "modernc.org/...", "os/exec", "plugin"}, testOnly()),
@@ -66,9 +67,12 @@ func closure() map[string][]string {
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
 		"internal/mcpserve":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcpwire"},
-		"internal/mcphttp":   {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcpserve", "internal/mcpwire"},
+		"internal/mcphttp":   {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/mcpserve", "internal/mcpwire"},
 		"cmd/bailiwick-tool": {"api"}, // it runs in jails, and asks the gateway
-		"cmd/bailiwick-mcp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcphttp", "internal/mcpserve", "internal/mcpwire"},
+		"cmd/bailiwick-mcp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/mcphttp", "internal/mcpserve", "internal/mcpwire"},
+		// What a browser speaks to.
+		"internal/webpage":  {"api", "client", "internal/canon", "internal/egress", "internal/httpguard"},
+		"cmd/bailiwick-web": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/webpage"},
 	}
 }
 
@@ -91,8 +95,10 @@ func direct() map[string][]string {
 		"internal/egress":          {"os", "os/*", "unsafe"},
 		"internal/plan":            {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/policy":          {"os", "os/*", "net", "net/*", "time"},
+		"internal/httpguard":       {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/mcphttp":         {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/mcpserve":        {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/webpage":         {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/note":            {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
 		"internal/record":          {"os", "os/*", "net", "net/*"},
 		"internal/evidence":        {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},

@@ -94,7 +94,7 @@ Stop:     bailiwick stop --all`,
 			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
 			t.catalogCommand(),
 			t.delegatedCommand("agent", "Install and list agent programs", deployProgram, "agent", "bailiwick agent install claude-code", "bailiwick agent list"),
-			(&mcpVerbs{t}).noun(),
+			(&mcpVerbs{t}).noun(), t.webNoun(),
 		}},
 		console.Group{Title: "Service:", Commands: []*cobra.Command{
 			t.delegatedCommand("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
@@ -129,6 +129,7 @@ const (
 	daemonProgram = "bailiwickd"
 	verifyProgram = "bailiwick-verify"
 	mcpProgram    = "bailiwick-mcp"
+	webProgram    = "bailiwick-web"
 )
 
 // sibling returns the path of another program of the installation.

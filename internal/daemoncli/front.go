@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/server"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 )
 
 // front is the service's socket and the address that names it. It stays while the
@@ -92,7 +92,7 @@ func (t *tree) socketPath() string {
 
 // listen creates the service's socket.
 func listen(path string) (*net.UnixListener, error) {
-	l, err := server.Listen(path)
+	l, err := httpguard.ListenUnix(path)
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another, shorter or writable path with --socket")
 	}

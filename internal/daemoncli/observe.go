@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/server"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
@@ -18,7 +18,7 @@ import (
 // openTelemetry opens the telemetry that all other parts report to.
 func (s *service) openTelemetry() (err error) {
 	s.telemetry, err = telemetry.New(telemetry.Config{
-		Version: s.t.Version, Collector: s.set.Tracing.OTLP, Routes: api.Calls(), Listen: server.Listen, Now: s.t.Now, Logger: s.logger,
+		Version: s.t.Version, Collector: s.set.Tracing.OTLP, Routes: api.Calls(), Listen: httpguard.ListenUnix, Now: s.t.Now, Logger: s.logger,
 	})
 	return err
 }

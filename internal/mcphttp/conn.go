@@ -8,36 +8,17 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 )
 
-// conn is one client connection. It passes on only what framing accepts.
+// conn is one client connection, plain or TLS over raw.
 type conn struct {
-	net.Conn // plain, or TLS over raw
-	raw      net.Conn
-	pool     *pool
-	place    *list.Element // in pool.anonymous; its Value is nil once pinned; nil once closed; guarded by pool.mu
-	owner    api.Principal // that the connection is pinned for; guarded by pool.mu
+	*httpguard.Conn
 
-	// net/http reads from one goroutine at a time.
-	framing *framing
-	refused error
-}
-
-// Read returns an error at the byte where the request becomes ambiguous.
-// net/http answers 400 when it reaches that request.
-func (c *conn) Read(p []byte) (int, error) {
-	if c.refused != nil {
-		return 0, c.refused
-	}
-	n, err := c.Conn.Read(p)
-	if accepted, bad := c.framing.advance(p[:n]); bad != nil {
-		c.refused = bad
-		if accepted == 0 {
-			return 0, bad
-		}
-		return accepted, nil
-	}
-	return n, err
+	raw   net.Conn
+	pool  *pool
+	place *list.Element // in pool.anonymous; its Value is nil once pinned; nil once closed; guarded by pool.mu
+	owner api.Principal // that the connection is pinned for; guarded by pool.mu
 }
 
 // Write gives each write its own deadline, so that a client that does not read
@@ -47,14 +28,6 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Write(p)
-}
-
-// CloseWrite lets net/http deliver an error response before it closes.
-func (c *conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
 }
 
 // Close closes the connection and frees its place.
@@ -96,9 +69,11 @@ func (p *pool) add(raw net.Conn, secure *tls.Config) *conn {
 		_ = tcp.SetReadBuffer(socketBuffer)
 		_ = tcp.SetWriteBuffer(socketBuffer)
 	}
-	c := &conn{Conn: raw, raw: raw, pool: p, framing: newFraming()}
+	c := &conn{raw: raw, pool: p}
 	if secure != nil {
-		c.Conn = tls.Server(raw, secure)
+		c.Conn = httpguard.NewConn(tls.Server(raw, secure))
+	} else {
+		c.Conn = httpguard.NewConn(raw)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

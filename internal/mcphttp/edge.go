@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
@@ -31,7 +32,7 @@ const (
 // refusal to an unauthenticated client describes its request, never what exists
 // here.
 type edge struct {
-	hosts    hostList
+	hosts    httpguard.HostList
 	origins  *origins
 	auth     *authenticator
 	failures *failures
@@ -57,7 +58,7 @@ func newSDKHandler(logger *slog.Logger) http.Handler {
 	}, &mcp.StreamableHTTPOptions{
 		Stateless:                    true, // the newest revision requires it; this package keeps the sessions of older ones
 		Logger:                       logger,
-		DisableLocalhostProtection:   true, // hostList is stricter, and supports proxies
+		DisableLocalhostProtection:   true, // HostList is stricter, and supports proxies
 		MaxRequestBodyBytes:          mcpwire.MaxMessage,
 		PropagateRequestCancellation: true,
 	})
@@ -75,7 +76,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case !e.hosts.allows(r.Host):
+	case !e.hosts.Allows(r.Host):
 		e.refuse(w, r, http.StatusForbidden, "host not allowed: use the address of this server, or start it with --allow-host")
 		return
 	case !e.origins.allows(r):

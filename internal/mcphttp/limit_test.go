@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
@@ -23,7 +24,7 @@ func short(c *Config) {
 
 func TestDefaultLimitsAreAsDocumented(t *testing.T) {
 	got := defaultLimits()
-	if got.headerTime != 5*time.Second || got.bodyTime != 30*time.Second || got.idleTime != time.Minute || got.connections != 256 || maxHead != 32<<10 || mcpwire.MaxMessage != 1<<20 {
+	if got.headerTime != 5*time.Second || got.bodyTime != 30*time.Second || got.idleTime != time.Minute || got.connections != 256 || httpguard.MaxHead != 32<<10 || mcpwire.MaxMessage != 1<<20 {
 		t.Errorf("%+v", got)
 	}
 }

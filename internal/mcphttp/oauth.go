@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 )
 
 // oauthScope is the scope that the service requires of tokens of another issuer
@@ -60,7 +62,7 @@ func plainURL(s string) (*url.URL, error) {
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
 	local := u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
-	if u.Scheme != "https" && (u.Scheme != "http" || !local) || !isHost(u.Hostname()) || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s {
+	if u.Scheme != "https" && (u.Scheme != "http" || !local) || !httpguard.IsHost(u.Hostname()) || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s {
 		return nil, errors.New("want https://HOST[:PORT]/PATH without user, query or fragment")
 	}
 	return u, nil

@@ -25,6 +25,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
 )
 
@@ -78,9 +79,6 @@ const (
 	// DefaultRate is how many requests a second one principal may make.
 	DefaultRate = 50
 	maxRate     = 1_000_000
-	// maxHeaderBytes makes net/http answer 431 at maxHead: it allows headSlack
-	// more than it is configured with.
-	maxHeaderBytes = maxHead - headSlack
 )
 
 // Serve answers MCP clients until ctx is done. Before it listens it checks, in
@@ -96,13 +94,13 @@ func Serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	listeners, err := address.listen(ctx)
+	listeners, err := address.Listen(ctx)
 	if err != nil {
 		return fmt.Errorf("--http %s: %w", cfg.Address, err)
 	}
-	e.hosts.add(address, secure != nil) // the port is known only now
+	e.hosts.Add(address, secure != nil) // the port is known only now
 	server := &http.Server{
-		Handler: e, ReadHeaderTimeout: cfg.limits.headerTime, IdleTimeout: cfg.limits.idleTime, MaxHeaderBytes: maxHeaderBytes,
+		Handler: e, ReadHeaderTimeout: cfg.limits.headerTime, IdleTimeout: cfg.limits.idleTime, MaxHeaderBytes: httpguard.MaxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
@@ -117,7 +115,7 @@ func Serve(ctx context.Context, cfg Config) error {
 		if secure != nil {
 			scheme = "https://"
 		}
-		cfg.Listening(scheme + address.hostPort() + Path)
+		cfg.Listening(scheme + address.HostPort() + Path)
 	}
 	select {
 	case <-ctx.Done():
@@ -138,7 +136,7 @@ func shutdown(server *http.Server, timeout time.Duration) error {
 }
 
 // prepare fills in defaults and refuses malformed flags.
-func prepare(cfg *Config) (listenAddress, *edge, error) {
+func prepare(cfg *Config) (httpguard.Address, *edge, error) {
 	if cfg.limits == nil {
 		l := defaultLimits()
 		cfg.limits = &l
@@ -152,14 +150,14 @@ func prepare(cfg *Config) (listenAddress, *edge, error) {
 	if cfg.Rate == 0 {
 		cfg.Rate = DefaultRate
 	}
-	address, err := parseAddress(cfg.Address)
+	address, err := httpguard.ParseAddress("--http", cfg.Address)
 	if err != nil {
 		return address, nil, err
 	}
 	if cfg.Rate < 1 || cfg.Rate > maxRate {
 		return address, nil, fmt.Errorf("--rate %d: want 1 to %d", cfg.Rate, maxRate)
 	}
-	hosts, err := newHostList(cfg.Hosts)
+	hosts, err := httpguard.NewHostList(cfg.Hosts)
 	if err != nil {
 		return address, nil, err
 	}
@@ -187,7 +185,7 @@ func prepare(cfg *Config) (listenAddress, *edge, error) {
 }
 
 // permit makes the checks of R-T2 in their fixed order.
-func permit(ctx context.Context, cfg Config, address *listenAddress) (secure *tls.Config, err error) {
+func permit(ctx context.Context, cfg Config, address *httpguard.Address) (secure *tls.Config, err error) {
 	ready, err := cfg.Conn.Runtime().HTTPReady(ctx)
 	if err != nil {
 		why := err.Error()
@@ -199,19 +197,19 @@ func permit(ctx context.Context, cfg Config, address *listenAddress) (secure *tl
 	if !ready.Token {
 		return nil, errors.New("--http: no client token is valid, so every request would be refused: run bailiwick token create PRINCIPAL")
 	}
-	if !address.loopback() && cfg.Acknowledged != Acknowledgement {
+	if !address.Loopback() && cfg.Acknowledged != Acknowledgement {
 		return nil, fmt.Errorf("--http %s: other machines can reach this address: use 127.0.0.1, ::1 or localhost, or set %s=%s", cfg.Address, AcknowledgementName, Acknowledgement)
 	}
-	if err := address.resolve(ctx, cfg.lookup); err != nil {
+	if err := address.Resolve(ctx, cfg.lookup); err != nil {
 		return nil, err
 	}
 	if secure, err = loadTLS(cfg.Cert, cfg.Key); err != nil {
 		return nil, err
 	}
-	if !address.loopback() && secure == nil {
+	if !address.Loopback() && secure == nil {
 		return nil, fmt.Errorf("--http %s: tokens would cross the network unencrypted: add --tls-cert FILE and --tls-key FILE", cfg.Address)
 	}
-	if !address.loopback() && address.addrs[0].IsUnspecified() && len(cfg.Hosts) == 0 {
+	if !address.Loopback() && address.Addrs[0].IsUnspecified() && len(cfg.Hosts) == 0 {
 		return nil, fmt.Errorf("--http %s: requests for any host name reach this address: list the names to accept with --allow-host NAME", cfg.Address)
 	}
 	if !ready.Audit {

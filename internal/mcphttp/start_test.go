@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 )
 
 // certificate writes a certificate for 127.0.0.1 and its key.
@@ -102,26 +103,6 @@ func TestStartIsRefusedInAFixedOrder(t *testing.T) {
 }
 
 // proves R-T2
-func TestLoopbackAddressesAreRecognisedLiterally(t *testing.T) {
-	for address, local := range map[string]bool{
-		"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true,
-		"127.0.0.2:1": false, "[::ffff:127.0.0.1]:1": false, "0.0.0.0:1": false, "[::]:1": false, ":1": false, "192.0.2.1:1": false, "[fe80::1%lo]:1": false,
-	} {
-		a, err := parseAddress(address)
-		if err != nil || a.loopback() != local {
-			t.Errorf("%s: loopback is %v, %v", address, a.loopback(), err)
-		}
-	}
-	for _, address := range []string{
-		"", "1", "127.0.0.1", "127.1:1", "0x7f.0.0.1:1", "2130706433:1", "0177.0.0.1:1", "localhost.:1", "LOCALHOST:1", "mcp.example:1", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:", "::1:1",
-	} {
-		if a, err := parseAddress(address); err == nil {
-			t.Errorf("%q is accepted as %+v", address, a)
-		}
-	}
-}
-
-// proves R-T2
 func TestLocalhostMustResolveToLoopback(t *testing.T) {
 	for name, c := range map[string]struct {
 		found []string
@@ -136,11 +117,11 @@ func TestLocalhostMustResolveToLoopback(t *testing.T) {
 		"it cannot be asked":  {nil, errors.New("timeout"), "no address"},
 		"mapped, but another": {[]string{"::ffff:192.0.2.1"}, nil, "192.0.2.1"},
 	} {
-		a, err := parseAddress("localhost:0")
+		a, err := httpguard.ParseAddress("--http", "localhost:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = a.resolve(t.Context(), func(context.Context, string) (all []netip.Addr, err error) {
+		err = a.Resolve(t.Context(), func(context.Context, string) (all []netip.Addr, err error) {
 			for _, s := range c.found {
 				all = append(all, netip.MustParseAddr(s))
 			}
@@ -281,40 +262,5 @@ func TestShutdownWaitsForAnswers(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
-	}
-}
-
-// Clients omit the default port from Host.
-func TestHostMayOmitTheDefaultPort(t *testing.T) {
-	for _, c := range []struct {
-		address string
-		secure  bool
-		host    string
-		want    bool
-	}{
-		{"192.0.2.7:443", true, "192.0.2.7", true},
-		{"192.0.2.7:443", true, "192.0.2.7:443", true},
-		{"192.0.2.7:443", true, "192.0.2.8", false},
-		{"192.0.2.7:443", false, "192.0.2.7", false},
-		{"192.0.2.7:80", true, "192.0.2.7", false},
-		{"[2001:db8::1]:443", true, "[2001:db8::1]", true},
-		{"[2001:db8::1]:443", true, "2001:db8::1", false},
-		{"127.0.0.1:80", false, "LocalHost", true},
-		{"127.0.0.1:80", false, "[::1]", true},
-		{"127.0.0.1:7717", false, "localhost", false},
-		{":443", true, "192.0.2.7", false},
-	} {
-		n, err := newHostList(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := parseAddress(c.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.add(a, c.secure)
-		if got := n.allows(c.host); got != c.want {
-			t.Errorf("%s (TLS %v), Host %s: allowed %v", c.address, c.secure, c.host, got)
-		}
 	}
 }

@@ -320,7 +320,7 @@ func TestCloseRemovesItsOwnSocketOnly(t *testing.T) {
 	}
 }
 
-// listenUnix stands for server.Listen.
+// listenUnix stands for httpguard.ListenUnix.
 func listenUnix(path string) (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err == nil {

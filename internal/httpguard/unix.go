@@ -1,4 +1,4 @@
-package server
+package httpguard
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
-// Listen creates a unix socket of mode 0600 at path, and its directory (R-S2).
+// ListenUnix creates a unix socket of mode 0600 at path, and its directory (R-S2).
 // It replaces the stale socket of a service that is gone and refuses any other
 // file, because an operator may have chosen the wrong path. Closing the listener
 // does not remove the socket.
@@ -22,7 +22,7 @@ import (
 // The socket never has a wider mode, and the process's umask stays as it is: a
 // changed one would apply to the files of every other goroutine and to the
 // workers started meanwhile.
-func Listen(path string) (*net.UnixListener, error) {
+func ListenUnix(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package mcphttp
+package httpguard
 
 import (
 	"bufio"
@@ -64,6 +64,7 @@ func TestAmbiguousFramingIsRefused(t *testing.T) {
 		"two origins":                  {head + "Origin: http://a\r\nOrigin: http://b\r\n\r\n", false},
 		"two tokens":                   {head + "Authorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n", false},
 		"two sessions":                 {head + "Mcp-Session-Id: a\r\nMcp-Session-Id: b\r\n\r\n", false},
+		"two cookies":                  {head + "Cookie: a=1\r\nCookie: a=2\r\n\r\n", false},
 		"two revisions":                {head + "MCP-Protocol-Version: 2025-06-18\r\nMcp-Protocol-Version: 2026-07-28\r\n\r\n", false},
 		"an older version":             {"POST /mcp HTTP/1.0\r\nHost: a\r\n\r\n", false},
 		"the preface of HTTP/2":        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", false},
@@ -83,7 +84,7 @@ func TestAmbiguousFramingIsRefused(t *testing.T) {
 		"a size that is long":          {head + "Transfer-Encoding: chunked\r\n\r\n0000000002\r\n{}\r\n0\r\n\r\n", false},
 		"trailers":                     {head + "Transfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n", false},
 		"announced trailers":           {head + "Transfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n\r\n", false},
-		"more header than fits":        {head + "X: " + strings.Repeat("a", maxHead+headSlack) + "\r\n\r\n", false},
+		"more header than fits":        {head + "X: " + strings.Repeat("a", MaxHead+headSlack) + "\r\n\r\n", false},
 		"a second request that hides":  {head + "Content-Length: 2\r\n\r\n{}GET / HTTP/1.1\nHost: a\n\n", false},
 	} {
 		for _, n := range []int{1, 2, 3, 7, len(c.text)} {

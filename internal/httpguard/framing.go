@@ -1,4 +1,4 @@
-package mcphttp
+package httpguard
 
 import (
 	"errors"
@@ -35,8 +35,11 @@ const (
 )
 
 const (
-	// maxHead is the header size in bytes beyond which net/http answers 431.
-	maxHead = 32 << 10
+	// MaxHead is the header size in bytes beyond which net/http answers 431.
+	MaxHead = 32 << 10
+	// MaxHeaderBytes makes net/http answer 431 at MaxHead: it allows headSlack more than
+	// it is configured with.
+	MaxHeaderBytes = MaxHead - headSlack
 	// headSlack is how far net/http may have read ahead by then.
 	headSlack = 4 << 10
 	// maxChunkDigits keeps the size of a chunk within an int64.
@@ -88,7 +91,7 @@ func (f *framing) endPart() {
 // addByte adds one byte to the line.
 func (f *framing) addByte(c byte) error {
 	if f.at == inHead {
-		if f.head++; f.head > maxHead+headSlack {
+		if f.head++; f.head > MaxHead+headSlack {
 			return errFraming
 		}
 	}
@@ -142,8 +145,8 @@ func checkRequestLine(line string) error {
 // be ambiguous.
 func single(name string) bool {
 	switch name {
-	case "authorization", "connection", "content-encoding", "content-length", "content-type", "expect", "host", "mcp-method", "mcp-name",
-		"mcp-protocol-version", "mcp-session-id", "origin", "sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade":
+	case "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "host", "mcp-method", "mcp-name",
+		"mcp-protocol-version", "mcp-session-id", "origin", "sec-fetch-dest", "sec-fetch-mode", "sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade":
 		return true
 	}
 	return false

@@ -1,4 +1,4 @@
-package server
+package httpguard
 
 import (
 	"os"
@@ -24,7 +24,7 @@ func TestListenIsPrivateWhateverTheUmask(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
 	path := filepath.Join(t.TempDir(), "new", "s")
-	l, err := Listen(path)
+	l, err := ListenUnix(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestListenChangesNoOtherMode(t *testing.T) {
 				return
 			default:
 			}
-			l, err := Listen(filepath.Join(dir, "s"))
+			l, err := ListenUnix(filepath.Join(dir, "s"))
 			if err == nil {
 				err = l.Close()
 			}
@@ -91,23 +91,23 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(precious); err == nil || !strings.Contains(err.Error(), "not a socket") {
+	if _, err := ListenUnix(precious); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("over a file: %v", err)
 	}
 	if b, err := os.ReadFile(precious); err != nil || string(b) != "x" {
 		t.Errorf("the file is gone: %v", err)
 	}
-	first, err := Listen(taken)
+	first, err := ListenUnix(taken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(taken); err == nil || !strings.Contains(err.Error(), "another program listens on it") {
+	if _, err := ListenUnix(taken); err == nil || !strings.Contains(err.Error(), "another program listens on it") {
 		t.Errorf("over a socket that answers: %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := Listen(taken) // the control: one that is left
+	second, err := ListenUnix(taken) // the control: one that is left
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,109 @@
+// Command bailiwick-web serves the page to a browser on this machine. It is a client
+// of the service and holds no power of its own.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/webpage"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	failure.Print(os.Stderr, "bailiwick-web", "text", err, webpage.Visible)
+	os.Exit(api.ExitStatus(err))
+}
+
+// options are the flags.
+type options struct {
+	socket, address, format string
+	steer, version          bool
+}
+
+func (o *options) register(flags *flag.FlagSet) {
+	flags.StringVar(&o.socket, "socket", "", "unix `socket` of the service (default: the first that exists)")
+	flags.StringVar(&o.address, "addr", webpage.DefaultAddress, "of serve: `HOST:PORT` of this machine; port 0 is a free one")
+	flags.StringVar(&o.format, "o", "text", "text, json, jsonl or name: the `form` of the address and the code")
+	flags.BoolVar(&o.steer, "steer", false, "of serve: also answer, cancel, pause, resume and retry")
+	flags.BoolVar(&o.version, "version", false, "print the version")
+}
+
+// run is the program: serve or open.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("bailiwick-web", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	o.register(flags)
+	verb := "serve"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		verb, args = args[0], args[1:]
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(stderr, "Usage: bailiwick-web [serve|open] [flags]")
+			flags.SetOutput(stderr)
+			flags.PrintDefaults()
+			return flag.ErrHelp
+		}
+		return failure.OfFlag(err, "bailiwick-web --help")
+	}
+	dirs := api.DirsFrom(os.Getenv, os.Getuid())
+	switch {
+	case flags.NArg() > 0:
+		return api.Errorf(api.CodeInvalid, "unexpected argument %q", flags.Arg(0)).WithHint("see: bailiwick-web --help")
+	case o.version:
+		_, err := fmt.Fprintf(stdout, "bailiwick-web version %s\n", api.Version())
+		return err
+	case verb == "open":
+		i, err := webpage.Open(ctx, dirs.Page())
+		if err == nil {
+			err = o.show(stdout, i)
+		}
+		return err
+	case verb != "serve":
+		return api.Errorf(api.CodeInvalid, "no such verb %q", verb).WithHint("want serve or open; see: bailiwick-web --help")
+	}
+	if err := dirs.Check(); err != nil {
+		return err
+	}
+	conn := client.New(client.Config{Socket: o.socket, Dirs: dirs, UIDs: []int{os.Getuid()}})
+	defer conn.Close()
+	return webpage.Serve(ctx, webpage.Config{
+		Conn: conn, UID: os.Getuid(), Now: time.Now, Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Address: o.address, Control: dirs.Page(), Steer: o.steer,
+		Listening: func(i webpage.Invitation) { _ = o.show(stdout, i) }, // the page is served all the same
+	})
+}
+
+// show prints where the page is and how to sign in.
+func (o *options) show(w io.Writer, i webpage.Invitation) error {
+	var err error
+	switch o.format {
+	case "json", "jsonl":
+		err = json.NewEncoder(w).Encode(i)
+	case "name":
+		_, err = fmt.Fprintln(w, i.Code)
+	default:
+		_, err = fmt.Fprintf(w, "page  %s\ncode  %s (valid once, for a minute)\n", i.URL, i.Code)
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package webpage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// layoutData is what the layout shows around a page.
+type layoutData struct {
+	Title  string
+	Path   string // of the request
+	In     bool   // signed in
+	Search string
+	Steer  bool
+	Data   any // of the page
+}
+
+// parseTemplates reads layout.html with each page of html/.
+func parseTemplates(s *site) (map[string]*template.Template, error) {
+	base, err := template.New("layout.html").Funcs(s.functions()).ParseFS(files, "html/layout.html")
+	if err != nil {
+		return nil, err
+	}
+	pages, err := fs.Glob(files, "html/*.html")
+	all := map[string]*template.Template{}
+	for _, file := range pages {
+		if file == "html/layout.html" {
+			continue
+		}
+		t, err := base.Clone()
+		if err == nil {
+			t, err = t.ParseFS(files, file)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[strings.TrimSuffix(path.Base(file), ".html")] = t
+	}
+	return all, err
+}
+
+// functions are those of templates. None returns HTML: html/template escapes all text.
+func (s *site) functions() template.FuncMap {
+	return template.FuncMap{
+		"ago":        func(at time.Time) string { return ago(s.Now().Sub(at)) },
+		"exact":      func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
+		"show":       func(s any) string { return Visible(fmt.Sprint(s)) },
+		"bytes":      bytesText,
+		"navigation": navigation,
+		"bounded":    bounded,
+		"done":       func(r api.Run) int { return r.Counts[api.TaskDone] },
+	}
+}
+
+// link is an entry of the navigation.
+type link struct {
+	Path, Title string
+	Here        bool // it leads to what is shown, or to what that belongs to
+}
+
+// navigation is that of a page at a path.
+func navigation(at string) []link {
+	all := []link{{Path: "/", Title: "Overview"}, {Path: "/runs", Title: "Runs"}}
+	for i := range all {
+		all[i].Here = at == all[i].Path || i > 0 && strings.HasPrefix(at, all[i].Path+"/")
+	}
+	return all
+}
+
+// bounded lists the members that a budget bounds.
+func bounded(b api.BudgetStatus) (names []string) {
+	limit := b.Budget.Limit()
+	for _, name := range api.SpendNames() {
+		if limit.Member(name) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ago is a duration in one unit, rounded down.
+func ago(d time.Duration) string {
+	text, future := "", d < 0
+	if d = d.Abs(); d < time.Minute {
+		text = fmt.Sprintf("%d s", d/time.Second)
+	} else if d < time.Hour {
+		text = fmt.Sprintf("%d min", d/time.Minute)
+	} else if d < 48*time.Hour {
+		text = fmt.Sprintf("%d h", d/time.Hour)
+	} else {
+		text = fmt.Sprintf("%d d", d/(24*time.Hour))
+	}
+	if future {
+		return "in " + text
+	}
+	return text + " ago"
+}
+
+func bytesText(n int64) string {
+	value, unit := float64(n), 0
+	for value >= 1024 && unit < 4 {
+		value, unit = value/1024, unit+1
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + []string{" bytes", " KiB", " MiB", " GiB", " TiB"}[unit]
+}
+
+// Visible is text of agents, tools and callers with each character that a reader would
+// not see, or that changes the order of others, spelled as U+XXXX.
+func Visible(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			fmt.Fprintf(&b, "U+%04X", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// render answers with a page.
+func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name, title string, data any) {
+	var b bytes.Buffer
+	if err := s.templates[name].Execute(&b, layoutData{
+		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Steer: s.Steer, Data: data,
+	}); err != nil {
+		s.Logger.LogAttrs(r.Context(), slog.LevelError, "cannot render a page", slog.String("page", name), slog.Any("err", err))
+		http.Error(w, "internal error: this page cannot be shown", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the browser has left
+}
+
+// refuse answers with a message of this server.
+func (s *site) refuse(w http.ResponseWriter, r *http.Request, status int, message string) {
+	s.render(w, r, status, "error", http.StatusText(status), &api.Error{Message: message})
+}
+
+// fail answers with an error of the service.
+func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the browser has left
+	}
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		e = &api.Error{Code: api.CodeInternal, Message: err.Error()}
+	}
+	status, ok := api.Table()[e.Code]
+	if !ok {
+		status.HTTP = http.StatusInternalServerError
+	}
+	s.render(w, r, status.HTTP, "error", http.StatusText(status.HTTP), e)
+}

@@ -1,0 +1,97 @@
+package webpage
+
+import (
+	"embed"
+	"html/template"
+	"net/http"
+	"path"
+
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+)
+
+//go:embed html static
+var files embed.FS
+
+// site serves the page.
+type site struct {
+	Config
+
+	url       string // set once it listens
+	hosts     httpguard.HostList
+	logins    *logins
+	templates map[string]*template.Template // by the name of the page
+	mux       *http.ServeMux
+}
+
+// route is a path of the page. Exactly one of its handlers is set.
+type route struct {
+	pattern string
+	page    func(*http.Request) (*view, error)
+	raw     http.HandlerFunc // of what is no page, such as a file
+}
+
+// view is a page: its template with its title and data.
+type view struct {
+	template string // html/NAME.html
+	title    string
+	data     any
+}
+
+// routes is every path of the page.
+func (s *site) routes() []route {
+	all := []route{
+		{pattern: "POST /login", raw: s.postLogin},
+		{pattern: "POST /logout", raw: s.postLogout},
+		{pattern: "GET /static/{file}", raw: s.static},
+		{pattern: "GET /{$}", page: s.home},
+		{pattern: "GET /runs", page: s.runs},
+		{pattern: "GET /runs/{id}", page: s.run},
+		{pattern: "GET /dispatches/{id}", page: s.dispatch},
+	}
+	return all
+}
+
+func newSite(cfg Config) (*site, error) {
+	hosts, err := httpguard.NewHostList(nil)
+	if err != nil {
+		return nil, err
+	}
+	s := &site{Config: cfg, hosts: hosts, logins: newLogins(cfg.Now), mux: http.NewServeMux()}
+	if s.templates, err = parseTemplates(s); err != nil {
+		return nil, err
+	}
+	for _, rt := range s.routes() {
+		if rt.raw != nil {
+			s.mux.HandleFunc(rt.pattern, rt.raw)
+			continue
+		}
+		s.mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) {
+			v, err := rt.page(r)
+			if err != nil {
+				s.fail(w, r, err)
+				return
+			}
+			s.render(w, r, http.StatusOK, v.template, v.title, v.data)
+		})
+	}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, http.StatusNotFound, "the page has no such path")
+	})
+	return s, nil
+}
+
+// static serves a file of the page: its style, a script or its icon.
+func (s *site) static(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("file")
+	b, err := files.ReadFile("static/" + name)
+	if err != nil {
+		s.refuse(w, r, http.StatusNotFound, "the page has no such file")
+		return
+	}
+	w.Header().Set("Content-Type", map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(name)])
+	_, _ = w.Write(b) // the browser has left
+}
+
+func (s *site) runtime() client.Runtime   { return s.Conn.Runtime() }
+func (s *site) operator() client.Operator { return s.Conn.Operator() }

@@ -1,0 +1,141 @@
+// Package webpage serves the page: runs, dispatches, what waits for people, and the
+// log, for a browser on this machine.
+//
+// It is a client of the service as the local account, and holds no state and no key.
+// It listens on loopback only, and answers only the account that runs it and
+// browsers that were given a code on its terminal. It reads; with Steer it also makes
+// the calls of the CLI that steer a run. It never decides: approvals are signed
+// elsewhere. What a browser sends is parsed, and never forwarded as it is. What the
+// service answers is text wherever it is shown.
+package webpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+)
+
+// DefaultAddress is where the page is served unless another address is given. Browsers
+// keep cookies and permissions by it.
+const DefaultAddress = "127.0.0.1:7718"
+
+// Config says where and for whom to serve.
+type Config struct {
+	Conn    *client.Conn // to the service
+	UID     int          // of the account that may connect
+	Now     func() time.Time
+	Logger  *slog.Logger
+	Address string // HOST:PORT, of --addr
+	Control string // path of the unix socket that gives codes to bailiwick web open
+	Steer   bool   // serve the forms that steer a run, too
+	// Listening is called with the URL and a code once browsers can connect; may be nil.
+	Listening func(Invitation)
+
+	// For tests; the zero values are the real ones.
+	lookup  func(context.Context, string) ([]netip.Addr, error)
+	without guard // the guard that is off; empty: none
+}
+
+// guard names a check, for the tests that show what it refuses.
+type guard string
+
+const (
+	guardPeer    guard = "peer"
+	guardHost    guard = "host"
+	guardFetch   guard = "fetch"
+	guardSession guard = "session"
+	guardHeaders guard = "headers"
+)
+
+const (
+	headerTime   = 5 * time.Second
+	bodyTime     = 30 * time.Second
+	idleTime     = time.Minute
+	shutdownTime = 5 * time.Second
+)
+
+// Serve answers browsers until ctx is done. It refuses an address that other machines
+// can reach.
+func Serve(ctx context.Context, cfg Config) error {
+	if cfg.lookup == nil {
+		cfg.lookup = egress.Lookup
+	}
+	address, err := httpguard.ParseAddress("--addr", cfg.Address)
+	if err == nil && !address.Loopback() {
+		err = fmt.Errorf("--addr %s: the page is served on this machine only: use 127.0.0.1, ::1 or localhost", cfg.Address)
+	}
+	if err == nil {
+		err = address.Resolve(ctx, cfg.lookup)
+	}
+	if err != nil {
+		return err
+	}
+	s, err := newSite(cfg)
+	if err != nil {
+		return err
+	}
+	control, err := httpguard.ListenUnix(cfg.Control)
+	if err != nil {
+		return fmt.Errorf("%s: %w", cfg.Control, err)
+	}
+	listeners, err := address.Listen(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("--addr %s: %w", cfg.Address, err), closeControl(control, cfg.Control))
+	}
+	s.hosts.Add(address, false) // the port is known only now
+	s.url = "http://" + address.HostPort() + "/"
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: httpguard.MaxHeaderBytes,
+		ErrorLog:    slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends streams at the shutdown
+	}
+	failed := make(chan error, len(listeners)+1)
+	for _, l := range listeners {
+		go func() { failed <- server.Serve(s.listener(l, os.DirFS("/proc"))) }()
+	}
+	go func() { failed <- s.giveCodes(control) }()
+	if cfg.Listening != nil {
+		cfg.Listening(s.invite())
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	return errors.Join(err, closeControl(control, cfg.Control), shutdown(server)) //nolint:contextcheck // ctx is done by now
+}
+
+// listener is l with the guards of connections.
+func (s *site) listener(l net.Listener, proc fs.FS) net.Listener {
+	if s.without == guardPeer {
+		return l
+	}
+	return &httpguard.LocalListener{Listener: l, UID: s.UID, Proc: proc, Refused: func(err error) {
+		s.Logger.LogAttrs(context.Background(), slog.LevelWarn, "refused a connection", slog.Any("err", err))
+	}}
+}
+
+// closeControl removes the socket: nothing gives codes any more.
+func closeControl(l net.Listener, path string) error {
+	return errors.Join(l.Close(), os.Remove(path))
+}
+
+// shutdown waits a moment for answers under way, then closes all connections.
+func shutdown(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		return server.Close()
+	}
+	return nil
+}
