@@ -71,8 +71,8 @@ func closure() map[string][]string {
 		"cmd/bailiwick-tool": {"api"}, // it runs in jails, and asks the gateway
 		"cmd/bailiwick-mcp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/mcphttp", "internal/mcpserve", "internal/mcpwire"},
 		// What a browser speaks to.
-		"internal/webpage":  {"api", "client", "internal/canon", "internal/egress", "internal/httpguard"},
-		"cmd/bailiwick-web": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/webpage"},
+		"internal/webpage":  {"api", "client", "internal/canon", "internal/egress", "internal/httpguard", "internal/visible"},
+		"cmd/bailiwick-web": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/visible", "internal/webpage"},
 	}
 }
 

@@ -44,7 +44,7 @@ func findPeer(proc fs.FS, name string, local, remote netip.AddrPort) (uid int, f
 	if err != nil {
 		return 0, false, err
 	}
-	defer file.Close()
+	defer file.Close() //nolint:errcheck // only read
 	lines := bufio.NewScanner(file)
 	lines.Scan() // the head
 	for lines.Scan() {

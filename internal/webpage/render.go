@@ -12,9 +12,9 @@ import (
 	"path"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // layoutData is what the layout shows around a page.
@@ -23,7 +23,6 @@ type layoutData struct {
 	Path   string // of the request
 	In     bool   // signed in
 	Search string
-	Steer  bool
 	Data   any // of the page
 }
 
@@ -116,16 +115,12 @@ func bytesText(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + []string{" bytes", " KiB", " MiB", " GiB", " TiB"}[unit]
 }
 
-// Visible is text of agents, tools and callers with each character that a reader would
-// not see, or that changes the order of others, spelled as U+XXXX.
-func Visible(s string) string {
+// Visible is text of agents, tools and callers with each character that hides, moves or
+// commands something spelled as U+XXXX.
+func Visible(text string) string {
 	var b strings.Builder
-	for _, r := range s {
-		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
-			fmt.Fprintf(&b, "U+%04X", r)
-			continue
-		}
-		b.WriteRune(r)
+	for _, p := range visible.Parts(text) {
+		b.WriteString(p.Text)
 	}
 	return b.String()
 }
@@ -134,7 +129,7 @@ func Visible(s string) string {
 func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name, title string, data any) {
 	var b bytes.Buffer
 	if err := s.templates[name].Execute(&b, layoutData{
-		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Steer: s.Steer, Data: data,
+		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Data: data,
 	}); err != nil {
 		s.Logger.LogAttrs(r.Context(), slog.LevelError, "cannot render a page", slog.String("page", name), slog.Any("err", err))
 		http.Error(w, "internal error: this page cannot be shown", http.StatusInternalServerError)

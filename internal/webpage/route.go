@@ -90,7 +90,7 @@ func (s *site) static(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(name)])
-	_, _ = w.Write(b) // the browser has left
+	_, _ = w.Write(b) //nolint:gosec // G705: a file of this program; an error: the browser has left
 }
 
 func (s *site) runtime() client.Runtime   { return s.Conn.Runtime() }
