@@ -88,6 +88,7 @@ const (
 	CallTrust         Call = "GET /v1/operator/trust"
 	CallRecordHead    Call = "GET /v1/operator/records/head"
 	CallRecordAdd     Call = "POST /v1/operator/records"
+	CallOperatorKeys  Call = "GET /v1/operator/keys"
 	CallPrincipalList Call = "GET /v1/operator/principals"
 	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
 	CallTokenList     Call = "GET /v1/operator/tokens"
@@ -186,6 +187,7 @@ func CallTable() map[Call]CallSpec {
 		CallTrust:         {Action: "audit.read"},
 		CallRecordHead:    {Action: "operator.read"},
 		CallRecordAdd:     {Action: "operator.record"},
+		CallOperatorKeys:  {Action: "operator.read"},
 		CallPrincipalList: {Action: "operator.read"},
 		CallPrincipal:     {Action: "operator.read"},
 		CallTokenList:     {Action: "operator.read"},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -26,11 +27,12 @@ const (
 	VerbSecretRemove    OperatorVerb = "secret.remove"    // removes the value of file:Secret
 	VerbApprove         OperatorVerb = "approval.approve" // Principal approves the ToolAction of Approval, whose digest is Content
 	VerbDeny            OperatorVerb = "approval.deny"    // Principal denies it
+	VerbOperatorSet     OperatorVerb = "operators.set"    // puts the operator keys of Set in force
 )
 
 // OperatorVerbs lists them all.
 func OperatorVerbs() []OperatorVerb {
-	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift, VerbAnchorLost, VerbSecretSet, VerbSecretRemove, VerbApprove, VerbDeny}
+	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift, VerbAnchorLost, VerbSecretSet, VerbSecretRemove, VerbApprove, VerbDeny, VerbOperatorSet}
 }
 
 // OperatorRecord is one decision of an operator. Its canonical JSON is the payload
@@ -55,7 +57,44 @@ type OperatorRecord struct {
 	Secret    Name          `json:"secret,omitempty"`
 	Content   Digest        `json:"content,omitempty"` // of the encrypted value, or of the ToolAction
 	Approval  ApprovalID    `json:"approval,omitempty"`
+	Set       *OperatorSet  `json:"set,omitempty"`
 	Reason    string        `json:"reason,omitempty"` // for people
+}
+
+// OperatorSet is a set of operator keys. It replaces the one before, which signs the
+// record that it is in. A key that it does not list signs nothing more.
+type OperatorSet struct {
+	Number   uint64          `json:"number"`   // operators.json is set 1
+	Previous Digest          `json:"previous"` // of the set before, of its canonical JSON
+	Root     json.RawMessage `json:"root"`     // the keys and the threshold, in the form of operators.json
+}
+
+// MaxOperatorSet bounds the root of a set, in bytes.
+const MaxOperatorSet = 48 << 10
+
+// OperatorKeys are the operator keys of a service.
+type OperatorKeys struct {
+	Set       uint64          `json:"set"`       // number of the set in force; 1 is operators.json
+	Digest    Digest          `json:"digest"`    // of it
+	Threshold int             `json:"threshold"` // how many of its keys sign a decision
+	Root      json.RawMessage `json:"root"`      // the set, in the form of operators.json
+	Keys      []OperatorKey   `json:"keys"`      // of all sets, in the order of their addition
+}
+
+// OperatorKey is an operator key of a service, in force or retired.
+type OperatorKey struct {
+	ID      string             `json:"id"`
+	Name    string             `json:"name,omitempty"`    // for people only
+	Added   *OperatorKeyChange `json:"added,omitempty"`   // nil: it is in operators.json
+	Retired *OperatorKeyChange `json:"retired,omitempty"` // nil: it is in force
+}
+
+// OperatorKeyChange is the set that added or retired a key, and the decision that put it
+// in force.
+type OperatorKeyChange struct {
+	Set      uint64    `json:"set"`
+	Decision uint64    `json:"decision"` // number of the operator record
+	At       time.Time `json:"at"`       // when it was signed
 }
 
 // OperatorRecordMaxAge is how long after signing a record is accepted.

@@ -94,6 +94,8 @@ func (r OperatorRecord) checkVerb() error {
 		wants = "secret"
 	case VerbApprove, VerbDeny:
 		wants = "principal approval content"
+	case VerbOperatorSet:
+		wants = "set"
 	}
 	for _, m := range []struct {
 		name  string
@@ -110,6 +112,7 @@ func (r OperatorRecord) checkVerb() error {
 		{"secret", r.Secret != ""},
 		{"content", r.Content != ""},
 		{"approval", r.Approval != ""},
+		{"set", r.Set != nil},
 	} {
 		fields := strings.Fields(wants)
 		want, may := slices.Contains(fields, m.name), slices.Contains(fields, m.name+"?")
@@ -153,6 +156,11 @@ func (r OperatorRecord) checkMembers() error {
 	if err := r.checkSecret(); err != nil {
 		return err
 	}
+	if r.Set != nil {
+		if err := r.Set.check(); err != nil {
+			return err
+		}
+	}
 	if r.Replaces != "" {
 		if err := new(TokenID).UnmarshalText([]byte(r.Replaces)); err != nil {
 			return err
@@ -187,6 +195,20 @@ func (r OperatorRecord) checkSecret() error {
 		if _, err := ParseDigest(string(r.Content)); err != nil {
 			return fmt.Errorf("content: %w", err)
 		}
+	}
+	return nil
+}
+
+// check validates the form of a set, except that of its root.
+func (s OperatorSet) check() error {
+	if s.Number < 2 {
+		return fmt.Errorf("set: number %d: want 2 or more; set 1 is operators.json", s.Number)
+	}
+	if _, err := ParseDigest(string(s.Previous)); err != nil {
+		return fmt.Errorf("set: previous: %w", err)
+	}
+	if len(s.Root) == 0 || len(s.Root) > MaxOperatorSet {
+		return fmt.Errorf("set: root of %d bytes, want 1 to %d", len(s.Root), MaxOperatorSet)
 	}
 	return nil
 }

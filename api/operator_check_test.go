@@ -33,6 +33,8 @@ func goodRecord(verb OperatorVerb) OperatorRecord {
 		r.Principal, r.Secret = "", "anthropic"
 	case VerbApprove, VerbDeny:
 		r.Approval, r.Content = "a-aaaaaaaaaaaa", DigestOf([]byte("action"))
+	case VerbOperatorSet:
+		r.Principal, r.Set = "", &OperatorSet{Number: 2, Previous: DigestOf([]byte("set 1")), Root: []byte("{}")}
 	}
 	return r
 }
@@ -68,7 +70,13 @@ func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 			"a hostile secret":      func(r *OperatorRecord) { r.Secret = "../x" },
 			"a hostile approval":    func(r *OperatorRecord) { r.Approval = "a-\u202eaaaaaaaaaa" },
 			"a content of words":    func(r *OperatorRecord) { r.Content = "all" },
-			"an issuer's nobody":    func(r *OperatorRecord) { r.OAuth = &OAuthSubject{Issuer: "https://idp.example"} },
+			"a first set":           func(r *OperatorRecord) { r.Set = &OperatorSet{Number: 1, Previous: DigestOf(nil), Root: []byte("{}")} },
+			"a set after none":      func(r *OperatorRecord) { r.Set = &OperatorSet{Number: 2, Root: []byte("{}")} },
+			"a set without keys":    func(r *OperatorRecord) { r.Set = &OperatorSet{Number: 2, Previous: DigestOf(nil)} },
+			"a huge set": func(r *OperatorRecord) {
+				r.Set = &OperatorSet{Number: 2, Previous: DigestOf(nil), Root: make([]byte, MaxOperatorSet+1)}
+			},
+			"an issuer's nobody": func(r *OperatorRecord) { r.OAuth = &OAuthSubject{Issuer: "https://idp.example"} },
 		} {
 			r := goodRecord(verb)
 			if change(&r); r.Check() == nil {
@@ -87,12 +95,13 @@ func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 			"secret":    func(r *OperatorRecord) { r.Secret = "anthropic" },
 			"content":   func(r *OperatorRecord) { r.Content = DigestOf([]byte("encrypted")) },
 			"approval":  func(r *OperatorRecord) { r.Approval = "a-bbbbbbbbbbbb" },
+			"set":       func(r *OperatorRecord) { r.Set = goodRecord(VerbOperatorSet).Set },
 		} {
 			r := goodRecord(verb)
 			before := r
 			if add(&r); r == before || member == "principal" && before.Principal != "" || member == "oauth" && verb == VerbPrincipalAdd ||
 				member == "ceiling" && before.Ceiling != nil || member == "token" && before.Token != nil || member == "replaces" && before.Replaces != "" ||
-				member == "stop" && before.Stop != "" || member == "content" && before.Content != "" || member == "approval" && before.Approval != "" {
+				member == "stop" && before.Stop != "" || member == "set" && before.Set != nil || member == "content" && before.Content != "" || member == "approval" && before.Approval != "" {
 				continue
 			}
 			if err := r.Check(); err == nil || !strings.Contains(err.Error(), member+": not allowed with this verb") {

@@ -64,6 +64,11 @@ func (o Operator) Record(ctx context.Context, envelope, content []byte) (api.Ope
 	return fetch[api.OperatorReceipt](ctx, o.c, on(api.CallRecordAdd).with(api.OperatorRequest{Envelope: envelope, Content: content}, false))
 }
 
+// Keys returns the operator keys, in force and retired.
+func (o Operator) Keys(ctx context.Context) (api.OperatorKeys, error) {
+	return fetch[api.OperatorKeys](ctx, o.c, on(api.CallOperatorKeys))
+}
+
 // Principals lists the principals that operators decided about or that have
 // grants.
 func (o Operator) Principals(ctx context.Context) ([]api.PrincipalInfo, error) {

@@ -209,3 +209,14 @@ func callNumbers(ctx context.Context, c *client.Conn, args []string) (list []can
 	})
 	return list[max(0, len(list)-completeList):], err
 }
+
+// operatorKeyIDs completes the operator keys in force.
+func operatorKeyIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	found, err := c.Operator().Keys(ctx)
+	for _, k := range found.Keys {
+		if k.Retired == nil {
+			list = append(list, candidate{k.ID, k.Name})
+		}
+	}
+	return list, err
+}

@@ -124,6 +124,8 @@ func (t *tree) argCompleters(noun string) map[string]completer {
 		id = tokenIDs
 	case "approval":
 		id = approvalIDs
+	case "operators":
+		id = operatorKeyIDs
 	}
 	name := artifactNames(api.Kind(noun))
 	if noun == "queue" {

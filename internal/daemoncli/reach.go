@@ -13,22 +13,53 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // reachChecks are doctor's checks of what an agent with a shell as this account
 // could use of the operator's power: operator keys and stray tokens (R-B9).
 func (t *tree) reachChecks(ctx context.Context) []check {
-	out := []check{t.operatorsCheck()}
+	now := t.operatorKeys(ctx)
+	out := []check{t.operatorsCheck(now)}
 	if _, err := os.Stat(t.Dirs.OperatorKey()); err == nil {
-		out = append(out, keyCheck(ctx, "operator key", t.Dirs.OperatorKey(), "can raise its own ceiling, create tokens and lift stops", "create one with a passphrase: bailiwick operator keygen --key FILE, and list it in operators.json, in place of this one if this one has signed nothing yet"))
+		c := keyCheck(ctx, "operator key", t.Dirs.OperatorKey(), "can raise its own ceiling, create tokens and lift stops", "create one with a passphrase: bailiwick operator keygen --key FILE, and put it in place of this one: bailiwick operators rotate ID FILE.pub")
+		out = append(out, retiredCheck(c, t.Dirs.OperatorKey(), now))
 	}
 	out = append(out, tokenChecks(t.tokenPlaces())...)
 	return append(out, ptraceCheck("/proc/sys/kernel/yama/ptrace_scope"))
 }
 
-// operatorsCheck checks the operators' trust root.
-func (t *tree) operatorsCheck() check {
+// operatorKeys returns the operator keys that a running service has; nil without one.
+func (t *tree) operatorKeys(ctx context.Context) *api.OperatorKeys {
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
+	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})
+	defer conn.Close()
+	keys, err := conn.Operator().Keys(ctx)
+	if err != nil {
+		return nil
+	}
+	return &keys
+}
+
+// retiredCheck adds to the check of an operator key that it is retired.
+func retiredCheck(c check, path string, now *api.OperatorKeys) check {
+	key, err := seal.LoadPublic(path)
+	if err != nil || now == nil {
+		return c
+	}
+	for _, k := range now.Keys {
+		if k.ID == string(key.ID) && k.Retired != nil {
+			return check{name: c.name, advice: true, found: fmt.Sprintf("%s is retired since set %d: it signs nothing more", path, k.Retired.Set), fix: "name another with --key, or move another key there; see: bailiwick operators list"}
+		}
+	}
+	return c
+}
+
+// operatorsCheck checks the operators' trust root, and the set of operator keys in force
+// if a service runs.
+func (t *tree) operatorsCheck(now *api.OperatorKeys) check {
 	c := check{name: "operators", advice: true}
 	root, err := seal.LoadTrustRoot(t.Dirs.OperatorRoot())
 	if err != nil {
@@ -37,6 +68,14 @@ func (t *tree) operatorsCheck() check {
 	}
 	c.found = fmt.Sprintf("%s: %d of %d operator keys must sign", t.Dirs.OperatorRoot(), root.Threshold, len(root.Keys))
 	c.ok = true
+	follows := now != nil && now.Set > 1
+	if follows {
+		if root, err = seal.ParseTrustRoot(now.Root); err != nil {
+			c.ok, c.found = false, err.Error()
+			return c
+		}
+		c.found = fmt.Sprintf("set %d in force: %d of %d operator keys must sign; %s is set 1, and a service with another one does not start", now.Set, root.Threshold, len(root.Keys), t.Dirs.OperatorRoot())
+	}
 	if deploy, err := seal.LoadTrustRoot(t.Dirs.TrustRoot()); err == nil {
 		for _, k := range root.Keys {
 			if slices.ContainsFunc(deploy.Keys, func(d seal.Key) bool { return d.ID == k.ID }) {
@@ -45,7 +84,9 @@ func (t *tree) operatorsCheck() check {
 		}
 	}
 	if f, err := os.OpenFile(t.Dirs.OperatorRoot(), os.O_WRONLY, 0); err == nil {
-		c.ok, c.found = false, c.found+"; every program of this account can add its own key there"
+		if !follows {
+			c.ok, c.found = false, c.found+"; every program of this account can add its own key there, until a set follows it"
+		}
 		if err := f.Close(); err != nil {
 			c.found = err.Error()
 		}

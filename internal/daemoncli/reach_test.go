@@ -1,6 +1,7 @@
 package daemoncli
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,7 +51,7 @@ func TestDoctorFindsStrayTokensAndNeverPrintsThem(t *testing.T) {
 func TestDoctorReportsWhoCanSignOperatorDecisions(t *testing.T) {
 	dirs := api.Dirs{Config: t.TempDir(), Data: t.TempDir()}
 	tr := &tree{Config: Config{Dirs: dirs}}
-	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.fix, "bailiwick init") {
+	if c := tr.operatorsCheck(nil); c.ok || !strings.Contains(c.fix, "bailiwick init") {
 		t.Errorf("%+v", c)
 	}
 	key, err := seal.CreateKey(dirs.OperatorKey(), seal.NewKey{Unencrypted: true})
@@ -60,17 +61,31 @@ func TestDoctorReportsWhoCanSignOperatorDecisions(t *testing.T) {
 	if err := seal.CreateTrustRoot(dirs.OperatorRoot(), seal.RootOf(seal.KeyOf(key, "ann"))); err != nil {
 		t.Fatal(err)
 	}
-	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.found, "1 of 1 operator keys must sign") || !strings.Contains(c.found, "can add its own key") {
+	if c := tr.operatorsCheck(nil); c.ok || !strings.Contains(c.found, "1 of 1 operator keys must sign") || !strings.Contains(c.found, "can add its own key") {
 		t.Errorf("%+v", c)
 	}
-	if c := tr.operatorsCheck(); strings.Contains(c.found, "deploy key too") {
+	if c := tr.operatorsCheck(nil); strings.Contains(c.found, "deploy key too") {
 		t.Errorf("positive control: %+v", c)
 	}
 	if err := seal.CreateTrustRoot(dirs.TrustRoot(), seal.RootOf(seal.KeyOf(key, "ann"))); err != nil {
 		t.Fatal(err)
 	}
-	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.found, string(key.KeyID())+" is a deploy key too") {
+	if c := tr.operatorsCheck(nil); c.ok || !strings.Contains(c.found, string(key.KeyID())+" is a deploy key too") {
 		t.Errorf("%+v", c)
+	}
+	next, err := seal.RootOf(seal.KeyOf(key, "ann")).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := &api.OperatorKeys{Set: 3, Root: bytes.TrimSpace(next), Keys: []api.OperatorKey{{ID: string(key.KeyID()), Retired: &api.OperatorKeyChange{Set: 3}}}}
+	if c := tr.operatorsCheck(later); !strings.Contains(c.found, "set 3 in force: 1 of 1 operator keys must sign") || strings.Contains(c.found, "can add its own key") {
+		t.Errorf("%+v", c)
+	}
+	if c := retiredCheck(check{ok: true}, dirs.OperatorKey(), later); c.ok || !strings.Contains(c.found, "is retired since set 3") {
+		t.Errorf("%+v", c)
+	}
+	if c := retiredCheck(check{ok: true}, dirs.OperatorKey(), &api.OperatorKeys{Keys: []api.OperatorKey{{ID: string(key.KeyID())}}}); !c.ok {
+		t.Errorf("positive control: %+v", c)
 	}
 	var plain check
 	for _, c := range tr.reachChecks(t.Context()) {

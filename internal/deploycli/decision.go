@@ -8,6 +8,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // decision says in plain words everything that r decides: it is all that the user
@@ -55,6 +57,9 @@ func decision(r api.OperatorRecord, action *api.Action) string {
 		o.quote("issuer", r.OAuth.Issuer)
 		o.quote("subject", r.OAuth.Subject)
 	}
+	if r.Set != nil {
+		o.operatorSet(r.Set)
+	}
 	o.quote("reason", r.Reason)
 	o.fact("service", r.Service)
 	o.fact("decision no.", fmt.Sprintf("%d, of %s", r.Number, timeText(r.At)))
@@ -96,8 +101,29 @@ func sentence(r api.OperatorRecord, what string) string {
 		return fmt.Sprintf("As %s, approve the %s below, once. It has the approval %s.", r.Principal, what, r.Approval)
 	case api.VerbDeny:
 		return fmt.Sprintf("As %s, deny the %s below. It has the approval %s.", r.Principal, what, r.Approval)
+	case api.VerbOperatorSet:
+		root, err := seal.ParseTrustRoot(r.Set.Root)
+		if err != nil {
+			break // readRecord refuses it
+		}
+		return fmt.Sprintf("Replace the operator keys by the %s below. %d of them must sign each decision from now on. Any other key signs nothing more.", record.Plural(len(root.Keys), "key"), root.Threshold)
 	}
 	return string(r.Verb)
+}
+
+// operatorSet writes all of a set of operator keys.
+func (o *out) operatorSet(s *api.OperatorSet) {
+	o.fact("set", fmt.Sprint(s.Number))
+	o.fact("after set", string(s.Previous))
+	root, err := seal.ParseTrustRoot(s.Root)
+	if err != nil {
+		return // readRecord refuses it
+	}
+	for _, k := range root.Keys {
+		o.fact("key", string(k.ID))
+		o.quote("of", k.Name)
+	}
+	o.fact("threshold", fmt.Sprint(root.Threshold))
 }
 
 // action writes all of an action, each line of what others wrote behind a mark.

@@ -1,6 +1,7 @@
 package deploycli
 
 import (
+	"bytes"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 func exampleDecision(verb api.OperatorVerb) api.OperatorRecord {
@@ -41,8 +43,24 @@ func exampleDecision(verb api.OperatorVerb) api.OperatorRecord {
 		r.Principal, r.Secret = "", "anthropic"
 	case api.VerbApprove, api.VerbDeny:
 		r.Principal, r.Approval, r.Content = "local:ann", "a-aaaaaaaaaaaa", api.DigestOf([]byte("action"))
+	case api.VerbOperatorSet:
+		r.Principal, r.Set = "", &api.OperatorSet{Number: 2, Previous: api.DigestOf([]byte("set 1")), Root: exampleRoot("ann", "bob")}
 	}
 	return r
+}
+
+// exampleRoot is a set of operator keys with these names.
+func exampleRoot(names ...string) []byte {
+	root := seal.TrustRoot{V: 1, Threshold: 1}
+	for i, name := range names {
+		public := bytes.Repeat([]byte{byte(i + 1)}, 32)
+		root.Keys = append(root.Keys, seal.Key{ID: seal.IDOf(public), Name: name, Public: public})
+	}
+	b, err := root.Encode()
+	if err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b, []byte("\n"))
 }
 
 func TestDecisionText(t *testing.T) {
@@ -102,6 +120,9 @@ func TestDecisionTextCannotBeForged(t *testing.T) {
 			r.Reason = text
 			if r.OAuth != nil {
 				r.OAuth = &api.OAuthSubject{Issuer: r.OAuth.Issuer, Subject: strings.ToValidUTF8(text[:min(len(text), 200)], "")}
+			}
+			if r.Set != nil {
+				r.Set = &api.OperatorSet{Number: 2, Previous: r.Set.Previous, Root: exampleRoot(strings.ToValidUTF8(text[:min(len(text), 200)], ""), "bob")}
 			}
 			checkShown(t, r, want)
 		}

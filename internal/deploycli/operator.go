@@ -25,10 +25,9 @@ func (p *program) operatorCommand() *cobra.Command {
 	return console.Noun("operator", "Create and show operator keys, and sign single decisions", console.Group{Commands: []*cobra.Command{
 		p.operatorSignCommand(),
 		p.createCommand("operator keygen", p.operatorKey(), "Create an operator key, protected by a passphrase",
-			`Create an operator key, and write its public half beside it. Its signatures count once
-operators.json lists it: init writes that file for the first key; for further keys a person
-adds theirs, and "jq -cS '.keys += [input]' operators.json NEW.key.pub" prints the file
-with it.`),
+			`Create an operator key, and write its public half beside it, in FILE.pub. Its signatures
+count once an operator adds it: bailiwick operators add FILE.pub. init creates the first key,
+and operators.json that lists it.`),
 		p.showKeyCommand("operator show", p.operatorKey(), "Show the public half of an operator key"),
 	}})
 }
@@ -41,7 +40,7 @@ decides, ask for the passphrase on the controlling terminal, and write the signe
 to standard output. Typing the passphrase is the consent to this one decision and nothing
 else. These verbs of bailiwick call it: principal add and remove, token create, rotate and
 revoke, ceiling set, stop lift, anchor lost, secret set and remove, approval approve and
-deny. The record of an approval is followed by a line with the action, which is shown
+deny, operators add, retire, rotate and threshold. The record of an approval is followed by a line with the action, which is shown
 completely; it has to be the one that the record names.
 
 The key is $XDG_CONFIG_HOME/bailiwick/operator.key unless --key names others.`,
@@ -107,6 +106,11 @@ func readRecord(payload []byte, now time.Time) (r api.OperatorRecord, err error)
 	}
 	if err := r.Check(); err != nil {
 		return r, err
+	}
+	if r.Set != nil {
+		if _, err := seal.ParseTrustRoot(r.Set.Root); err != nil {
+			return r, api.Errorf(api.CodeInvalid, "operator record: set %d of the operator keys: %w", r.Set.Number, err)
+		}
 	}
 	if age := now.Sub(r.At); age > api.OperatorRecordMaxAge || age < -api.OperatorRecordMaxAge {
 		return r, api.Errorf(api.CodeInvalid, "operator record: it is of %s, and now it is %s", r.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339))

@@ -32,6 +32,8 @@ func recordAgreements() []agreement {
 		"verb":      func(d record.OperatorDecision) string { return d.Verb },
 		"number":    func(d record.OperatorDecision) string { return fmt.Sprint(d.Number) },
 		"reason":    func(d record.OperatorDecision) string { return d.Reason },
+		"set":       func(d record.OperatorDecision) string { return fmt.Sprint(d.Set) },
+		"threshold": func(d record.OperatorDecision) string { return fmt.Sprint(d.Threshold) },
 	} {
 		rows = append(rows, agreement{kinds: of, field: "detail." + f, truth: byRecord, check: func(s *scene) verdict {
 			signed := s.v.records[s.e.seq]
@@ -45,6 +47,13 @@ func recordAgreements() []agreement {
 			return is(got, want)
 		}})
 	}
+	rows = append(rows, agreement{kinds: of, field: "detail.operators", truth: byRecord, check: func(s *scene) verdict {
+		signed := s.v.records[s.e.seq]
+		if signed == nil {
+			return agrees
+		}
+		return sameList(detail[record.OperatorDecision](s).Operators, record.DecisionOf(&signed.OperatorRecord, nil).Operators)
+	}})
 	return append(rows, agreement{kinds: of, field: "detail.keys", truth: byRecord, check: func(s *scene) verdict {
 		signed := s.v.records[s.e.seq]
 		if signed == nil {

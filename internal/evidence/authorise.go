@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +32,14 @@ const resolveGrace = 10 * time.Minute
 func (v *verification) authorise() {
 	row := v.rows[RowAuthorisation]
 	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}}
+	if v.trust.Operators != nil {
+		operators, err := seal.NewOperators(*v.trust.Operators)
+		if err != nil {
+			row.fail("trust file: operators: %v", err)
+			return
+		}
+		s.operators = operators
+	}
 	for i := range v.entries {
 		e := &v.entries[i]
 		if e.ok && (e.Kind.Rules() || e.Kind.Admits()) && !v.work.over() {
@@ -79,6 +88,8 @@ type timeline struct {
 	previous api.Digest // of the last operator record's payload
 	admitted []admission
 	votes    map[api.ApprovalID][]cast // about each approval, in the order of the log
+
+	operators *seal.Operators // nil: the trust file names none
 }
 
 // admission is an entry that admits something, with what was in force.
@@ -145,7 +156,7 @@ func (s *timeline) applyRecord(e *entry) error {
 	if s.records > len(s.v.b.Case.Records) {
 		return fmt.Errorf("operator record %d is not in the bundle", s.records)
 	}
-	rec, err := s.v.operatorRecord(s.records, s.v.trust.Operators)
+	rec, err := s.v.operatorRecord(s.records, s.operators)
 	if err != nil {
 		return fmt.Errorf("operator record %d: %w", s.records, err)
 	}
@@ -164,8 +175,23 @@ func (s *timeline) applyRecord(e *entry) error {
 		return s.withdraw(e, rec.Principal)
 	case api.VerbStopLift:
 		s.stops.lift(e.seq, rec.Stop)
+	case api.VerbOperatorSet:
+		return s.followKeys(rec)
 	case api.VerbApprove, api.VerbDeny:
 		s.votes[rec.Approval] = append(s.votes[rec.Approval], cast{seq: e.seq, at: e.At, record: rec})
+	}
+	return nil
+}
+
+// followKeys puts the set of operator keys of a record in force. The one before it signed
+// the record.
+func (s *timeline) followKeys(rec *signedRecord) error {
+	// The keys are read once more, and each is validated.
+	if err := s.v.work.spend(len(rec.Set.Root) + unitSignature*bytes.Count(rec.Set.Root, []byte(`"public"`))); err != nil {
+		return err
+	}
+	if err := s.operators.Follow(rec.Set); err != nil {
+		return fmt.Errorf("operator record %d: %w", s.records, err)
 	}
 	return nil
 }

@@ -263,19 +263,19 @@ func (r *revision) compile() (*policy.Engine, error) {
 type signedRecord struct {
 	api.OperatorRecord
 	digest            api.Digest
-	verified, signers []seal.KeyID // verified are those of the trust file
+	verified, signers []seal.KeyID // verified are those of the set in force
 }
 
-// operatorRecord verifies the n-th operator record.
-func (v *verification) operatorRecord(n int, s *seal.TrustRoot) (*signedRecord, error) {
+// operatorRecord verifies the n-th operator record by the operator keys in force before it.
+func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signedRecord, error) {
 	envelope, err := v.envelope(v.b.Case.Records[n-1], "operator record", seal.Operator, reader{RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
 	if err != nil {
 		return nil, err
 	}
-	if s == nil {
+	if operators == nil {
 		return nil, errors.New("the trust file names no operators")
 	}
-	verified, err := seal.VerifyAll([]*seal.Envelope{envelope}, *s)
+	verified, err := operators.Open(envelope)
 	if err != nil {
 		return nil, err
 	}

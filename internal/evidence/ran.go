@@ -222,6 +222,9 @@ func (v *verification) decisions(out *Ran) {
 			by, what = "", fmt.Sprintf("an operator set the ceiling of %s to %s", rec.Principal, rec.Ceiling)
 		case rec != nil && (rec.Verb == api.VerbApprove || rec.Verb == api.VerbDeny) && asked[rec.Approval] != nil:
 			by, what = rec.Principal, v.voted(rec, asked[rec.Approval])
+		case rec != nil && rec.Verb == api.VerbOperatorSet && e.seq < last:
+			set := record.DecisionOf(&rec.OperatorRecord, nil)
+			by, what = "", fmt.Sprintf("operators put set %d of their keys in force: %d of %s must sign", set.Set, set.Threshold, record.Plural(len(set.Operators), "key"))
 		case rec != nil && rec.Verb == api.VerbStopLift && e.seq > first && e.seq < last:
 			by, what = "", "an operator lifted stop "+rec.Stop
 		case e.Kind == record.KindStopEngaged && e.seq > first && (e.seq < last || stopping[e]):

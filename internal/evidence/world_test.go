@@ -53,6 +53,7 @@ type story struct {
 	rotations                  [][]byte
 	newKey                     func() seal.Signer
 	second                     seal.Signer              // operator, if any
+	operatorSet                *seal.Operators          // in force, once it was replaced; nil: that of the trust file
 	changeTaint                func(m *record.Manifest) // of taintedRun
 }
 

@@ -459,7 +459,11 @@ func FuzzAdd(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.verify(envelope, seal.RootOf(seal.KeyOf(signer, ""))); err == nil {
+		operators, err := seal.NewOperators(seal.RootOf(seal.KeyOf(signer, "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.verify(envelope, operators); err == nil {
 			t.Errorf("%q was taken", envelope)
 		}
 		// An envelope that an operator signed is parsed.
@@ -467,11 +471,12 @@ func FuzzAdd(f *testing.F) {
 		if err != nil {
 			return
 		}
-		v, err := r.verify(signed, seal.RootOf(seal.KeyOf(signer, "")))
+		v, err := r.verify(signed, operators)
 		if err != nil {
 			return
 		}
 		s := newState()
+		s.start(operators)
 		_ = s.apply(verified{record: v.record, digest: v.digest})
 	})
 }

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxRecord bounds a payload, in bytes; a record has a few hundred.
-	maxRecord = 8 << 10
+	// maxRecord bounds a payload, in bytes; a record has a few hundred beside a set of keys.
+	maxRecord = 8<<10 + api.MaxOperatorSet
 	// maxClockLead is how far a signer's clock may be ahead of the service's.
 	maxClockLead = time.Minute
 )
@@ -32,17 +32,22 @@ type verified struct {
 	keys   []seal.KeyID
 }
 
-// verify verifies one envelope. It does not check that the record is the next one
-// and can be applied.
-func (r *Registry) verify(envelope []byte, root seal.TrustRoot) (verified, error) {
+// verify verifies one envelope by the operator keys in force. It does not check that
+// the record is the next one and can be applied.
+func (r *Registry) verify(envelope []byte, operators *seal.Operators) (verified, error) {
 	var v verified
 	if len(envelope) > 4*maxRecord+seal.MaxSignatures*256 {
 		return v, errors.New("the envelope is too large for a record")
 	}
-	payload, keys, err := seal.Verify(envelope, seal.Operator, root)
+	e, err := seal.Open(envelope, seal.Operator)
 	if err != nil {
 		return v, err
 	}
+	keys, err := operators.Open(e)
+	if err != nil {
+		return v, err
+	}
+	payload := e.Payload()
 	if len(payload) > maxRecord {
 		return v, fmt.Errorf("%d bytes, more than %d", len(payload), maxRecord)
 	}
@@ -61,16 +66,19 @@ func (r *Registry) verify(envelope []byte, root seal.TrustRoot) (verified, error
 
 // load verifies the stored chain against the keys and the log, and applies it.
 func (r *Registry) load(ctx context.Context) error {
-	root, digest, err := r.keys()
+	first, err := r.keys()
 	if err != nil && !errors.Is(err, errNoOperator) {
 		return err
 	}
 	s, digests := newState(), []api.Digest(nil)
+	if err == nil {
+		s.start(first)
+	}
 	each := func(number uint64, envelope []byte) error {
 		if err != nil { // there is no operator key
 			return fmt.Errorf("record %d: %w", number, err)
 		}
-		v, err := r.verify(envelope, root)
+		v, err := r.verify(envelope, s.operators)
 		if err == nil {
 			err = s.place(v.record)
 		}
@@ -84,17 +92,44 @@ func (r *Registry) load(ctx context.Context) error {
 		return nil
 	}
 	if err := r.stored(ctx, each); err != nil {
-		return err
+		return r.otherFirst(ctx, first, err)
 	}
 	if err := r.logged(ctx, digests); err != nil {
 		return err
 	}
-	r.root = digest
+	r.first = digestOf(first)
 	r.current.Store(s)
 	if err := r.sweepSecrets(s); err != nil {
 		return err
 	}
 	return r.loadStops(ctx)
+}
+
+// otherFirst returns why the chain does not verify. If operators.json is not set 1 of the
+// chain, that is why.
+func (r *Registry) otherFirst(ctx context.Context, first *seal.Operators, why error) error {
+	if first == nil {
+		return why
+	}
+	found := errors.New("found") // ends the search
+	var record uint64
+	var want api.Digest
+	err := r.stored(ctx, func(number uint64, envelope []byte) error {
+		payload, err := seal.Payload(envelope, seal.Operator)
+		if err != nil {
+			return err
+		}
+		var rec api.OperatorRecord
+		if canon.DecodeExact(payload, &rec) == nil && rec.Set != nil && rec.Set.Number == 2 {
+			record, want = number, rec.Set.Previous
+			return found
+		}
+		return nil
+	})
+	if !errors.Is(err, found) || want == first.Digest() {
+		return why
+	}
+	return fmt.Errorf("%s is not set 1 of the operator keys: it is %s, and record %d, which put set 2 in force, follows %s: %w", r.cfg.Root, first.Digest(), record, want, why)
 }
 
 // stored calls each for every stored record in order, and refuses a gap.
@@ -176,16 +211,12 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope, content 
 func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content []byte, check func(*store.Tx, verified) error) (api.OperatorReceipt, error) {
 	r.adding.Lock()
 	defer r.adding.Unlock()
-	root, digest, err := r.keys()
-	if err == nil && digest != r.root {
-		err = r.reverify(ctx, root, digest)
+	if err := r.reread(ctx); err != nil {
+		return api.OperatorReceipt{}, err
 	}
+	v, err := r.verify(envelope, r.current.Load().operators)
 	if err != nil {
-		return api.OperatorReceipt{}, r.unsignable(err)
-	}
-	v, err := r.verify(envelope, root)
-	if err != nil {
-		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("sign with keys that %s lists, as many as its threshold says: --key, several times", r.cfg.Root)
+		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("sign with keys that bailiwick operators list shows, as many as the threshold says: --key, several times")
 	}
 	next, err := r.next(v)
 	if err != nil {
@@ -214,18 +245,38 @@ func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content 
 	return api.OperatorReceipt{Number: v.record.Number, AuditEntry: seq}, nil
 }
 
-// reverify verifies the chain with keys that changed while the service ran: a
-// chain that the next start would refuse must not grow.
-func (r *Registry) reverify(ctx context.Context, root seal.TrustRoot, digest string) error {
+// reread reads operators.json, and verifies the chain again if it changed. The caller
+// holds adding.
+func (r *Registry) reread(ctx context.Context) error {
+	first, err := r.keys()
+	if err == nil && first.Digest() != r.first {
+		err = r.reverify(ctx, first)
+	}
+	if err != nil {
+		return r.unsignable(err)
+	}
+	return nil
+}
+
+// reverify verifies the chain with an operators.json that changed while the service ran:
+// a chain that the next start would refuse must not grow.
+func (r *Registry) reverify(ctx context.Context, first *seal.Operators) error {
+	s := r.current.Load().clone()
+	s.start(first.Clone())
 	if err := r.stored(ctx, func(number uint64, envelope []byte) error {
-		if _, err := r.verify(envelope, root); err != nil {
+		v, err := r.verify(envelope, s.operators)
+		if err == nil && v.record.Set != nil {
+			err = s.follow(v)
+		}
+		if err != nil {
 			return fmt.Errorf("record %d: %w", number, err)
 		}
 		return nil
 	}); err != nil {
-		return err
+		return r.otherFirst(ctx, first, err)
 	}
-	r.root = digest
+	r.first = first.Digest()
+	r.current.Store(s)
 	return nil
 }
 

@@ -68,7 +68,7 @@ type Registry struct {
 	cfg Config
 
 	adding  sync.Mutex            // serializes Add
-	root    string                // digest of the keys that the chain was verified by; guarded by adding
+	first   api.Digest            // of the operators.json that the chain was verified by; guarded by adding
 	pending atomic.Pointer[state] // what follows once the record is durable that was handed in last; nil before the first
 	current atomic.Pointer[state] // what follows from the chain; replaced whole
 
@@ -219,18 +219,17 @@ func (r *Registry) Principals() []api.PrincipalInfo {
 	return list
 }
 
-// keys returns the operators' trust root and its digest; errNoOperator if the file
-// does not exist.
-func (r *Registry) keys() (seal.TrustRoot, string, error) {
+// keys returns the chain of operator keys that begins with the operators' trust root;
+// errNoOperator if that file does not exist.
+func (r *Registry) keys() (*seal.Operators, error) {
 	root, err := seal.LoadTrustRoot(r.cfg.Root)
 	if errors.Is(err, fs.ErrNotExist) {
-		return root, "", errNoOperator
+		return nil, errNoOperator
 	}
 	if err != nil {
-		return root, "", fmt.Errorf("operator keys: %w", err)
+		return nil, fmt.Errorf("operator keys: %w", err)
 	}
-	b, err := root.Encode()
-	return root, string(api.DigestOf(b)), err
+	return seal.NewOperators(root)
 }
 
 var errNoOperator = errors.New("this installation has no operator key")

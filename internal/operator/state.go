@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // state is the result of applying a chain of records. Once published it never
@@ -24,6 +25,9 @@ type state struct {
 	anchors    map[lostAnchor]uint64 // named as lost, by which record
 	secrets    map[api.Name]secretValue
 	votes      map[ballot][]api.Vote
+
+	operators *seal.Operators // whose signatures count; nil without operators.json
+	keys      []api.OperatorKey
 }
 
 // ballot is what a vote is about: a request, and the digest of the action that its
@@ -81,6 +85,9 @@ func (s *state) clone() *state {
 	c.principals, c.ceilings, c.tokens = maps.Clone(s.principals), maps.Clone(s.ceilings), maps.Clone(s.tokens)
 	c.hashes, c.subjects, c.lifted, c.anchors = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted), maps.Clone(s.anchors)
 	c.secrets, c.votes = maps.Clone(s.secrets), maps.Clone(s.votes)
+	if s.operators != nil {
+		c.operators, c.keys = s.operators.Clone(), slices.Clone(s.keys)
+	}
 	return &c
 }
 
@@ -113,6 +120,8 @@ func (s *state) apply(v verified) error {
 		err = s.removeSecret(rec)
 	case api.VerbApprove, api.VerbDeny:
 		err = s.vote(v)
+	case api.VerbOperatorSet:
+		err = s.follow(v)
 	default:
 		err = api.Errorf(api.CodeInvalid, "unknown verb %q", string(rec.Verb))
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -221,12 +222,15 @@ type OperatorDecision struct {
 	Issuer    string   `json:"issuer,omitempty"`    // of tokens that authenticate the principal
 	Keys      []string `json:"keys"`                // whose signatures were verified
 	Number    int64    `json:"number"`              // in the chain of records, from 1
+	Operators []string `json:"operators,omitempty"` // ids of the keys of the set
 	Reason    string   `json:"reason,omitempty"`
-	Replaces  string   `json:"replaces,omitempty"` // id of the token that it revokes
-	Secret    string   `json:"secret,omitempty"`   // the name in file:NAME
-	Stop      string   `json:"stop,omitempty"`     // id of the stop that it lifts
-	Subject   string   `json:"subject,omitempty"`  // the principal that it is about
-	Token     string   `json:"token,omitempty"`    // id of the token that it creates
+	Replaces  string   `json:"replaces,omitempty"`  // id of the token that it revokes
+	Secret    string   `json:"secret,omitempty"`    // the name in file:NAME
+	Set       int64    `json:"set,omitempty"`       // number of the set of operator keys that it puts in force
+	Stop      string   `json:"stop,omitempty"`      // id of the stop that it lifts
+	Subject   string   `json:"subject,omitempty"`   // the principal that it is about
+	Threshold int64    `json:"threshold,omitempty"` // of the set: how many of its keys sign a decision
+	Token     string   `json:"token,omitempty"`     // id of the token that it creates
 	Verb      string   `json:"verb"`
 }
 
@@ -244,6 +248,19 @@ func DecisionOf(r *api.OperatorRecord, keys []string) OperatorDecision {
 	}
 	if r.OAuth != nil {
 		d.Issuer = r.OAuth.Issuer
+	}
+	if r.Set != nil {
+		d.Set = int64(r.Set.Number) //nolint:gosec // G115: counts up from 1
+		var root struct {
+			Keys      []struct{ ID string }
+			Threshold int64
+		}
+		if json.Unmarshal(r.Set.Root, &root) == nil { // else nobody puts the set in force
+			d.Threshold = root.Threshold
+			for _, k := range root.Keys {
+				d.Operators = append(d.Operators, k.ID)
+			}
+		}
 	}
 	return d
 }
@@ -279,6 +296,8 @@ func (d OperatorDecision) decision() string {
 		return fmt.Sprintf("%s approves %s", Word(d.Subject), Word(d.Approval))
 	case "approval.deny":
 		return fmt.Sprintf("%s denies %s", Word(d.Subject), Word(d.Approval))
+	case "operators.set":
+		return fmt.Sprintf("set %d of the operator keys in force: %s, %d must sign", d.Set, words(d.Operators), d.Threshold)
 	}
 	return "verb " + Word(d.Verb)
 }

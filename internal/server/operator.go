@@ -49,6 +49,7 @@ func (c *operatorCalls) handlers() map[api.Call]handler {
 		api.CallTrust:         document(c.trust),
 		api.CallRecordHead:    show(c.recordHead),
 		api.CallRecordAdd:     handle(c.record),
+		api.CallOperatorKeys:  show(c.keys),
 		api.CallPrincipalList: show(c.principals),
 		api.CallPrincipal:     show(c.principal),
 		api.CallTokenList:     show(c.tokens),
@@ -106,6 +107,11 @@ func (c *operatorCalls) trust(ctx context.Context, _ *request) ([]byte, error) {
 
 func (c *operatorCalls) recordHead(context.Context, *request) (api.OperatorHead, error) {
 	return c.cfg.Registry.Head(), nil
+}
+
+// keys returns the operator keys, in force and retired.
+func (c *operatorCalls) keys(ctx context.Context, _ *request) (api.OperatorKeys, error) {
+	return c.cfg.Registry.Keys(ctx)
 }
 
 // record adds a record that an operator signed. The signature authorizes it, not

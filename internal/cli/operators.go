@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+)
+
+func (t *operatorVerbs) operatorsNoun() *cobra.Command {
+	return console.Noun("operators", "List, add, rotate and retire the operator keys of a service",
+		console.Group{Title: "Look:", Commands: []*cobra.Command{t.operatorsListCommand()}},
+		console.Group{Title: "Change:", Commands: []*cobra.Command{t.operatorsAddCommand(), t.operatorsRotateCommand(), t.operatorsRetireCommand(), t.operatorsThresholdCommand()}})
+}
+
+// keySet is a set of operator keys that a person changes. This program does not interpret
+// keys: bailiwick-deploy shows them before it signs, and the service validates them.
+type keySet struct {
+	Keys      []json.RawMessage `json:"keys"`
+	Threshold int               `json:"threshold"`
+	V         int               `json:"v"`
+}
+
+// keyName is what this program reads of a key.
+type keyName struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Public []byte `json:"public"`
+}
+
+// text names a key for people.
+func (k keyName) text() string {
+	if k.Name == "" {
+		return k.ID
+	}
+	return fmt.Sprintf("%s of %s", k.ID, console.Cell(k.Name))
+}
+
+func nameOf(raw json.RawMessage) (k keyName, err error) {
+	if err := json.Unmarshal(raw, &k); err != nil {
+		return k, fmt.Errorf("operator keys: %w", err)
+	}
+	return k, nil
+}
+
+// index returns where the key with an id is.
+func (s *keySet) index(id string) (int, error) {
+	for i, raw := range s.Keys {
+		k, err := nameOf(raw)
+		if err != nil {
+			return 0, err
+		}
+		if k.ID == id {
+			return i, nil
+		}
+	}
+	return 0, api.Errorf(api.CodeNotFound, "no operator key %.80q is in force", id).WithHint("see: bailiwick operators list")
+}
+
+// maxKeyText bounds a file with a public key, in bytes.
+const maxKeyText = 64 << 10
+
+// readKey reads the public half of a key, which operator keygen writes to FILE.pub.
+func readKey(path string) (json.RawMessage, keyName, error) {
+	f, err := os.Open(path) //nolint:gosec // G304: the user names it
+	if err != nil {
+		return nil, keyName{}, api.Errorf(api.CodeInvalid, "operator key: %w", err).WithHint("create one: bailiwick operator keygen --key FILE; its public half is FILE.pub")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxKeyText))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, keyName{}, fmt.Errorf("operator key: %w", err)
+	}
+	raw, err := canon.Canonicalize(b)
+	var k keyName
+	if err == nil {
+		k, err = nameOf(raw)
+	}
+	if err != nil || k.ID == "" || len(k.Public) == 0 {
+		return nil, k, api.Errorf(api.CodeInvalid, "%s: not the public half of an operator key", path).WithHint("operator keygen --key FILE writes it to FILE.pub")
+	}
+	return raw, k, nil
+}
+
+// changeKeys has a changed set of the operator keys signed and recorded. change returns
+// what it means.
+func (t *operatorVerbs) changeKeys(ctx context.Context, f decideFlags, change func(*keySet) (string, error)) error {
+	var now api.OperatorKeys
+	if err := t.withOperator(func(o client.Operator) (err error) {
+		now, err = o.Keys(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	var s keySet
+	if err := json.Unmarshal(now.Root, &s); err != nil {
+		return fmt.Errorf("operator keys: %w", err)
+	}
+	text, err := change(&s)
+	if err != nil {
+		return err
+	}
+	if s.Threshold < 1 || s.Threshold > len(s.Keys) {
+		return api.Errorf(api.CodeInvalid, "threshold %d: want 1 to %d, the number of keys", s.Threshold, len(s.Keys)).WithHint("name another with --threshold")
+	}
+	root, err := canon.Marshal(s)
+	if err != nil {
+		return err
+	}
+	set := &api.OperatorSet{Number: now.Set + 1, Previous: now.Digest, Root: root}
+	return t.decided(ctx, f, api.OperatorRecord{Verb: api.VerbOperatorSet, Set: set}, fmt.Sprintf("%s Set %d is in force: %d of %d must sign.", text, set.Number, s.Threshold, len(s.Keys)))
+}
+
+// keysFlags are the flags of the verbs that change the number of keys.
+type keysFlags struct {
+	decideFlags
+	threshold int
+}
+
+func (f *keysFlags) add(cmd *cobra.Command) {
+	f.decideFlags.add(cmd)
+	cmd.Flags().IntVar(&f.threshold, "threshold", 0, "how many of the keys must sign each decision from then on (default: as before)")
+}
+
+// apply sets the threshold that the user named.
+func (f *keysFlags) apply(s *keySet) {
+	if f.threshold != 0 {
+		s.Threshold = f.threshold
+	}
+}
+
+func (t *operatorVerbs) operatorsAddCommand() *cobra.Command {
+	var f keysFlags
+	cmd := &cobra.Command{
+		Use: "add FILE", Short: "Add an operator key; signed with the operators' keys", Args: cobra.ExactArgs(1),
+		Long: `Add the key whose public half is FILE, as operator keygen --key KEY writes it to KEY.pub. The
+operators sign the new set of keys, as many as the threshold says: --key, several times. It
+is in force at once. operators.json stays the first set, and is not changed.`,
+		Example: console.Examples("bailiwick operators add bob.key.pub", "bailiwick operators add bob.key.pub --threshold 2"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw, k, err := readKey(args[0])
+			if err != nil {
+				return err
+			}
+			return t.changeKeys(cmd.Context(), f.decideFlags, func(s *keySet) (string, error) {
+				if _, err := s.index(k.ID); err == nil {
+					return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
+				}
+				s.Keys = append(s.Keys, raw)
+				f.apply(s)
+				return fmt.Sprintf("Operator key %s was added.", k.text()), nil
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (t *operatorVerbs) operatorsRotateCommand() *cobra.Command {
+	var f decideFlags
+	cmd := &cobra.Command{
+		Use: "rotate ID FILE", Short: "Replace an operator key by another; signed with the operators' keys", Args: cobra.ExactArgs(2),
+		Long: `Replace the operator key ID by the one whose public half is FILE, at once. What the old key
+signed before stays valid and verifiable; it signs nothing more, and cannot be added again.`,
+		Example: console.Examples("bailiwick operators rotate ID new.key.pub", "bailiwick operators rotate ID new.key.pub --reason 'a new laptop'"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw, k, err := readKey(args[1])
+			if err != nil {
+				return err
+			}
+			return t.changeKeys(cmd.Context(), f, func(s *keySet) (string, error) {
+				i, err := s.index(args[0])
+				if err != nil {
+					return "", err
+				}
+				if _, err := s.index(k.ID); err == nil {
+					return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
+				}
+				s.Keys[i] = raw
+				return fmt.Sprintf("Operator key %s is retired: %s replaces it.", args[0], k.text()), nil
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (t *operatorVerbs) operatorsRetireCommand() *cobra.Command {
+	var f keysFlags
+	cmd := &cobra.Command{
+		Use: "retire ID", Short: "Retire an operator key; signed with the operators' keys", Args: cobra.ExactArgs(1),
+		Long: `Retire the operator key ID, at once. What it signed before stays valid and verifiable; it
+signs nothing more, and cannot be added again. At least one key stays, and as many as the
+threshold says.`,
+		Example: console.Examples("bailiwick operators retire ID", "bailiwick operators retire ID --key bob.key --reason 'ann left'"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.changeKeys(cmd.Context(), f.decideFlags, func(s *keySet) (string, error) {
+				i, err := s.index(args[0])
+				if err != nil {
+					return "", err
+				}
+				if len(s.Keys) == 1 {
+					return "", api.Errorf(api.CodeInvalid, "operator key %s is the only one: without it no decision could be signed", args[0]).WithHint("replace it: bailiwick operators rotate ID FILE")
+				}
+				s.Keys = slices.Delete(s.Keys, i, i+1)
+				f.apply(s)
+				return fmt.Sprintf("Operator key %s is retired.", args[0]), nil
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (t *operatorVerbs) operatorsThresholdCommand() *cobra.Command {
+	var f decideFlags
+	cmd := &cobra.Command{
+		Use: "threshold NUMBER", Short: "Set how many operator keys must sign a decision; signed with the operators' keys", Args: cobra.ExactArgs(1),
+		Long: `Set how many of the operator keys must sign each decision from then on. The decision itself
+is signed under the threshold in force before it.`,
+		Example: console.Examples("bailiwick operators threshold 2 --key ann.key", "bailiwick operators threshold 1 --key ann.key --key bob.key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var n int
+			if _, err := fmt.Sscanf(args[0], "%d", &n); err != nil || fmt.Sprint(n) != args[0] {
+				return api.Errorf(api.CodeInvalid, "threshold %.40q: want a number", args[0])
+			}
+			return t.changeKeys(cmd.Context(), f, func(s *keySet) (string, error) {
+				if n == s.Threshold {
+					return "", api.Errorf(api.CodeConflict, "the threshold is %d already", n).WithHint("see: bailiwick operators list")
+				}
+				s.Threshold = n
+				return "The threshold was changed.", nil
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (t *operatorVerbs) operatorsListCommand() *cobra.Command {
+	return t.operatorVerb(&cobra.Command{
+		Use: "list", Short: "List the operator keys, in force and retired, and how many must sign", Args: cobra.NoArgs,
+		Example: console.Examples("bailiwick operators list", "bailiwick operators list -o json"),
+	}, func(ctx context.Context, o client.Operator, _ []string) error {
+		keys, err := o.Keys(ctx)
+		if err != nil {
+			return err
+		}
+		var inForce []string
+		for _, k := range keys.Keys {
+			if k.Retired == nil {
+				inForce = append(inForce, k.ID)
+			}
+		}
+		if t.Format != "text" {
+			return t.Emit(keys, strings.Join(inForce, "\n"), nil)
+		}
+		if err := console.List(&t.Output, keys.Keys, func(k api.OperatorKey) string { return k.ID }, "KEY\tNAME\tSTATE\tSINCE", t.operatorKeyRow); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(t.Stdout, "Set %d is in force: %d of %d must sign each decision.\n", keys.Set, keys.Threshold, len(inForce))
+		return err
+	})
+}
+
+func (t *operatorVerbs) operatorKeyRow(k api.OperatorKey) string {
+	state, since := "in force", "set 1 (operators.json)"
+	change := k.Added
+	if k.Retired != nil {
+		state, change = "retired", k.Retired
+	}
+	if change != nil {
+		since = fmt.Sprintf("set %d (decision %d, %s)", change.Set, change.Decision, t.Ago(change.At))
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s", k.ID, console.Cell(k.Name), state, since)
+}

@@ -1,0 +1,67 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// digestOf returns the digest of operators.json; empty without one.
+func digestOf(first *seal.Operators) api.Digest {
+	if first == nil {
+		return ""
+	}
+	return first.Digest()
+}
+
+// start makes operators.json the set in force.
+func (s *state) start(first *seal.Operators) {
+	s.operators, s.keys = first, nil
+	for _, k := range first.Root().Keys {
+		s.keys = append(s.keys, api.OperatorKey{ID: string(k.ID), Name: k.Name})
+	}
+}
+
+// follow puts the set of operator keys of a record in force.
+func (s *state) follow(v verified) error {
+	was := s.operators.Root()
+	if err := s.operators.Follow(v.record.Set); err != nil {
+		return api.Errorf(api.CodeConflict, "%w", err).WithHint("see: bailiwick operators list")
+	}
+	now := s.operators.Root()
+	change := &api.OperatorKeyChange{Set: v.record.Set.Number, Decision: v.record.Number, At: v.record.At}
+	for i, k := range s.keys {
+		if id := seal.KeyID(k.ID); was.Has(id) && !now.Has(id) {
+			s.keys[i].Retired = change
+		}
+	}
+	for _, k := range now.Keys {
+		i := slices.IndexFunc(s.keys, func(known api.OperatorKey) bool { return known.ID == string(k.ID) })
+		if i < 0 {
+			s.keys = append(s.keys, api.OperatorKey{ID: string(k.ID), Name: k.Name, Added: change})
+		} else {
+			s.keys[i].Name = k.Name
+		}
+	}
+	return nil
+}
+
+// Keys returns the operator keys, and those that were retired.
+func (r *Registry) Keys(ctx context.Context) (api.OperatorKeys, error) {
+	r.adding.Lock()
+	defer r.adding.Unlock()
+	if err := r.reread(ctx); err != nil {
+		return api.OperatorKeys{}, err
+	}
+	s := r.current.Load()
+	root := s.operators.Root()
+	text, err := canon.Marshal(root)
+	if err != nil {
+		return api.OperatorKeys{}, fmt.Errorf("operator keys: %w", err)
+	}
+	return api.OperatorKeys{Set: s.operators.Number(), Digest: s.operators.Digest(), Threshold: root.Threshold, Root: text, Keys: slices.Clone(s.keys)}, nil
+}
