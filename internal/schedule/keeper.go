@@ -58,7 +58,7 @@ type Keeper struct {
 	wake  chan struct{}
 	turns chan struct{} // of submitters
 
-	queued atomic.Bool // a slot waits for the end of a run
+	queued atomic.Bool // a slot waits for the end of a run, or a tick may find that one does
 
 	mu      sync.Mutex          // held during a tick
 	lines   map[api.Name]*line  // guarded by mu
@@ -82,6 +82,7 @@ type line struct {
 	cron    *cron.Schedule
 	broken  error     // why def has no times
 	next    time.Time // when the next slot is due; zero: not known
+	latest  time.Time // when the slot at the cursor was due
 	waiting []*api.Slot
 }
 

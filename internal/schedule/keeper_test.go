@@ -279,6 +279,69 @@ func TestMissedSlots(t *testing.T) {
 	}
 }
 
+// With a jitter that is longer than the time between two slots, slots keep their order, and
+// none is missed while the service runs; those of an outage have what catchUp says, and no
+// range of skipped slots spans one that ran.
+//
+// proves R-O10 (a slot has one run, and one that is late has what catchUp says)
+func TestJitterLongerThanThePeriod(t *testing.T) {
+	jitter, grace := 30*time.Minute, api.ScheduleGrace
+	for name, within := range map[api.CatchUp]time.Duration{api.CatchUpNone: 0, api.CatchUpLast: 2 * time.Hour, api.CatchUpAll: 80 * time.Minute} {
+		t.Run(string(name), func(t *testing.T) {
+			def := api.Schedule{Name: "each", Cron: "* * * * *", Zone: "UTC", Jitter: api.Duration(jitter), Overlap: api.OverlapQueue, CatchUp: name, CatchUpWithin: api.Duration(within)}
+			begin := day(1, 0, 0)
+			w := newWorld(t, begin, def)
+			tick := func(from, to time.Time) {
+				for now := from; !now.After(to); now = now.Add(20 * time.Second) {
+					w.settleAll()
+					w.at(now)
+				}
+				for range 2 * api.MaxCatchUp {
+					w.settleAll()
+					w.at(to)
+				}
+			}
+			down, up := begin.Add(2*time.Hour), begin.Add(4*time.Hour)
+			tick(begin, down)
+			w.stop()
+			w.mu.Lock()
+			w.now = up
+			w.mu.Unlock()
+			w.start()
+			tick(up, up)
+			end := up.Add(time.Hour)
+			tick(up, end)
+			slots, err := w.k.Slots(t.Context(), "each", 0, 1000)
+			w.must(err)
+			slices.Reverse(slots)
+			next, missed := begin.Add(time.Minute), 0
+			for _, s := range slots {
+				if !s.Slot.Equal(next) {
+					t.Fatalf("slot %s follows, want %s", s.Slot, next)
+				}
+				next = s.Slot.Add(time.Duration(max(1, s.Count)) * time.Minute)
+				if s.State == api.SlotSubmitted {
+					continue
+				}
+				if s.Reason == api.SkipOverlap { // it was due at the same instant as the one before it
+					continue
+				}
+				missed += max(1, s.Count)
+				if s.Reason != api.SkipMissed || s.Slot.Before(down.Add(-jitter)) || !next.Before(up.Add(-grace).Add(time.Minute)) {
+					t.Errorf("slots %s until %s are %s for %q", s.Slot, next, s.State, s.Reason)
+				}
+			}
+			if missed == 0 {
+				t.Error("control: no slot was missed in the outage")
+			}
+			if next.Before(end.Add(-jitter)) {
+				t.Errorf("nothing came of slot %s until %s", next, end)
+			}
+			t.Logf("%d runs, %d slots missed", len(w.order), missed)
+		})
+	}
+}
+
 // proves R-O10 (overlap)
 func TestOverlap(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -44,6 +44,7 @@ func (k *Keeper) tick(ctx context.Context) (next time.Time, err error) {
 		return b.next(k.due), nil
 	}
 	k.due = time.Time{}
+	k.queued.Store(true) // a run that settles from here on may have been read as open
 	k.land(ctx, b)
 	k.reconcile(b)
 	for _, name := range slices.Sorted(maps.Keys(k.lines)) {
@@ -69,6 +70,9 @@ func (k *Keeper) tick(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	k.queued.Store(queued)
+	if queued && len(b.update) > 0 { // a run that was still to be submitted for this tick may have settled
+		k.Wake()
+	}
 	return b.next(k.due), nil
 }
 
@@ -167,6 +171,7 @@ func (k *Keeper) reconcile(b *batch) {
 			l.def = &def
 			l.cron, l.broken = cron.Parse(def.Cron, def.Zone)
 			l.digest = b.rev.Artifact(name)
+			l.latest = l.lastDue()
 		}
 	}
 	k.rev = b.rev
@@ -263,20 +268,44 @@ func jitter(def *api.Schedule, slot time.Time) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(sum[:]) % uint64(def.Jitter)) //nolint:gosec // G115: positive, and less than the jitter
 }
 
+// due returns when a slot is submitted: after its jitter, and not before the slots that
+// precede it, so that slots keep their order if the jitter is longer than the time between
+// two of them. None waits longer than the jitter of the schedule for that.
+func (l *line) due(slot time.Time) time.Time {
+	if at := slot.Add(jitter(l.def, slot)); at.After(l.latest) {
+		return at
+	}
+	return l.latest
+}
+
+// lastDue returns when the slot at the cursor was due, which follows from the schedule
+// alone; zero if no later slot can be due before.
+func (l *line) lastDue() (latest time.Time) {
+	if l.cron == nil || l.def.Jitter <= 0 {
+		return latest
+	}
+	for s := l.cron.Next(l.cursor.Add(-time.Duration(l.def.Jitter))); !s.IsZero() && !s.After(l.cursor); s = l.cron.Next(s) {
+		if at := s.Add(jitter(l.def, s)); at.After(latest) {
+			latest = at
+		}
+	}
+	return latest
+}
+
 // subject is what emergency stops of the run of a slot are matched against.
 func subject(def *api.Schedule, slot time.Time) api.StopSubject {
 	return api.StopSubject{Principal: def.Principal, Run: api.ScheduleRun(def.Name, slot)}
 }
 
-// due is a slot that is to be decided.
-type due struct {
+// dueSlot is a slot that is to be decided.
+type dueSlot struct {
 	slot   time.Time
 	missed bool
 }
 
 // collect advances the cursor of l over the slots that are due. It returns those that
 // may have a run, and the missed ones that catchUp does not make up.
-func (l *line) collect(now time.Time) (list []due, missed skipped) {
+func (l *line) collect(now time.Time) (list []dueSlot, missed skipped) {
 	missed.reason = api.SkipMissed
 	caught := 0 // of list that are made up
 	for {
@@ -285,11 +314,11 @@ func (l *line) collect(now time.Time) (list []due, missed skipped) {
 			l.next = s
 			break
 		}
-		at := s.Add(jitter(l.def, s))
+		at := l.due(s)
 		if l.next = at; at.After(now) {
 			break
 		}
-		l.cursor = s.UTC()
+		l.cursor, l.latest = s.UTC(), at
 		late := now.Sub(at) > api.ScheduleGrace
 		old := late && now.Sub(s) > time.Duration(l.def.CatchUpWithin)
 		switch {
@@ -300,7 +329,7 @@ func (l *line) collect(now time.Time) (list []due, missed skipped) {
 			missed.add(list[0].slot)
 			list, caught = list[1:], caught-1
 		}
-		list = append(list, due{s.UTC(), late})
+		list = append(list, dueSlot{s.UTC(), late})
 		if late {
 			caught++
 		}
