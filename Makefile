@@ -144,7 +144,7 @@ mutants: ## verify MUTANTS bundles that were changed from SEED by who has the se
 	go test -v -timeout 240m -run 'TestNoMutant|TestEachContradicting|TestMutantsFind' ./internal/evidence -mutants $(MUTANTS) -seed $(SEED)
 
 STEPS ?= 1000000
-model: ## compare the run engine with a reference model for STEPS random steps
+model: ## compare runs, budgets and schedules with a reference model for STEPS random steps
 	go test -v -timeout 240m -run TestEngineMatchesTheReferenceModel ./internal/orchestrator -steps $(STEPS)
 
 HONEST ?= 10000

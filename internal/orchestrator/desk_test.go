@@ -92,9 +92,9 @@ func (j *job) asks() bool { return j.d.State == api.EventNeedsInput }
 
 // deskGrants are the grants without budgets.
 func deskGrants() (grants []api.Grant) {
-	for _, p := range []api.Principal{ann, ben} {
+	for _, p := range []api.Principal{ann, ben, nightly} {
 		grants = append(grants, api.Grant{
-			Name: api.Name("of-" + string(p[len("local:"):])), Principal: p, Targets: []api.Name{"local"}, Ceiling: api.Reversible,
+			Name: api.Name("of-" + strings.SplitN(string(p), ":", 2)[1]), Principal: p, Targets: []api.Name{"local"}, Ceiling: api.Reversible,
 			Subagents: []api.Name{work, quick, denied, absent, slow, busy, stuck, fickle, before, after, checker, fixer, voter},
 		})
 	}

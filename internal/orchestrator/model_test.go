@@ -29,12 +29,12 @@ var stepsFlag = flag.Int("steps", 5000/size, "how many steps TestEngineMatchesTh
 const lifeSteps = 80
 
 // What people and workers can do, the clock and the plug, in any order, against
-// a reference that knows nothing but the log, and a desk that knows what runs, and what
-// that spends of the budgets.
+// a reference that knows nothing but the log, a desk that knows what runs and what that
+// spends of the budgets, and a calendar that knows what becomes of each slot of a schedule.
 // A failure is made as small as it can be, and printed step by step with the
 // seed that brings it back.
 //
-// proves R-O2, R-O3, R-O4, R-O5, R-O6, R-O7, R-O8, R-O11
+// proves R-O2, R-O3, R-O4, R-O5, R-O6, R-O7, R-O8, R-O9, R-O10, R-O11
 func TestEngineMatchesTheReferenceModel(t *testing.T) {
 	seen := map[string]int{}
 	setFlag(t, "rapid.steps", fmt.Sprint(lifeSteps))
@@ -78,7 +78,7 @@ func live(rt *rapid.T, root string, seen map[string]int) {
 	m := &machine{seen: seen}
 	// Budgets per day are new again in the first hours of a life. Nothing is awake yet.
 	time.Sleep(rapid.SampledFrom([]time.Duration{time.Hour, 20 * time.Hour, 22 * time.Hour, 23*time.Hour + 50*time.Minute}).Draw(rt, "hour"))
-	m.world = newWorldWith(rt, root, orchestrator.Config{Queues: map[api.Name]int{api.DefaultQueue: 3, narrow: 1}, Seed: 42}, true)
+	m.world = newWorldWith(rt, root, orchestrator.Config{Queues: map[api.Name]int{api.DefaultQueue: 3, narrow: 1}, Seed: 42}, true, drawCalendar(rt, time.Now().UTC()))
 	m.withBudgets(rt)
 	seen["lives"]++
 	rt.Cleanup(func() { // also when it fails: nothing may be left in the bubble
@@ -106,7 +106,7 @@ func live(rt *rapid.T, root string, seen map[string]int) {
 	for i := range 3 {
 		actions[fmt.Sprint("vote", i)] = m.vote
 	}
-	actions["end many"] = m.endMany
+	actions["end many"], actions["pause schedule"], actions["time until a slot"] = m.endMany, m.pauseSchedule, m.passSlot
 	rt.Repeat(actions)
 	m.drain(rt)
 }
@@ -185,10 +185,10 @@ func (m *machine) task(rt *rapid.T, i int) api.PlanTask {
 	return t
 }
 
-// open counts the runs that are not settled.
-func (m *machine) unsettled() (n int) {
+// unsettled counts the runs that are not settled, or those of people.
+func (m *machine) unsettled(people bool) (n int) {
 	for _, r := range m.log.runs {
-		if r.settled == nil {
+		if r.settled == nil && (!people || r.by != nightly) {
 			n++
 		}
 	}
@@ -196,7 +196,7 @@ func (m *machine) unsettled() (n int) {
 }
 
 func (m *machine) submit(rt *rapid.T) {
-	if m.unsettled() >= 6 {
+	if m.unsettled(true) >= 6 {
 		rt.Skip()
 	}
 	p := m.plan(rt)
@@ -266,7 +266,7 @@ func (m *machine) retry(rt *rapid.T) {
 			settled = append(settled, id)
 		}
 	}
-	if len(settled) == 0 || m.unsettled() >= 6 {
+	if len(settled) == 0 || m.unsettled(true) >= 6 {
 		rt.Skip()
 	}
 	slices.Sort(settled)
@@ -553,8 +553,10 @@ func (m *machine) pass(rt *rapid.T) {
 	time.Sleep(d)
 }
 
-func (m *machine) killNow(*rapid.T) {
+func (m *machine) killNow(rt *rapid.T) {
+	d := drawOutage(rt)
 	m.begin("kill")
+	m.outage = d
 	m.kill()
 }
 
@@ -574,9 +576,11 @@ func (m *machine) killLater(rt *rapid.T) {
 	m.mu.Unlock()
 }
 
-func (m *machine) restartNow(*rapid.T) {
+func (m *machine) restartNow(rt *rapid.T) {
+	d := drawOutage(rt)
 	m.begin("restart")
 	synctest.Wait()
+	m.outage = d
 	if !m.killed() {
 		m.restart()
 	}
@@ -615,12 +619,13 @@ func (m *machine) drain(rt *rapid.T) {
 	m.killIn = 0
 	m.mu.Unlock()
 	m.check(rt)
-	for round := 0; m.unsettled() > 0; round++ {
+	for round := 0; m.unsettled(false) > 0; round++ {
 		if round > 500 {
 			rt.Fatalf("runs do not settle: %s", m.story())
 		}
 		m.begin("drain")
 		m.unpause()
+		m.pauseSchedules()
 		m.desk.open()
 		m.decideAll()
 		if list := m.desk.sorted((*job).asks); len(list) > 0 {

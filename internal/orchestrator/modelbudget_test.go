@@ -301,7 +301,7 @@ func (m *machine) withBudgets(rt *rapid.T) {
 	grants := deskGrants()
 	grants = append(grants, api.Grant{Name: "more-of-ben", Principal: ben, Targets: []api.Name{"local"}, Ceiling: api.Reversible, Subagents: []api.Name{work, checker}})
 	p := &purse{refused: map[api.DispatchID]int{}, plan: m.log.budgetOf}
-	for i, per := range []api.BudgetPeriod{api.PerDay, api.PerRun, ""} {
+	for i, per := range []api.BudgetPeriod{api.PerDay, api.PerRun, api.PerDay, ""} {
 		if grants[i].Budget = drawBudget(rt, per); grants[i].Budget != nil {
 			p.grants = append(p.grants, grants[i])
 		}
@@ -311,10 +311,7 @@ func (m *machine) withBudgets(rt *rapid.T) {
 	m.must(err)
 	p.commit = func(fn func(*store.Tx) error) error {
 		return m.store.Update(context.Background(), func(tx *store.Tx) error {
-			m.mu.Lock()
-			dead := m.copied
-			m.mu.Unlock()
-			if dead {
+			if m.dead() {
 				return errKilled
 			}
 			return fn(tx)
@@ -328,10 +325,8 @@ func (m *machine) withBudgets(rt *rapid.T) {
 // budgetOf is the budget of the plan of a run that was offered under its id. As locks is,
 // it may be asked before the log was read.
 func (m *replay) budgetOf(id api.RunID) *api.Budget {
-	for _, p := range m.offered {
-		if p.ID == id {
-			return p.Budget
-		}
+	if p := m.planOf(id); p != nil {
+		return p.Budget
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ type replay struct {
 	// votes are those about the request of a task.
 	votes func(*replayTask) []api.Vote
 
-	adding []api.PlanTask // what is being appended
+	adding   []api.PlanTask // what is being appended
+	calendar *calendar      // nil: there are no schedules
 
 	crowd bool // on real time, where two instants say little: who was first is not looked at
 	kinds map[record.Kind]int
@@ -57,8 +58,9 @@ type replayRun struct {
 	cancelled bool
 	cancelWas bool // before this step
 	settled   *record.RunEnd
-	last      uint64 // the newest entry
-	seen      bool   // it was described since it is settled
+	ended     time.Time // when it settled
+	last      uint64    // the newest entry
+	seen      bool      // it was described since it is settled
 }
 
 type replayTask struct {
@@ -240,6 +242,9 @@ func (m *replay) apply(c *audit.Committed) {
 	case record.KindQueuePaused, record.KindQueueResumed:
 		m.pauseQueue(c)
 		return
+	case record.KindScheduleFired, record.KindScheduleSkipped, record.KindSchedulePaused, record.KindScheduleResumed:
+		m.scheduled(c)
+		return
 	default:
 	}
 	if e.Run == "" {
@@ -292,6 +297,9 @@ func (m *replay) submitted(c *audit.Committed) {
 	ask, _ := e.Detail.(record.RunRequest)
 	p, ok := m.offered[e.Refs[record.RefPlan]]
 	id := api.RunID(e.Run)
+	if slot := m.calendar.planOf(id); !ok && slot != nil {
+		p, ok = *slot, e.Refs[record.RefPlan] == digestOf(*slot)
+	}
 	switch {
 	case !ok:
 		m.object(c.Seq, "run %s has a plan that was not submitted", id)
@@ -330,7 +338,7 @@ func (m *replay) pauseQueue(c *audit.Committed) {
 
 func (m *replay) settle(c *audit.Committed, r *replayRun) {
 	end, _ := c.Entry.Detail.(record.RunEnd)
-	r.settled = &end
+	r.settled, r.ended = &end, c.Entry.At
 	n := r.count()
 	for _, k := range []struct {
 		state api.TaskState

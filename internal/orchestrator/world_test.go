@@ -24,6 +24,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/schedule"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -54,10 +55,14 @@ type world struct {
 	ballots *ballots
 	asks    bool // people are asked for approval of tasks
 
+	calendar *calendar     // nil: there are no schedules
+	outage   time.Duration // how long no service runs after the next end of this one
+
 	mu     sync.Mutex
-	heads  []uint64 // how long the log was after each commit of this life; guarded by mu
-	killIn int      // the service is killed in so many transactions; 0: it is not; guarded by mu
-	copied bool     // it was killed, and this is what was durable by then; guarded by mu
+	heads  []uint64  // how long the log was after each commit of this life; guarded by mu
+	killIn int       // the service is killed in so many transactions; 0: it is not; guarded by mu
+	copied bool      // it was killed, and this is what was durable by then; guarded by mu
+	died   time.Time // when it was killed; guarded by mu
 }
 
 // scratch is a directory that no test needs to sync: on a tmpfs where there is
@@ -73,23 +78,26 @@ func scratch(t testing.TB) string {
 }
 
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), operator.Migration(), dispatch.Migration(), gateway.Migration(), budget.Migration(), approval.Migration(), ballotMigration(), orchestrator.Migration()}
+	return []store.Migration{audit.Migration(), operator.Migration(), dispatch.Migration(), gateway.Migration(), budget.Migration(), approval.Migration(), ballotMigration(), orchestrator.Migration(), schedule.Migration()}
 }
 
 // newWorld starts a service on new state. The caller closes it.
 func newWorld(t tester, root string, config orchestrator.Config) *world {
 	t.Helper()
-	return newWorldWith(t, root, config, false)
+	return newWorldWith(t, root, config, false, nil)
 }
 
-func newWorldWith(t tester, root string, config orchestrator.Config, asks bool) *world {
+func newWorldWith(t tester, root string, config orchestrator.Config, asks bool, c *calendar) *world {
 	t.Helper()
 	if config.Now == nil {
 		config.Now = time.Now
 	}
 	slots := map[api.Name]int{api.DefaultQueue: orchestrator.DefaultSlots}
 	maps.Copy(slots, config.Queues)
-	w := &world{t: t, asks: asks, root: root, config: config, desk: newDesk(config.Now), log: newReplay(slots)}
+	w := &world{t: t, asks: asks, calendar: c, root: root, config: config, desk: newDesk(config.Now), log: newReplay(slots)}
+	if w.log.calendar = c; c != nil {
+		c.desk, w.config.Observer = w.desk, watcher{c}
+	}
 	w.desk.kill = w.kill
 	w.desk.locks = w.log.locks
 	w.log.products = w.desk.productOf
@@ -104,10 +112,7 @@ func newWorldWith(t tester, root string, config orchestrator.Config, asks bool) 
 // locks are those of a task whose run was offered under its id. The desk may be
 // asked before the log was read.
 func (m *replay) locks(id api.RunID, task api.TaskID) []api.Lock {
-	for _, p := range m.offered {
-		if p.ID != id {
-			continue
-		}
+	if p := m.planOf(id); p != nil {
 		for _, t := range p.Tasks {
 			if t.ID == task {
 				return t.Locks
@@ -115,6 +120,16 @@ func (m *replay) locks(id api.RunID, task api.TaskID) []api.Lock {
 		}
 	}
 	return nil
+}
+
+// planOf is the plan of a run that was offered under its id, or is that of a slot.
+func (m *replay) planOf(id api.RunID) *api.Plan {
+	for _, p := range m.offered {
+		if p.ID == id {
+			return &p
+		}
+	}
+	return m.calendar.planOf(id)
 }
 
 func (w *world) must(err error) {
@@ -164,6 +179,7 @@ func (w *world) open() {
 	w.o = o
 	listens(o)
 	s.listen(o.Ended)
+	w.openSchedules(o)
 }
 
 // stop ends the service in good order.
@@ -171,6 +187,7 @@ func (w *world) stop() error {
 	var err error
 	if w.o != nil {
 		w.desk.freeze()
+		w.closeSchedules()
 		err = w.o.Close()
 		w.o = nil
 	}
@@ -236,7 +253,7 @@ func (w *world) snapshot() {
 	if w.copied {
 		return
 	}
-	w.copied = true
+	w.copied, w.died = true, w.config.Now()
 	to := filepath.Join(w.root, fmt.Sprint(w.number+1))
 	err := os.Mkdir(to, 0o700)
 	for _, name := range []string{"state.db", "state.db-wal"} {
@@ -251,17 +268,22 @@ func (w *world) snapshot() {
 	}
 }
 
+// dead reports whether the service was killed, and the next has not begun.
+func (w *world) dead() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.copied
+}
+
 // killed reports whether the service was, and if so begins the next on what was
 // durable then.
 func (w *world) killed() bool {
 	w.t.Helper()
-	w.mu.Lock()
-	copied := w.copied
-	w.mu.Unlock()
-	if !copied {
+	if !w.dead() {
 		return false
 	}
 	w.must(w.stop())
+	w.down(w.died)
 	w.must(os.RemoveAll(w.dir()))
 	w.number++
 	w.mu.Lock()
@@ -275,6 +297,7 @@ func (w *world) killed() bool {
 func (w *world) restart() {
 	w.t.Helper()
 	w.must(w.stop())
+	w.down(w.config.Now())
 	w.mu.Lock()
 	w.killIn, w.heads = 0, nil
 	w.mu.Unlock()
@@ -350,9 +373,7 @@ func (w *world) offer(caller dispatch.Caller, p api.Plan) (api.Run, error) {
 // remember makes the reference know a plan, and returns it as text.
 func (w *world) remember(p api.Plan) json.RawMessage {
 	w.t.Helper()
-	raw, err := json.Marshal(p)
-	w.must(err)
-	parsed, problems := plan.Parse(raw)
+	raw, parsed, problems := parse(p)
 	if len(problems) > 0 {
 		var b strings.Builder
 		for _, x := range problems {
@@ -364,6 +385,21 @@ func (w *world) remember(p api.Plan) json.RawMessage {
 	w.log.offered[api.DigestOf(parsed.Canonical())] = p
 	w.desk.mu.Unlock()
 	return raw
+}
+
+func parse(p api.Plan) (json.RawMessage, *plan.Plan, []api.Problem) {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	parsed, problems := plan.Parse(raw)
+	return raw, parsed, problems
+}
+
+// digestOf is the digest of a plan that is valid.
+func digestOf(p api.Plan) api.Digest {
+	_, parsed, _ := parse(p)
+	return api.DigestOf(parsed.Canonical())
 }
 
 func as(p api.Principal) dispatch.Caller {
