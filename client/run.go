@@ -51,6 +51,27 @@ func (r Runtime) Run(ctx context.Context, id api.RunID, after string, limit int)
 	return fetch[api.Run](ctx, r.c, on(api.CallRunDescribe, string(id)).where(query))
 }
 
+// tasksPage is the largest number of tasks per answer of the service.
+const tasksPage = 1000
+
+// WholeRun returns a run with all of its tasks.
+func (r Runtime) WholeRun(ctx context.Context, id api.RunID) (api.Run, error) {
+	run, err := r.Run(ctx, id, "", tasksPage)
+	for next := run.Next; err == nil && next != ""; {
+		var page api.Run
+		if page, err = r.Run(ctx, id, next, tasksPage); err != nil {
+			break
+		}
+		// The head is the newest one; earlier tasks may be a moment older.
+		page.Tasks = append(run.Tasks, page.Tasks...)
+		if len(page.Tasks) > api.MaxRunTasks || page.Next == next {
+			return run, api.Errorf(api.CodeInternal, "run %s: the service sent more tasks than a run can have", id)
+		}
+		run, next = page, page.Next
+	}
+	return run, err
+}
+
 // RunEvents returns the events of a run after a cursor, which is Next of the
 // previous answer or empty. If there are no new events, it waits at most wait for
 // the first.

@@ -96,25 +96,9 @@ func taskID(a *console.Args, s string) api.TaskID {
 	return console.Optional(a, s, api.ParseGrownTaskID)
 }
 
-// runPage is the largest number of tasks per answer of the service.
-const runPage = 1000
-
 // wholeRun returns a run with all of its tasks.
 func wholeRun(ctx context.Context, r client.Runtime, id api.RunID) (api.Run, error) {
-	run, err := r.Run(ctx, id, "", runPage)
-	for next := run.Next; err == nil && next != ""; {
-		var page api.Run
-		if page, err = r.Run(ctx, id, next, runPage); err != nil {
-			break
-		}
-		// The head is the newest one; earlier tasks may be a moment older.
-		page.Tasks = append(run.Tasks, page.Tasks...)
-		if len(page.Tasks) > api.MaxRunTasks || page.Next == next {
-			return run, api.Errorf(api.CodeInternal, "run %s: the service sent more tasks than a run can have", id)
-		}
-		run, next = page, page.Next
-	}
-	return run, err
+	return r.WholeRun(ctx, id)
 }
 
 // taskOf returns a task of a run.

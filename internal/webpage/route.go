@@ -22,6 +22,7 @@ type site struct {
 	logins    *logins
 	templates map[string]*template.Template // by the name of the page
 	mux       *http.ServeMux
+	views     viewers
 }
 
 // route is a path of the page. Exactly one of its handlers is set.
@@ -61,7 +62,7 @@ func newSite(cfg Config) (*site, error) {
 	if s.templates, err = parseTemplates(s); err != nil {
 		return nil, err
 	}
-	for _, rt := range s.routes() {
+	for _, rt := range append(s.routes(), s.viewerRoutes()...) {
 		if rt.raw != nil {
 			s.mux.HandleFunc(rt.pattern, rt.raw)
 			continue
