@@ -11,7 +11,7 @@ func floors() [][]string {
 		{"internal/durable", "internal/failpoint", "internal/gitexec", "internal/mountinfo", "internal/visible"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"internal/failure", "internal/httpguard", "internal/mcpwire"},
-		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml", "internal/webpage/graph", "internal/webpage/logview"},
+		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
 		{"deploy", "internal/agent", "internal/broker", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
@@ -63,6 +63,7 @@ func closure() map[string][]string {
 		// What the page shows, without a request or a socket.
 		"internal/webpage/graph":   {"api"},
 		"internal/webpage/logview": {"api", "internal/visible"},
+		"internal/webpage/patch":   {"api", "internal/visible"},
 		// R-A7: all that an auditor has to read and trust.
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
@@ -72,8 +73,8 @@ func closure() map[string][]string {
 		"cmd/bailiwick-tool": {"api"}, // it runs in jails, and asks the gateway
 		"cmd/bailiwick-mcp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/mcphttp", "internal/mcpserve", "internal/mcpwire"},
 		// What a browser speaks to.
-		"internal/webpage":  {"api", "client", "internal/canon", "internal/egress", "internal/httpguard", "internal/visible", "internal/webpage/graph"},
-		"cmd/bailiwick-web": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/visible", "internal/webpage", "internal/webpage/graph"},
+		"internal/webpage":  {"api", "client", "internal/canon", "internal/egress", "internal/httpguard", "internal/visible", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		"cmd/bailiwick-web": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/visible", "internal/webpage", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 	}
 }
 
@@ -93,6 +94,7 @@ func direct() map[string][]string {
 		"internal/canon":           {"os", "os/*", "net", "net/*"},
 		"internal/webpage/graph":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/webpage/logview": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/webpage/patch":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/visible":         {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/egress":          {"os", "os/*", "unsafe"},
 		"internal/plan":            {"os", "os/*", "net", "net/*", "syscall", "unsafe"},

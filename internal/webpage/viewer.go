@@ -1,6 +1,8 @@
 package webpage
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,12 +14,18 @@ import (
 // viewers is what the graph, the log and the patch keep between requests.
 type viewers struct {
 	layouts graph.Cache
+	logs    logCache
 }
 
 // viewerRoutes is every path of the graph, the log and the patch.
 func (s *site) viewerRoutes() []route {
 	return []route{
 		{pattern: "GET /runs/{id}/graph", page: s.graph},
+		{pattern: "GET /dispatches/{id}/log", page: s.logOf},
+		{pattern: "GET /dispatches/{id}/log/lines", raw: s.logLines},
+		{pattern: "GET /dispatches/{id}/log/raw", raw: s.rawLogOf},
+		{pattern: "GET /dispatches/{id}/patch", page: s.patchOf},
+		{pattern: "GET /dispatches/{id}/patch/raw", raw: s.rawPatch},
 	}
 }
 
@@ -34,7 +42,9 @@ func number(q url.Values, name string, otherwise, least, most int) (int, error) 
 	return n, nil
 }
 
-// link is the address of a request with other members in its query; an empty value
+func decimal(n int) string { return strconv.Itoa(n) }
+
+// linkWith is the address of a request with other members in its query; an empty value
 // removes one.
 func linkWith(r *http.Request, members ...string) string {
 	q := given(r)
@@ -47,4 +57,34 @@ func linkWith(r *http.Request, members ...string) string {
 		return r.URL.Path
 	}
 	return r.URL.Path + "?" + q.Encode()
+}
+
+// attachment answers with content of an agent as a download, which a browser must not
+// show: if it did, the sandbox lets it run nothing.
+func (s *site) attachment(w http.ResponseWriter, r *http.Request, name string, fill func(context.Context, io.Writer) error) {
+	h := w.Header()
+	policies := h.Get("Content-Security-Policy")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`) // an id: letters, digits and - only
+	began := &began{Writer: w}
+	if err := fill(r.Context(), began); err != nil && !began.written {
+		h.Del("Content-Disposition")
+		h.Set("Content-Security-Policy", policies)
+		s.fail(w, r, err)
+	} else if err != nil {
+		panic(http.ErrAbortHandler) // the browser must not take a part for the whole
+	}
+}
+
+// began notes whether anything was written.
+type began struct {
+	io.Writer
+
+	written bool
+}
+
+func (b *began) Write(p []byte) (int, error) {
+	b.written = true
+	return b.Writer.Write(p)
 }
