@@ -56,9 +56,49 @@ type TaskAction struct {
 	Principal Principal   `json:"principal"` // who submitted the run
 	Plan      Digest      `json:"plan"`      // of the submitted plan
 	Shown     []ShownTask `json:"shown"`
-	By        []Principal `json:"by"`    // who may approve
-	Needs     int         `json:"needs"` // different people
-	Expires   time.Time   `json:"expires"`
+	// Write is what the task is to run with, where people approve it before it writes;
+	// nil: the task is the approval itself.
+	Write   *WriteAction `json:"write,omitempty"`
+	By      []Principal  `json:"by"`    // who may approve
+	Needs   int          `json:"needs"` // different people
+	Expires time.Time    `json:"expires"`
+}
+
+// Starts returns the dispatch that starts once people approved it; empty: the task is the
+// approval itself.
+func (a *TaskAction) Starts() DispatchID {
+	if a.Write == nil {
+		return ""
+	}
+	return a.Write.Dispatch
+}
+
+// WriteAction is what one attempt of a task is to run with. With the catalog of Revision
+// it gives everything that its manifest has but times and keys.
+type WriteAction struct {
+	Dispatch     DispatchID      `json:"dispatch"` // of the attempt: a retry is another one
+	Subagent     Name            `json:"subagent"`
+	Tier         Tier            `json:"tier"`
+	Target       Name            `json:"target"`
+	Revision     Digest          `json:"revision"` // of the catalog, which says what the names mean
+	Envs         []Name          `json:"envs,omitempty"`
+	Capabilities []Name          `json:"capabilities,omitempty"`
+	Source       *PinnedSource   `json:"source,omitempty"`
+	Input        json.RawMessage `json:"input"`
+	Needs        []WriteNeed     `json:"needs,omitempty"`
+	Taint        *Taint          `json:"taint,omitempty"`
+}
+
+// WriteNeed is a product of another task that a WriteAction starts from.
+type WriteNeed struct {
+	Name     Name       `json:"name"`
+	Item     string     `json:"item,omitempty"`
+	Task     TaskID     `json:"task"`
+	Dispatch DispatchID `json:"dispatch"`
+	Kind     string     `json:"kind"`
+	Path     string     `json:"path,omitempty"`
+	Digest   Digest     `json:"digest"`
+	Size     int64      `json:"size"`
 }
 
 // ShownTask is the products of a task that people are shown.

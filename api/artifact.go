@@ -338,4 +338,7 @@ type Grant struct {
 	// Reuse lists owners whose results of pure subagents the tasks of the principal may
 	// reuse, beside its own.
 	Reuse []Principal `json:"reuse,omitempty"`
+	// Writes makes every task of the principal whose subagent has the effect write wait
+	// for people, whichever of its grants allows it.
+	Writes *WriteRule `json:"writes,omitempty"`
 }

@@ -207,6 +207,7 @@ func (r *reader) grant(d *decl, what string) {
 		"append":       d.in("append", func(n *yaml.Node) { v.Append = r.Bool(n, "append") }),
 		"reuse":        d.in("reuse", func(n *yaml.Node) { v.Reuse = r.principals(n, "reuse") }),
 		"budget":       d.in("budget", func(n *yaml.Node) { v.Budget = r.budget(n, "budget") }),
+		"writes":       d.in("writes", func(n *yaml.Node) { v.Writes = r.writes(n, "writes") }),
 	}, "pipelines")
 	if d.node.Kind != yaml.MappingNode {
 		return
@@ -262,4 +263,5 @@ func (r *reader) checkGrant(d *decl, v api.Grant, what string) {
 	if slices.Contains(v.Reuse, v.Principal) && v.Principal != "" {
 		r.At(d.at("reuse"), "reuse: %s reuses its own results without it", v.Principal)
 	}
+	r.checkWrites(d, v)
 }

@@ -32,6 +32,7 @@ func Narrowings(before, after *catalog.Set) []Narrowing {
 	losses(api.KindTool, before.Tools, after.Tools, n.tool)
 	losses(api.KindGrant, before.Grants, after.Grants, n.grant)
 	losses(api.KindSchedule, before.Schedules, after.Schedules, n.schedule)
+	n.writes()
 	slices.SortStableFunc(n.all, func(a, b Narrowing) int { return byKind(a.Ref, b.Ref) })
 	return n.all
 }
@@ -63,6 +64,9 @@ func (n *narrowing) subagent(ref api.Ref, old, v api.Subagent, has bool) {
 	}
 	for _, name := range missing(old.Capabilities, v.Capabilities) {
 		n.add(ref, "loses capability %s", name)
+	}
+	if v.Effect == api.EffectWrite && v.Effect != old.Effect {
+		n.add(ref, "declared to write: people approve its tasks where a grant of their principal has writes")
 	}
 	n.limits(ref, inEffect(old.Limits), inEffect(v.Limits))
 }

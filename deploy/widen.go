@@ -35,6 +35,7 @@ func Widenings(before, after *catalog.Set) []Widening {
 	compare(api.KindGrant, before.Grants, after.Grants, w.grant)
 	compare(api.KindSchedule, before.Schedules, after.Schedules, w.schedule)
 	w.lostBudgets()
+	w.writes()
 	slices.SortStableFunc(w.all, func(a, b Widening) int { return byKind(a.Ref, b.Ref) })
 	return w.all
 }
@@ -97,6 +98,9 @@ func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {
 	w.gained(ref, "capability", old.Capabilities, v.Capabilities)
 	if v.Effect != old.Effect && v.Effect == api.EffectPure {
 		w.add(ref, "%s", pureText)
+	}
+	if old.Effect == api.EffectWrite && v.Effect != old.Effect {
+		w.add(ref, "no longer declared to write: nobody approves its tasks before they start")
 	}
 	w.limits(ref, inEffect(old.Limits), inEffect(v.Limits))
 	w.checks(ref, old, v)

@@ -86,11 +86,12 @@ func insert(tx *store.Tx, r row, same api.Digest, doc []byte) error {
 // insert stores an open request.
 func (r *row) insert(tx *store.Tx, same api.Digest, doc []byte) error {
 	x, run, task := &r.action, "", ""
+	dispatch := x.Dispatch
 	if x.Step != nil {
-		run, task = string(x.Run), string(x.Task)
+		run, task, dispatch = string(x.Run), string(x.Task), x.Step.Starts()
 	}
 	_, err := tx.Exec("INSERT INTO approval(id, dispatch, attempt, same, state, requested, action, words, run, task) VALUES (?, ?, ?, ?, 'open', ?, ?, ?, ?, ?)",
-		string(x.ID), string(x.Dispatch), r.attempt, string(same), r.requested.UnixNano(), string(doc), r.words, run, task)
+		string(x.ID), string(dispatch), r.attempt, string(same), r.requested.UnixNano(), string(doc), r.words, run, task)
 	return err
 }
 

@@ -27,7 +27,7 @@ CREATE TABLE approval (
 ) STRICT;
 CREATE INDEX approval_open ON approval(dispatch) WHERE state = 'open';
 CREATE INDEX approval_of_dispatch ON approval(dispatch, same);
-CREATE INDEX approval_by_time ON approval(requested);`, taskSchema}}
+CREATE INDEX approval_by_time ON approval(requested);`, taskSchema, writeSchema}}
 }
 
 // taskSchema adds requests about tasks. Of these the state approved is stored, by the
@@ -35,8 +35,8 @@ CREATE INDEX approval_by_time ON approval(requested);`, taskSchema}}
 const taskSchema = `
 CREATE TABLE approval_next (
 	id        TEXT PRIMARY KEY,
-	dispatch  TEXT NOT NULL,    -- of a call
-	attempt   INTEGER NOT NULL, -- likewise
+	dispatch  TEXT NOT NULL,    -- of a call, or of a task that writes
+	attempt   INTEGER NOT NULL, -- of a call
 	same      TEXT NOT NULL,
 	state     TEXT NOT NULL CHECK (state IN ('open', 'approved', 'used', 'denied', 'expired', 'ended')),
 	requested INTEGER NOT NULL,
@@ -52,6 +52,12 @@ CREATE INDEX approval_open ON approval(dispatch) WHERE state = 'open';
 CREATE INDEX approval_of_dispatch ON approval(dispatch, same);
 CREATE INDEX approval_by_time ON approval(requested);
 CREATE UNIQUE INDEX approval_of_task ON approval(run, task) WHERE run != '';
+`
+
+// writeSchema lets a task have several requests: one at a time for each of its attempts.
+const writeSchema = `
+DROP INDEX approval_of_task;
+CREATE UNIQUE INDEX approval_of_task ON approval(run, task, dispatch) WHERE run != '' AND state IN ('open', 'approved');
 `
 
 // row is a stored request.

@@ -95,7 +95,7 @@ func TestATaskIsDeniedOrExpires(t *testing.T) {
 	if _, err := d.AskTask(t.Context(), taskAction("gone"), time.Hour, func(*store.Tx) error { return gone }); !errors.Is(err, gone) {
 		t.Errorf("asked for a task that does not wait: %v", err)
 	}
-	if _, err := d.OfTask(t.Context(), "r-one", "gone"); api.CodeOf(err) != api.CodeNotFound {
+	if _, err := d.OfTask(t.Context(), "r-one", "gone", ""); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("and it is stored: %v", err)
 	}
 }

@@ -40,6 +40,7 @@ type Config struct {
 	Unasked    UnaskedFunc   // ends requests for approvals; nil: agents request none
 	Forget     UnaskedFunc   // removes them with the evidence of their dispatch; nil: likewise
 	Shown      ShownFunc     // nil: nobody approves tasks
+	People     People        // nil: likewise, and no task writes that people have to approve
 	Secrets    Secrets       // nil: no dispatch has any
 	Operator   api.Principal // may read everything; see policy.Rules
 	Registry   Registry      // what operators decided

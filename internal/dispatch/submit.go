@@ -71,6 +71,9 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 	if !decision.Allowed() {
 		return api.Dispatch{}, s.deny(ctx, sub, decision)
 	}
+	if err := sub.refuseWrite(); err != nil {
+		return api.Dispatch{}, s.invalid(ctx, sub, err)
+	}
 	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // by then the row refers to what is stored or taken over
 	if err := s.complete(ctx, sub); err != nil {
@@ -236,6 +239,9 @@ func (s *Service) admit(ctx context.Context, sub *submission, decision policy.De
 			return err
 		}
 		if err := s.checkOvertaken(tx, m); err != nil {
+			return err
+		}
+		if err := s.useApproval(tx, sub, &m); err != nil {
 			return err
 		}
 		return insert(tx, r)

@@ -62,7 +62,7 @@ func (n Need) String() string {
 //   - not_found: the product of a need does not exist;
 //   - invalid: the request is malformed;
 //   - conflict: the id belongs to another request, or to another principal;
-//   - any other: nothing was decided.
+//   - any other: nothing was decided. Unapproved: people have to approve it first.
 //
 // The worker finds out whether the pinned commit can be fetched. A dispatch of a pure
 // subagent that has the result of an earlier one returns as finished, and never runs.

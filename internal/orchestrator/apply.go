@@ -113,6 +113,8 @@ func (f submitted) apply(e *engine, b *batch) {
 		e.cancelDispatch(b, r, i)
 	case t.cancelBy != "": // no dispatch exists to cancel
 		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+	case f.unapproved() != nil:
+		e.waitToWrite(b, r, i, f.unapproved())
 	default:
 		e.failTask(b, r, i, f.err)
 	}

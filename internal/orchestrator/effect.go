@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -98,7 +99,7 @@ func (o *Orchestrator) try(x effect) error {
 	case effectAsk:
 		return o.ask(ctx, x)
 	}
-	if err != nil && transient(err) {
+	if _, ok := errors.AsType[*dispatch.Unapproved](err); !ok && err != nil && transient(err) {
 		return err
 	}
 	if err != nil {

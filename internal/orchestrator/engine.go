@@ -321,6 +321,8 @@ func (e *engine) sweep(b *batch) {
 		for i := range r.tasks {
 			if t := &r.tasks[i]; t.asking() && r.plan.Tasks[i].Approval != nil {
 				e.ask(b, r, int32(i)) //nolint:gosec // G115: likewise
+			} else if t.writing() {
+				e.askToWrite(b, r, int32(i), nil) //nolint:gosec // G115: likewise
 			} else if t.open() && !t.inFlight {
 				b.effects = append(b.effects, r.effect(effectPoll, int32(i))) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 			}

@@ -31,7 +31,7 @@ type run struct {
 	cancelWhy string
 	tasks     []task
 	counts    map[api.TaskState]int
-	asking    int // tasks that wait for an answer
+	asking    int // tasks that wait for an answer, or for people to approve
 	left      int // unsettled tasks
 	queue     *queue
 	growths   []growth
@@ -85,6 +85,8 @@ type task struct {
 	started   time.Time
 	ended     time.Time
 	takenOver bool
+	approved  bool // it is ready because people approved what it is to write
+	asked     bool // people were asked about what it is to write
 
 	lease      *lease // while it holds or waits for its locks
 	cancelSent bool   // its dispatch was cancelled
@@ -105,13 +107,17 @@ type answer struct {
 	By     api.Principal `json:"by"`
 }
 
-// asking reports whether the task waits for an answer.
+// asking reports whether the task waits for an answer, or for people to approve.
 func (t *task) asking() bool { return t.state == api.TaskWaiting && t.notBefore.IsZero() }
+
+// writing reports whether the task waits for people to approve what its latest attempt is
+// to write. The dispatch of that is not admitted.
+func (t *task) writing() bool { return t.asking() && t.dispatch != "" && t.questionOf == 0 }
 
 // open reports whether the task has a dispatch that has not ended: one that runs, or
 // waits for an answer.
 func (t *task) open() bool {
-	return t.dispatch != "" && (t.state == api.TaskRunning || t.asking() || t.state == api.TaskReady && t.answer != nil)
+	return t.dispatch != "" && (t.state == api.TaskRunning || t.asking() && !t.writing() || t.state == api.TaskReady && t.answer != nil)
 }
 
 // newRun returns a run whose tasks are all pending.

@@ -18,8 +18,11 @@ type Approvals interface {
 	// AskTask asks once for a task, and returns how its request stands. waits fails if the
 	// task does not wait in the transaction that makes the request durable.
 	AskTask(ctx context.Context, action api.TaskAction, timeout time.Duration, waits func(*store.Tx) error) (api.Approval, error)
-	// EndTask ends the request in the transaction of the task's end. A task that is done
-	// uses it.
+	// OfTask returns the newest request about a dispatch that is to write; of CodeNotFound
+	// if there is none.
+	OfTask(ctx context.Context, run api.RunID, task api.TaskID, id api.DispatchID) (api.Approval, error)
+	// EndTask ends what is open in the transaction of the task's end. A task that is an
+	// approval and done uses it.
 	EndTask(tx *store.Tx, run api.RunID, task api.TaskID, done bool) error
 	// ForgetRun removes the requests of a run with its rows.
 	ForgetRun(tx *store.Tx, run api.RunID) error
@@ -29,21 +32,28 @@ type Approvals interface {
 type asking struct {
 	action  api.TaskAction
 	timeout time.Duration
+	look    bool // only at how the request about its dispatch stands
 }
 
 // waitForPeople makes a task wait for those who may approve, and asks them once that is
 // durable.
 func (e *engine) waitForPeople(b *batch, r *run, i int32) {
-	t, by := &r.tasks[i], []string{}
-	for _, p := range r.plan.Tasks[i].Approval.By {
-		by = append(by, string(p))
-	}
+	t := &r.tasks[i]
 	e.transition(r, i, record.EventAsk)
 	r.asking++
-	t.message = fmt.Sprintf("for approval by %s; see: bailiwick approval list", strings.Join(by, ", "))
+	t.message = waitsFor(r.plan.Tasks[i].Approval.By)
 	e.log(b, record.KindTaskWaiting, r, i, record.TaskStep{Message: t.message})
 	b.task(r, i)
 	e.ask(b, r, i)
+}
+
+// waitsFor says what a task waits for that people approve.
+func waitsFor(by []api.Principal) string {
+	names := make([]string, len(by))
+	for i, p := range by {
+		names[i] = string(p)
+	}
+	return fmt.Sprintf("for approval by %s; see: bailiwick approval list", strings.Join(names, ", "))
 }
 
 // ask asks people for their approval of a task that waits for it, or looks how the
@@ -68,14 +78,15 @@ var errNotWaiting = errors.New("the task does not wait any more")
 
 // ask has people asked, and reports what they decided.
 func (o *Orchestrator) ask(ctx context.Context, x effect) error {
-	v := voted{run: x.run, task: x.task, outcome: record.EventFail, step: record.TaskStep{Reason: string(api.ReasonContext)}}
 	fail := func(reason api.Reason, err error) error {
-		v.step = record.TaskStep{Reason: string(reason), Message: clipped(err)}
-		o.inbox.put(v)
+		o.inbox.put(voted{run: x.run, task: x.task, of: x.ask.action.Starts(), outcome: record.EventFail, step: record.TaskStep{Reason: string(reason), Message: clipped(err)}})
 		return nil
 	}
 	if o.cfg.Approvals == nil {
 		return fail(api.ReasonContext, errors.New("this service asks nobody for approval"))
+	}
+	if x.ask.look {
+		return o.lookAtWrite(ctx, x)
 	}
 	action := x.ask.action
 	action.Shown = make([]api.ShownTask, len(x.ask.action.Shown))
@@ -94,8 +105,9 @@ func (o *Orchestrator) ask(ctx context.Context, x effect) error {
 	failpoint.Hit(failpoint.TaskAsk, string(action.Run))
 	a, err := o.cfg.Approvals.AskTask(ctx, action, x.ask.timeout, func(tx *store.Tx) error {
 		var state api.TaskState
-		err := tx.Get("SELECT state FROM run_task WHERE run = ? AND task = ?", store.Args{x.run.seq, x.task}, &state)
-		if err == nil && state != api.TaskWaiting {
+		var id api.DispatchID
+		err := tx.Get("SELECT state, dispatch FROM run_task WHERE run = ? AND task = ?", store.Args{x.run.seq, x.task}, &state, &id)
+		if err == nil && (state != api.TaskWaiting || id != action.Starts()) {
 			err = errNotWaiting
 		}
 		return err
@@ -109,18 +121,24 @@ func (o *Orchestrator) ask(ctx context.Context, x effect) error {
 		return err
 	}
 	failpoint.Hit(failpoint.TaskVoted, string(action.Run))
+	o.voted(x, &a)
+	return nil
+}
+
+// voted reports how a request stands, once people decided or it expired.
+func (o *Orchestrator) voted(x effect, a *api.Approval) {
+	v := voted{run: x.run, task: x.task, of: x.ask.action.Starts(), outcome: record.EventFail}
 	switch a.State { //nolint:exhaustive // the others: people have not decided, or the task has ended
-	case api.ApprovalApproved:
+	case api.ApprovalApproved, api.ApprovalUsed:
 		v.outcome, v.step = record.EventDone, record.TaskStep{}
 	case api.ApprovalDenied:
-		v.outcome, v.step = record.EventDeny, record.TaskStep{Reason: string(api.ReasonDenied), Message: denial(a)}
+		v.outcome, v.step = record.EventDeny, record.TaskStep{Reason: string(api.ReasonDenied), Message: denial(*a)}
 	case api.ApprovalExpired:
 		v.step = record.TaskStep{Reason: string(api.ReasonTimeout), Message: fmt.Sprintf("approval %s expired at %s", a.Action.ID, a.Action.Expires.Format(time.RFC3339))}
 	default:
-		return nil
+		return
 	}
 	o.inbox.put(v)
-	return nil
 }
 
 // denial says who denied an approval, and why.
@@ -144,12 +162,18 @@ func withReason(why string) string {
 type voted struct {
 	run     *run
 	task    int32
+	of      api.DispatchID // that is to write; empty: the task is the approval
 	outcome record.TaskEvent
 	step    record.TaskStep
 }
 
 func (v voted) apply(e *engine, b *batch) {
-	if t := &v.run.tasks[v.task]; v.run.settled.IsZero() && t.state == api.TaskWaiting && t.dispatch == "" {
+	t := &v.run.tasks[v.task]
+	switch {
+	case !v.run.settled.IsZero() || t.state != api.TaskWaiting || t.dispatch != v.of || v.of != "" && !t.writing():
+	case v.of != "" && v.outcome == record.EventDone:
+		e.mayWrite(v.run, v.task)
+	default:
 		e.finishTask(b, v.run, v.task, v.outcome, v.step)
 	}
 }
@@ -168,8 +192,12 @@ func (d decided) apply(e *engine, b *batch) {
 	if r == nil {
 		return
 	}
-	if i, ok := r.plan.Index(d.task); ok && r.plan.Tasks[i].Approval != nil && r.tasks[i].state == api.TaskWaiting {
+	switch i, ok := r.plan.Index(d.task); {
+	case !ok || r.tasks[i].state != api.TaskWaiting:
+	case r.plan.Tasks[i].Approval != nil:
 		e.ask(b, r, int32(i)) //nolint:gosec // G115: bounded by api.MaxRunTasks
+	case r.tasks[i].writing():
+		e.askToWrite(b, r, int32(i), nil) //nolint:gosec // G115: likewise
 	}
 }
 
@@ -177,10 +205,10 @@ func (d decided) apply(e *engine, b *batch) {
 func (e *engine) endApprovals(tx *store.Tx, b *batch) error {
 	for _, t := range b.tasks {
 		p, state := &t.run.plan.Tasks[t.task], t.run.tasks[t.task].state
-		if p.Approval == nil || !state.Settled() || e.cfg.Approvals == nil {
+		if p.Approval == nil && !t.run.tasks[t.task].asked || !state.Settled() || e.cfg.Approvals == nil {
 			continue
 		}
-		if err := e.cfg.Approvals.EndTask(tx, t.run.id, p.ID, state == api.TaskDone); err != nil {
+		if err := e.cfg.Approvals.EndTask(tx, t.run.id, p.ID, p.Approval != nil && state == api.TaskDone); err != nil {
 			return err
 		}
 	}

@@ -283,7 +283,7 @@ func (r *run) taskView(i int) api.RunTask {
 	t, p := &r.tasks[i], &r.plan.Tasks[i]
 	v := api.RunTask{
 		Task: p.ID, State: t.state, Subagent: p.Subagent, Reason: t.reason, Message: t.message, DispatchID: t.dispatch, Attempt: int(t.attempt),
-		Attempts: plan.Attempts(&r.plan.Tasks[i]), Asks: t.asking() && t.dispatch != "" && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		Attempts: plan.Attempts(&r.plan.Tasks[i]), Asks: t.asking() && t.dispatch != "" && !t.writing() && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		StartedAt: pointer(t.started), EndedAt: pointer(t.ended), TakenOver: t.takenOver,
 	}
 	for _, d := range r.plan.Deps(i) {
@@ -300,6 +300,9 @@ func (r *run) taskView(i int) api.RunTask {
 	}
 	if t.state == api.TaskReady {
 		v.Blocked = r.blocked(t)
+	}
+	if t.writing() {
+		v.DispatchID = "" // it is not admitted
 	}
 	return v
 }

@@ -119,6 +119,8 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 			e.enqueue(r, i)
 		case r.plan.Tasks[i].Approval != nil:
 			e.ask(b, r, i)
+		case t.writing():
+			e.askToWrite(b, r, i, nil)
 		default:
 			ef := r.effect(effectPoll, i)
 			ef.expected = true

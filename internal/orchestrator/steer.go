@@ -104,7 +104,7 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 
 // answerable reports whether the task has an open question.
 func (t *task) answerable() bool {
-	return t.asking() && t.dispatch != "" && t.answer == nil && t.cancelBy == ""
+	return t.asking() && t.dispatch != "" && !t.writing() && t.answer == nil && t.cancelBy == ""
 }
 
 func notAskingError(id api.RunID, task api.TaskID, t *task) error {

@@ -65,8 +65,10 @@ func (e *engine) startTask(b *batch, w *lease) {
 	if t.answer != nil {
 		ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
 	} else {
-		t.attempt++
-		t.dispatch, t.questionOf = r.dispatchID(i, t.attempt), 0
+		if !t.approved {
+			t.attempt++
+		}
+		t.approved, t.dispatch, t.questionOf = false, r.dispatchID(i, t.attempt), 0
 		t.started = b.now
 		t.reason, t.message = "", ""
 		ef.request = r.taskRequest(i)

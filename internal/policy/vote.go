@@ -46,6 +46,8 @@ func (e *Engine) decideTaskVote(d *Decision, a *api.Action, own bool) {
 		d.reasons = []string{"the action is unknown"}
 	case own:
 		d.reasons = []string{fmt.Sprintf("%s submitted run %s, as %s: other people approve its tasks", d.principal, a.Run, a.Principal)}
+	case !slices.Contains(a.Step.By, d.principal) && a.Step.Write != nil:
+		d.reasons = []string{fmt.Sprintf("the grants of %s do not list %s in writes.by, so it does not approve what task %s of run %s writes", a.Principal, d.principal, a.Task, a.Run)}
 	case !slices.Contains(a.Step.By, d.principal):
 		d.reasons = []string{fmt.Sprintf("task %s of run %s does not list %s in approval.by", a.Task, a.Run, d.principal)}
 	default:

@@ -172,6 +172,9 @@ func (d TaskStart) describe(e *Entry) string {
 
 // TaskStep is the detail of the other kinds of a task.
 type TaskStep struct {
+	// Approval: it waits for people to approve what it is to write.
+	Approval bool `json:"approval,omitempty"`
+
 	By      string `json:"by,omitempty"`    // principal that cancelled it
 	Cause   string `json:"cause,omitempty"` // of a skipped task: the dependency that is not done
 	Message string `json:"message,omitempty"`
@@ -183,9 +186,12 @@ func (d TaskStep) describe(e *Entry) string {
 	s, why := e.task(), ": "
 	switch e.Kind {
 	case KindTaskWaiting:
-		if d.Until == "" {
+		switch {
+		case d.Approval:
+			s += " waits for people to approve what it is to write"
+		case d.Until == "":
 			s += " waits for an answer"
-		} else {
+		default:
 			s, why = s+" will be retried at "+Word(d.Until), " after "
 		}
 	case KindTaskDone:

@@ -24,6 +24,7 @@ const (
 	EventCancel  TaskEvent = "cancel"  // it, or its run, was cancelled
 	EventSkip    TaskEvent = "skip"    // a task that it depends on ended without being done, or its condition does not hold
 	EventGrow    TaskEvent = "grow"    // tasks grow from it
+	EventApprove TaskEvent = "approve" // people approved what it is to write
 )
 
 // TaskTransition is one step of a task.
@@ -54,6 +55,7 @@ func TaskTransitions() []TaskTransition {
 		{api.TaskRunning, EventGrow, api.TaskGrowing}, // gate
 		{api.TaskWaiting, EventAnswer, api.TaskReady},
 		{api.TaskWaiting, EventDue, api.TaskReady},
+		{api.TaskWaiting, EventApprove, api.TaskReady},
 		{api.TaskWaiting, EventFail, api.TaskFailed},
 		{api.TaskWaiting, EventCancel, api.TaskCancelled},
 		{api.TaskWaiting, EventDone, api.TaskDone}, // approved
@@ -84,6 +86,7 @@ type TaskChain struct {
 	Dispatch api.DispatchID
 	Admitted bool // an entry admits the dispatch
 	Asks     bool // it waits for an answer
+	People   bool // it waits for people to approve what it is to write; its dispatch is not admitted
 	Answered bool
 	By       api.Principal // that answered last
 	Option   int64         // that it chose
@@ -152,15 +155,18 @@ func (c *TaskChain) Step(e *Entry) error {
 		c.Used = true
 	case KindTaskWaiting:
 		d, _ := e.Detail.(TaskStep)
-		if d.Until != "" {
+		switch {
+		case d.Until != "":
 			return c.move(EventBackoff)
+		case d.Approval && (c.Admitted || c.Resumed):
+			return errors.New("waiting for people to approve what its dispatch has begun")
 		}
-		c.Asks = true
+		c.Asks, c.People = !d.Approval, d.Approval && c.Attempt > 0
 		return c.move(EventAsk)
 	case KindRunGrown:
 		return c.move(EventGrow)
 	case KindTaskDone, KindTaskDenied:
-		if c.State == api.TaskWaiting && c.Attempt > 0 { // only people decide about one that waits, and it has no dispatch
+		if c.State == api.TaskWaiting && c.Attempt > 0 && (!c.People || e.Kind == KindTaskDone) { // only people decide about one that waits, and no dispatch of it runs
 			return errors.New("decided while its dispatch waits for an answer")
 		}
 		if e.Kind == KindTaskDenied {
@@ -188,6 +194,10 @@ func (c *TaskChain) start(e *Entry) (err error) {
 	case c.State == api.TaskWaiting && c.Asks:
 		if err = c.move(EventAnswer, EventStart); err == nil && (!c.Answered || e.Attempt != c.Attempt || e.Dispatch != c.Dispatch) {
 			err = errors.New("resumed without an answer, or as another dispatch")
+		}
+	case c.State == api.TaskWaiting && c.People:
+		if err = c.move(EventApprove, EventStart); err == nil && (e.Attempt != c.Attempt || e.Dispatch != c.Dispatch) {
+			err = errors.New("people approved another attempt, or another dispatch")
 		}
 	default:
 		if err = c.move(EventDue, EventStart); err == nil && (e.Attempt != c.Attempt+1 || e.Dispatch == c.Dispatch) {

@@ -23,7 +23,7 @@ func TestTaskTransitions(t *testing.T) {
 		"pending deps": "ready", "pending skip": "skipped", "pending cancel": "cancelled",
 		"ready start": "running", "ready cancel": "cancelled",
 		"running done": "done", "running fail": "failed", "running deny": "denied", "running ask": "waiting", "running backoff": "waiting", "running cancel": "cancelled",
-		"waiting answer": "ready", "waiting due": "ready", "waiting fail": "failed", "waiting cancel": "cancelled",
+		"waiting answer": "ready", "waiting due": "ready", "waiting approve": "ready", "waiting fail": "failed", "waiting cancel": "cancelled",
 		"pending grow": "growing", "pending fail": "failed", "pending ask": "waiting", "running grow": "growing",
 		"waiting done": "done", "waiting deny": "denied", "growing grow": "growing", "growing done": "done", "growing fail": "failed", "growing cancel": "cancelled",
 	}

@@ -1,0 +1,66 @@
+package dispatch
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// People keeps what people approved; see internal/approval.
+type People interface {
+	// UseTask marks as used, in the transaction that admits its dispatch, the approval of
+	// exactly what action says. It reports false where there is none.
+	UseTask(tx *store.Tx, action api.TaskAction) (bool, error)
+}
+
+// Unapproved is the error of SubmitTask for a task that people have to approve before it
+// writes. Nothing was decided or stored.
+type Unapproved struct {
+	Action  api.TaskAction // without its id, its plan and the products that it shows
+	Timeout api.Duration   // how long people have
+}
+
+// Error implements error.
+func (u *Unapproved) Error() string {
+	by := make([]string, len(u.Action.By))
+	for i, p := range u.Action.By {
+		by[i] = string(p)
+	}
+	return fmt.Sprintf("subagent %s has the effect write: %d of %s have to approve the task first", u.Action.Write.Subagent, u.Action.Needs, strings.Join(by, ", "))
+}
+
+// refuseWrite refuses a dispatch outside a run that people would have to approve.
+func (sub *submission) refuseWrite() error {
+	if sub.forTask != nil || sub.writes() == nil {
+		return nil
+	}
+	return api.Errorf(api.CodeDenied, "subagent %q has the effect write, and a grant of %s lets its tasks write only after people approve them: only a run waits for that", sub.subagent.Name, sub.principal).
+		WithHint("submit it as a plan of one task: bailiwick run submit PLAN")
+}
+
+// writes is the rule for what sub is to write; nil: nobody approves it.
+func (sub *submission) writes() *api.WriteRule {
+	return sub.snapshot.Engine.Writes(sub.principal, sub.subagent.Effect)
+}
+
+// useApproval uses the approval of what m describes, in the transaction that admits it.
+// It fails with an Unapproved unless people approved exactly that, by the rule in force.
+func (s *Service) useApproval(tx *store.Tx, sub *submission, m *record.Manifest) error {
+	rule := sub.writes()
+	if rule == nil {
+		return nil
+	}
+	write := record.WriteAction(m, sub.request.Input)
+	u := &Unapproved{Timeout: rule.Expiry(), Action: api.TaskAction{
+		Run: sub.run, Task: sub.task, Principal: sub.principal, By: rule.By, Needs: rule.Needs(), Write: &write,
+	}}
+	if s.cfg.People != nil {
+		if used, err := s.cfg.People.UseTask(tx, u.Action); used || err != nil {
+			return err
+		}
+	}
+	return u
+}
