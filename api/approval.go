@@ -147,6 +147,9 @@ func (a TaskAction) Action() Action {
 
 // What names in one line what is approved.
 func (a *Action) What() string {
+	if a.Step != nil && a.Step.Write != nil {
+		return fmt.Sprintf("what task %s of run %s writes", a.Task, a.Run)
+	}
 	if a.Step != nil {
 		return fmt.Sprintf("task %s of run %s", a.Task, a.Run)
 	}
@@ -212,7 +215,7 @@ type ApprovalState string
 const (
 	ApprovalOpen     ApprovalState = "open"
 	ApprovalApproved ApprovalState = "approved" // by as many as it needs, and not used yet
-	ApprovalUsed     ApprovalState = "used"     // the call was made, or the task is done
+	ApprovalUsed     ApprovalState = "used"     // the call was made, the task is done, or its dispatch was admitted
 	ApprovalDenied   ApprovalState = "denied"
 	ApprovalExpired  ApprovalState = "expired"
 	ApprovalEnded    ApprovalState = "ended" // the dispatch or the task ended before

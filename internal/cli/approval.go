@@ -64,7 +64,8 @@ grant has approveOwn. A call at tier irreversible needs two other people, each w
 operator key of their own.
 
 A task of a run is approved by the people that its approval.by lists, never by who
-submitted the run. You sign the digests of exactly what show prints.`,
+submitted the run. What a task writes is approved by the people that writes.by of a grant
+lists, before it starts. You sign the digests of exactly what show prints.`,
 			Example: console.Examples("bailiwick approval approve ID", "bailiwick approval approve ID --reason 'ticket 12'"),
 		}, api.VerbApprove),
 		t.voteCommand(&cobra.Command{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func taskFacts(a *api.TaskAction) []Fact {
 	for i, p := range a.By {
 		by[i] = string(p)
 	}
-	return []Fact{
+	list := []Fact{
 		{"approval", string(a.ID)},
 		{"run", string(a.Run)},
 		{"task", string(a.Task)},
@@ -59,15 +60,55 @@ func taskFacts(a *api.TaskAction) []Fact {
 		{"expires", a.Expires.UTC().Format(time.RFC3339)},
 		{"plan", string(a.Plan)},
 	}
+	if a.Write != nil {
+		list = append(list, writeFacts(a.Write)...)
+	}
+	return list
+}
+
+// writeFacts are what a task is to run with, but its ActionText.
+func writeFacts(w *api.WriteAction) []Fact {
+	source := ""
+	if w.Source != nil {
+		source = fmt.Sprintf("%s at commit %s", w.Source.Name, Reveal(w.Source.Commit))
+	}
+	list := []Fact{
+		{"writes", fmt.Sprintf("subagent %s, tier %s, target %s", w.Subagent, w.Tier, w.Target)},
+		{"source", source},
+		{"envs", joined(w.Envs)},
+		{"capabilities", joined(w.Capabilities)},
+		{"taint", taintText(w.Taint)},
+		{"starts", "dispatch " + string(w.Dispatch)},
+		{"revision", string(w.Revision)},
+	}
+	return slices.DeleteFunc(list, func(f Fact) bool { return f.Value == "" })
+}
+
+func joined(names []api.Name) string {
+	list := make([]string, len(names))
+	for i, n := range names {
+		list[i] = string(n)
+	}
+	return strings.Join(list, ", ")
 }
 
 // ActionText is what of an action others wrote, with a label: the arguments of a call,
-// or the products of the tasks that are shown. It is escaped; see Reveal.
+// the input of a task that writes and what it starts from, or the products of the tasks
+// that are shown. It is escaped; see Reveal.
 func ActionText(a *api.Action) (label, text string) {
 	if a.Step == nil {
 		return "arguments", Arguments(a.Call.Arguments)
 	}
 	var b strings.Builder
+	label = "shown"
+	if w := a.Step.Write; w != nil {
+		label = "input"
+		b.WriteString(Arguments(w.Input) + "\n")
+		for i := range w.Needs {
+			n := &w.Needs[i]
+			fmt.Fprintf(&b, "inputs/%s is the %s of task %s, %d bytes, %s\n", oneLine(path.Join(string(n.Name), n.Item)), oneLine(strings.TrimSpace(n.Kind+" "+n.Path)), n.Task, n.Size, n.Digest)
+		}
+	}
 	for i := range a.Step.Shown {
 		s := &a.Step.Shown[i]
 		fmt.Fprintf(&b, "task %s, dispatch %s\n", s.Task, s.Dispatch)
@@ -82,14 +123,17 @@ func ActionText(a *api.Action) (label, text string) {
 			fmt.Fprintf(&b, "  final text %s\n", s.Text)
 		}
 		for _, o := range s.Outputs {
-			fmt.Fprintf(&b, "  output %s, %d bytes, %s\n", strings.ReplaceAll(Reveal(o.Path), "\n", `\u000a`), o.Size, o.Digest)
+			fmt.Fprintf(&b, "  output %s, %d bytes, %s\n", oneLine(o.Path), o.Size, o.Digest)
 		}
 	}
 	if b.Len() == 0 {
-		return "shown", "no products"
+		return label, "no products"
 	}
-	return "shown", strings.TrimSuffix(b.String(), "\n")
+	return label, strings.TrimSuffix(b.String(), "\n")
 }
+
+// oneLine is Reveal for a name, which has no line ends.
+func oneLine(s string) string { return strings.ReplaceAll(Reveal(s), "\n", `\u000a`) }
 
 func people(n int) string {
 	if n == 1 {

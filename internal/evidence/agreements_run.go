@@ -106,6 +106,10 @@ func taskAgreements() []agreement {
 			fence := detail[record.TaskStart](s).Fence
 			return holds(fence >= 0 && uint64(fence) == a.manifest.Fence)
 		}, claim: "the fencing token of a start that dispatched nothing: it only grows"},
+		{kinds: except(stepKinds(), record.KindTaskWaiting), field: "detail.approval", truth: byKind, check: func(s *scene) verdict { return holds(!detail[record.TaskStep](s).Approval) }},
+		{kinds: kinds(record.KindTaskWaiting), field: "detail.approval", truth: byChain, by: "record.TaskChain and replay.writing", check: func(s *scene) verdict {
+			return may(!detail[record.TaskStep](s).Approval || s.a == nil)
+		}, claim: "whether a task waited for people before its dispatch began, where its run is not shown"},
 		{kinds: started, field: "detail.locks", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
 		{kinds: started, field: "detail.shared", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
 
@@ -127,6 +131,31 @@ func taskAgreements() []agreement {
 	}
 }
 
+// asksToWrite reports whether the task of a failed step waited for people to approve what
+// it is to write.
+func (s *scene) asksToWrite() bool {
+	if s.h == nil {
+		return false
+	}
+	k := sort.Search(len(s.h.entries), func(k int) bool { return s.h.entries[k].seq >= s.e.seq })
+	if k == 0 {
+		return false
+	}
+	d, _ := s.h.entries[k-1].Detail.(record.TaskStep)
+	return d.Approval
+}
+
+// startAfter returns the number of the next start of the task of a dispatch after entry
+// n; 0 if there is none.
+func (h *history) startAfter(n uint64) uint64 {
+	for k := sort.Search(len(h.entries), func(k int) bool { return h.entries[k].seq > n }); k < len(h.entries); k++ {
+		if h.entries[k].Kind == record.KindTaskStarted {
+			return h.entries[k].seq
+		}
+	}
+	return 0
+}
+
 // next returns the attempt of the dispatch that was admitted after the entry, and
 // before its task started again; nil if none was.
 func (s *scene) next() *attempt {
@@ -135,6 +164,9 @@ func (s *scene) next() *attempt {
 	}
 	k := sort.Search(len(s.h.attempts), func(k int) bool { return s.h.attempts[k].admitted.seq > s.e.seq })
 	if k == len(s.h.attempts) {
+		return nil
+	}
+	if n := s.h.startAfter(s.e.seq); n > 0 && n < s.h.attempts[k].admitted.seq {
 		return nil
 	}
 	return s.h.attempts[k]
@@ -218,8 +250,10 @@ func (s *scene) stepReason() verdict {
 		return is(d.Reason, end.Reason)
 	case s.e.Kind == record.KindTaskWaiting:
 		return agrees // replay.wait reports it
-	case s.task != nil && s.task.Approval != nil && d.Reason == string(api.ReasonTimeout):
-		return agrees // replay.approval reports it
+	case s.task != nil && (s.task.Approval != nil || s.h == nil || s.h.last() == nil) && d.Reason == string(api.ReasonTimeout):
+		return agrees // replay.approval and replay.writing report it
+	case s.task != nil && (s.h == nil || s.h.last() == nil) && d.Reason == string(api.ReasonOutput) && s.asksToWrite():
+		return silent // what it is to write is too large to be shown
 	case s.task != nil && (plan.Grows(s.task) || s.task.Gate != nil || s.task.When != nil):
 		return silent
 	case s.task != nil && s.task.Approval != nil && d.Reason == string(api.ReasonOutput):

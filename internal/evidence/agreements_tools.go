@@ -130,11 +130,11 @@ func (s *scene) toolTier() verdict {
 	return holds(s.e.Tier != nil && *s.e.Tier == t.Tier)
 }
 
-// aboutTask reports whether an entry is about the approval of a task, which has no
-// dispatch: replay.people verifies all of it.
+// aboutTask reports whether an entry is about the approval of a task, or of what one is to
+// write: it has no dispatch, and replay.people verifies all of it.
 func (s *scene) aboutTask() bool {
 	_, ok := s.e.Detail.(record.ApprovalRequest)
-	return ok && s.e.Dispatch == "" && s.task != nil && s.task.Approval != nil
+	return ok && s.e.Dispatch == "" && s.task != nil
 }
 
 // expired compares the end of a request for an approval with the request.

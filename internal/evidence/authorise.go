@@ -230,10 +230,13 @@ func (d *decider) decide(a *admission) error {
 		return nil // the manifest or the completeness row reports it
 	}
 	m := e.begins.manifest
-	if err := d.repeat(a, m.Policies, func(r *revision) policy.Request { return d.requestOf(r, e, m) }, m); err != nil || e.begins.reuses == "" {
+	if err := d.repeat(a, m.Policies, func(r *revision) policy.Request { return d.requestOf(r, e, m) }, m); err != nil {
 		return err
 	}
-	return d.shared(a, e.begins)
+	if e.begins.reuses != "" {
+		return d.shared(a, e.begins)
+	}
+	return d.writes(a, m)
 }
 
 // resolved verifies the catalog revision in which names were resolved. A task's

@@ -16,6 +16,9 @@ import (
 // people applies the entry of a request for the approval of a task, or of its expiry.
 func (r *replay) people(e *entry) error {
 	i, ok := r.plan.Index(api.TaskID(e.Task))
+	if ok && r.tasks[i].People && e.Attempt == 0 && e.Role == "" && e.Tool == "" && e.Tier == nil {
+		return r.askedToWrite(i, e)
+	}
 	if !ok || r.plan.Tasks[i].Approval == nil {
 		return fmt.Errorf("%s for task %.80q, which the plan lets nobody approve", e.Kind, e.Task)
 	}
@@ -33,11 +36,16 @@ func (r *replay) people(e *entry) error {
 	case t.asked == nil || t.expired != nil:
 		return fmt.Errorf("task %s: its approval expired, but it was not open", e.Task)
 	}
-	was, now := detailAs[record.ApprovalRequest](t.asked), detailAs[record.ApprovalRequest](e)
-	if was.Approval != now.Approval || was.Needs != now.Needs || len(now.Policies) > 0 || !maps.Equal(e.Refs, t.asked.Refs) {
+	return t.expires(e)
+}
+
+// expires applies the expiry of a request.
+func (p *poll) expires(e *entry) error {
+	was, now := detailAs[record.ApprovalRequest](p.asked), detailAs[record.ApprovalRequest](e)
+	if was.Approval != now.Approval || was.Needs != now.Needs || len(now.Policies) > 0 || !maps.Equal(e.Refs, p.asked.Refs) {
 		return fmt.Errorf("task %s: another approval expired than was requested", e.Task)
 	}
-	t.expired = e
+	p.expired = e
 	return nil
 }
 
@@ -47,8 +55,8 @@ func (r *replay) approval(i int, e *entry, d record.TaskStep, was api.TaskState)
 	t := &r.tasks[i]
 	switch e.Kind { //nolint:exhaustive // the table of transitions lets it have no others
 	case record.KindTaskWaiting:
-		if d.Until != "" {
-			return errors.New("people are asked once, without a retry")
+		if d.Until != "" || d.Approval {
+			return errors.New("people are asked once, without a retry, and not about what it writes")
 		}
 		return r.begins(i, e.seq)
 	case record.KindTaskDone, record.KindTaskDenied:
@@ -82,22 +90,23 @@ func (v *verification) taskApprovals(d *decider) {
 			continue
 		}
 		for i := range r.tasks {
-			if r.tasks[i].asked == nil {
-				continue
-			}
-			if err := d.taskApproval(r, i); err != nil {
-				d.line.row.fail("run %s task %s: approval %.40q: %v", r.id, r.plan.Tasks[i].ID, detailAs[record.ApprovalRequest](r.tasks[i].asked).Approval, err)
-			} else {
-				d.line.row.checked++
+			for _, p := range append([]*poll{&r.tasks[i].poll}, r.tasks[i].writes...) {
+				if p.asked == nil {
+					continue
+				}
+				if err := d.taskApproval(r, i, p); err != nil {
+					d.line.row.fail("run %s task %s: approval %.40q: %v", r.id, r.plan.Tasks[i].ID, detailAs[record.ApprovalRequest](p.asked).Approval, err)
+				} else {
+					d.line.row.checked++
+				}
 			}
 		}
 	}
 }
 
 // taskApproval verifies the request about a task, and what people decided.
-func (d *decider) taskApproval(r *replay, i int) error {
-	t := &r.tasks[i]
-	a, err := d.taskAction(r, i)
+func (d *decider) taskApproval(r *replay, i int, t *poll) error {
+	a, err := d.actionOf(r, i, t)
 	if err != nil {
 		return err
 	}
@@ -179,18 +188,26 @@ func (c *cast) vote() api.Vote {
 	return vote
 }
 
-// taskAction reads what people were asked, which has to be exactly what the plan and the
+// actionOf reads what people were asked, which has to be exactly what the plan and the
 // products of the dispatches give.
-func (d *decider) taskAction(r *replay, i int) (*api.TaskAction, error) {
-	v, t, p := d.v, &r.tasks[i], &r.plan.Tasks[i]
-	doc, err := v.load(t.asked.Refs[record.RefAction], "action", t.asked.reader())
+func (d *decider) actionOf(r *replay, i int, t *poll) (*api.TaskAction, error) {
+	doc, err := d.v.load(t.asked.Refs[record.RefAction], "action", t.asked.reader())
 	if err != nil {
 		return nil, err
 	}
 	got := &api.TaskAction{}
-	if err := v.exact(doc, got); err != nil {
+	if err := d.v.exact(doc, got); err != nil {
 		return nil, fmt.Errorf("action: %w", err)
 	}
+	if r.plan.Tasks[i].Approval == nil {
+		return got, d.writeAction(r, i, t, got)
+	}
+	return got, d.taskAction(r, i, t, got)
+}
+
+// taskAction compares what people were asked about a task that is an approval.
+func (d *decider) taskAction(r *replay, i int, t *poll, got *api.TaskAction) error {
+	p := &r.plan.Tasks[i]
 	asked, timeout := detailAs[record.ApprovalRequest](t.asked), time.Duration(p.Approval.Timeout)
 	if timeout == 0 {
 		timeout = time.Duration(api.DefaultApprovalExpiry)
@@ -202,7 +219,7 @@ func (d *decider) taskAction(r *replay, i int) (*api.TaskAction, error) {
 	for _, n := range r.plan.Shown(i) {
 		s, ok, err := d.shown(r, int(n), t.asked.seq)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if ok {
 			want.Shown = append(want.Shown, s)
@@ -210,13 +227,13 @@ func (d *decider) taskAction(r *replay, i int) (*api.TaskAction, error) {
 	}
 	switch {
 	case !sameJSON(want, got):
-		return nil, errors.New("people were shown other content than the plan and the products of its tasks give: " + differing(want, got))
+		return errors.New("people were shown other content than the plan and the products of its tasks give: " + differing(want, got))
 	case asked.Needs != int64(want.Needs) || len(asked.Policies) > 0:
-		return nil, fmt.Errorf("the entry says that it needs %s, but the plan says %d", record.Plural(asked.Needs, "human"), want.Needs)
+		return fmt.Errorf("the entry says that it needs %s, but the plan says %d", record.Plural(asked.Needs, "human"), want.Needs)
 	case got.Expires.After(t.asked.At.Add(timeout + clockSlack)):
-		return nil, fmt.Errorf("it expires at %s, more than %s after it was requested", got.Expires, timeout)
+		return fmt.Errorf("it expires at %s, more than %s after it was requested", got.Expires, timeout)
 	}
-	return got, nil
+	return nil
 }
 
 // differing names the members of two actions that differ.
@@ -224,7 +241,7 @@ func differing(a, b *api.TaskAction) string {
 	var list []string
 	for name, differs := range map[string]bool{
 		"approval": a.ID != b.ID, "run": a.Run != b.Run, "task": a.Task != b.Task, "principal": a.Principal != b.Principal, "plan": a.Plan != b.Plan,
-		"by": !slices.Equal(a.By, b.By), "needs": a.Needs != b.Needs, "shown": !sameJSON(a.Shown, b.Shown), "v": a.V != b.V,
+		"by": !slices.Equal(a.By, b.By), "needs": a.Needs != b.Needs, "shown": !sameJSON(a.Shown, b.Shown), "v": a.V != b.V, "write": !sameJSON(a.Write, b.Write),
 	} {
 		if differs {
 			list = append(list, name)

@@ -45,13 +45,21 @@ type taskReplay struct {
 	answer  *entry                  // given last
 	begun   map[api.DispatchID]bool // the dispatches of starts
 	stopped bool                    // its cancellation was requested
-	asked   *entry                  // of a task that people approve: the request
-	expired *entry                  // its expiry
-	decided *entry                  // its end as done or denied
+	poll                            // of a task that people approve
+	writes  []*poll                 // about what its attempts were to write, in their order
 	cause   int                     // of a skipped task: index of the task that ended without being done, or that its condition is about
 
 	byCondition bool // it was skipped by its condition, or because of one that was
 	offspring   offspring
+}
+
+// poll is a request for an approval, and what became of it.
+type poll struct {
+	asked   *entry // the request; nil: there is none
+	expired *entry // its expiry
+	decided *entry // the end of its task as done or denied
+
+	starts api.DispatchID // of one about what a task writes: the dispatch that waits for it
 }
 
 // step applies the next entry of the run.
@@ -148,6 +156,9 @@ func (r *replay) task(i int, e *entry) error {
 	if r.plan.Tasks[i].Approval != nil && (was.State == api.TaskWaiting || e.Kind == record.KindTaskWaiting) {
 		return r.approval(i, e, d, was.State)
 	}
+	if d.Approval || was.People && was.State == api.TaskWaiting {
+		return r.writing(i, e, d, was)
+	}
 	switch {
 	case h != nil && h.last() != nil && !t.Admitted:
 		return fmt.Errorf("its dispatch %s was not admitted for it", t.Dispatch)
@@ -186,7 +197,7 @@ func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error
 		wrong = errors.New("started, but it has no dispatch of its own")
 	case was.State == api.TaskPending:
 		wrong = r.begins(i, e.seq)
-	case !t.Resumed && t.begun[e.Dispatch]:
+	case !t.Resumed && !was.People && t.begun[e.Dispatch]:
 		wrong = errors.New("the same dispatch again")
 	}
 	switch {

@@ -57,6 +57,7 @@ func newEngine(cfg Config) *engine {
 // batch is what one commit makes durable, and the effects that follow it.
 type batch struct {
 	now      time.Time // by the wall clock
+	recovers bool      // it rebuilds the engine
 	steady   time.Time // by the clock of the timers
 	items    []audit.Item
 	tasks    []taskRef

@@ -33,6 +33,7 @@ type asking struct {
 	action  api.TaskAction
 	timeout time.Duration
 	look    bool // only at how the request about its dispatch stands
+	again   bool // likewise; without one, the task tries again, which asks
 }
 
 // waitForPeople makes a task wait for those who may approve, and asks them once that is

@@ -33,6 +33,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	}
 	failpoint.Hit(failpoint.RunRecover, "")
 	b := o.newBatch()
+	b.recovers = true
 	// Leases that were held come before those that are requested again.
 	for _, r := range runs {
 		o.capacity.add(r.principal, r.size(), 1)

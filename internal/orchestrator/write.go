@@ -34,7 +34,7 @@ func (e *engine) waitToWrite(b *batch, r *run, i int32, u *dispatch.Unapproved) 
 func (e *engine) askToWrite(b *batch, r *run, i int32, u *dispatch.Unapproved) {
 	t := &r.tasks[i]
 	t.asked = true
-	a := &asking{look: u == nil, action: api.TaskAction{Run: r.id, Task: r.plan.Tasks[i].ID, Write: &api.WriteAction{Dispatch: t.dispatch}}}
+	a := &asking{look: u == nil, again: b.recovers, action: api.TaskAction{Run: r.id, Task: r.plan.Tasks[i].ID, Write: &api.WriteAction{Dispatch: t.dispatch}}}
 	if u != nil {
 		a.action, a.timeout = u.Action, time.Duration(u.Timeout)
 		a.action.Plan = r.doc.Digest
@@ -64,13 +64,14 @@ func (e *engine) mayWrite(r *run, i int32) {
 	e.enqueue(r, i)
 }
 
-// lookAtWrite reports what people decided about a task that is to write. A service that
-// ended before it could ask them has the task try again, which asks.
+// lookAtWrite reports what people decided about a task that is to write. After a service
+// that ended before it could ask them, the task tries again, which asks.
 func (o *Orchestrator) lookAtWrite(ctx context.Context, x effect) error {
 	action := &x.ask.action
 	a, err := o.cfg.Approvals.OfTask(ctx, action.Run, action.Task, action.Starts())
 	switch {
-	case api.CodeOf(err) == api.CodeNotFound, err == nil && a.State == api.ApprovalEnded:
+	case api.CodeOf(err) == api.CodeNotFound && !x.ask.again: // they are about to be asked
+	case api.CodeOf(err) == api.CodeNotFound:
 		o.inbox.put(voted{run: x.run, task: x.task, of: action.Starts(), outcome: record.EventDone})
 	case err != nil:
 		return err

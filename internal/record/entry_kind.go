@@ -259,7 +259,7 @@ func (k Kind) UnderRules() bool { return k.Admits() || k == KindDispatchCancelle
 // end of a task that people decided, or did not decide in time: their votes come before
 // it.
 func (e *Entry) UnderRules() bool {
-	return e.Kind.UnderRules() || e.Dispatch == "" && (e.Kind == KindTaskDone || e.Kind == KindTaskDenied || e.Kind == KindApprovalExpired)
+	return e.Kind.UnderRules() || e.Kind == KindTaskDenied || e.Dispatch == "" && (e.Kind == KindTaskDone || e.Kind == KindApprovalExpired)
 }
 
 // RevisionGrace is how long after a newer catalog revision entered the log a
