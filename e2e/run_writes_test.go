@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 )
 
 // writing is a world whose owner's grant has writes, with a subagent "writer" that does
@@ -90,4 +94,135 @@ func TestPeopleApproveATaskBeforeItWrites(t *testing.T) {
 		t.Errorf("cancelled: %+v", got)
 	}
 	w.verifyEvidence(string(cancelled))
+}
+
+// admitted counts the dispatches of a subagent.
+func (w *world) admitted(subagent api.Name) (n int) {
+	w.t.Helper()
+	for _, d := range w.list() {
+		if d.Subagent == subagent {
+			n++
+		}
+	}
+	return n
+}
+
+// Neither an AI nor the person who submits gets anything written without the approval of
+// another person: not by a dispatch, a vote, an append, a growth or a retry. Control: once
+// another person approves, each writes.
+//
+// proves R-O12
+func TestNoAIGetsAroundTheApprovalOfWrites(t *testing.T) {
+	t.Parallel()
+	w := writing(t, `{by: ["human:bob", "human:eve"]}`)
+	token, _ := w.token("agent:claude")
+	const mine = `writes: {by: ["human:bob", "human:eve"]}, `
+	grant := "sources: [repo], targets: [local, looking], ceiling: reversible}\n"
+	w.replace(manifest, grant, grant+`  - {principal: "agent:claude", append: true, `+mine+`subagents: [sh, writer], sources: [repo], targets: [local], ceiling: reversible}
+  - {principal: "human:bob", `+mine+`subagents: [writer], sources: [repo], targets: [local], ceiling: reversible}
+`)
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.must("ceiling", "set", "agent:claude", "reversible")
+	w.must("ceiling", "set", "human:bob", "reversible")
+	ai := w.runtime(token, nil)
+	ctx := t.Context()
+
+	_, err := ai.Dispatch(ctx, api.DispatchRequest{Subagent: "writer", Input: json.RawMessage(`{"do":"true"}`)})
+	if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "only a run waits for that") {
+		t.Errorf("the AI dispatches it: %v", err)
+	}
+	w.refused(3, []string{"has the effect write", "bailiwick run submit"}, "dispatch", "run", "writer", "--input", `{"do":"true"}`)
+
+	submit := func(r client.Runtime, id string, tasks ...api.PlanTask) api.RunID {
+		t.Helper()
+		plan, err := json.Marshal(planned(api.RunID(id), tasks...))
+		must(t, err)
+		run, err := r.Submit(ctx, api.RunRequest{Plan: plan})
+		must(t, err)
+		return run.RunID
+	}
+	write := func(id api.TaskID, more ...func(*api.PlanTask)) api.PlanTask {
+		return shellTask(id, "true", append([]func(*api.PlanTask){as("writer")}, more...)...)
+	}
+	run := submit(ai, "of-claude", write("first"))
+	first := w.awaitAsked(run, "first")
+	seen, err := ai.Approval(ctx, api.ApprovalID(first))
+	if err != nil || seen.Head != nil || !strings.Contains(seen.WhyNot, "only people") {
+		t.Errorf("the AI sees %+v %v", seen, err)
+	}
+	if _, err := ai.Vote(ctx, api.ApprovalID(first), json.RawMessage(`{}`)); api.CodeOf(err) != api.CodeDenied {
+		t.Errorf("the AI votes: %v", err)
+	}
+	w.refused(3, []string{"do not list"}, "approval", "approve", first) // the operator
+
+	more, err := json.Marshal([]api.PlanTask{write("more")})
+	must(t, err)
+	_, err = ai.Append(ctx, run, api.RunAppend{Tasks: more})
+	must(t, err)
+	appendix := w.awaitAsked(run, "more")
+
+	bob, err := os.ReadFile(w.tokenFile("human:bob"))
+	must(t, err)
+	own := submit(w.runtime(strings.TrimSpace(string(bob)), nil), "of-bob", write("his"))
+	his := w.awaitAsked(own, "his")
+	w.refused(3, []string{"submitted run of-bob"}, append([]string{"approval", "approve", his}, w.person("bob")...)...)
+
+	grown := submit(ai, "grown", shellTask("before", "true"), api.PlanTask{ID: "part", Subagent: "writer", DependsOn: []api.TaskID{"before"}, ForEach: &api.ForEach{Values: []json.RawMessage{json.RawMessage(`"x"`)}}, Source: &api.SourceRequest{Name: "repo"}, Input: json.RawMessage(`{"do":"true"}`)})
+	part := w.awaitAsked(grown, "part[x]")
+
+	w.must(append([]string{"approval", "deny", part}, w.person("bob")...)...)
+	w.awaitSettled(grown)
+	if n := w.admitted("writer"); n != 0 {
+		t.Fatalf("%d writes before anybody approved", n)
+	}
+	for _, id := range []string{first, appendix} {
+		w.must(append([]string{"approval", "approve", id}, w.person("bob")...)...)
+	}
+	w.must(append([]string{"approval", "approve", his}, w.person("eve")...)...)
+	for _, run := range []api.RunID{run, own} {
+		if got := w.awaitSettled(run); got.State != api.RunDone {
+			t.Errorf("approved: %+v", got)
+		}
+		w.verifyEvidence(string(run))
+	}
+	w.verifyEvidence(string(grown))
+	if n := w.admitted("writer"); n != 3 {
+		t.Errorf("%d writes after three approvals", n)
+	}
+}
+
+// An attempt that fails after people approved it is approved again before the next one
+// writes, and so is the task of a run that is retried.
+//
+// proves R-O12
+func TestARetryOfAnApprovedWriteAsksAgain(t *testing.T) {
+	t.Parallel()
+	w := writing(t, `{by: ["human:bob"]}`)
+	run := w.submitted("again", "  - {id: build, subagent: sh, input: {do: \"true\"}}\n  - {id: ship, subagent: writer, retry: {attempts: 2, on: [agent], backoff: 1ms..2ms}, input: {do: \"exit 3\"}}\n")
+	approve := func(id string) { w.must(append([]string{"approval", "approve", id}, w.person("bob")...)...) }
+	first := w.awaitAsked(run, "ship")
+	approve(first)
+	second := ""
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && (second == "" || second == first); time.Sleep(50 * time.Millisecond) {
+		second = w.awaitAsked(run, "ship")
+	}
+	if second == first {
+		t.Fatal("the second attempt has the approval of the first")
+	}
+	if n := w.admitted("writer"); n != 1 {
+		t.Errorf("%d attempts admitted by one approval", n)
+	}
+	approve(second)
+	if got := w.awaitSettled(run); got.State != api.RunFailed || got.Tasks[1].Attempt != 2 {
+		t.Errorf("after both: %+v", got)
+	}
+	w.verifyEvidence(string(run))
+	w.must("run", "retry", string(run), "--id", "once-more")
+	third := w.awaitAsked("once-more", "ship")
+	if n := w.admitted("writer"); third == second || n != 2 {
+		t.Errorf("the retry of the run asks %s, after %s; %d admitted", third, second, n)
+	}
+	w.must("run", "cancel", "once-more")
+	w.awaitSettled("once-more")
+	w.verifyEvidence("once-more")
 }
