@@ -21,7 +21,7 @@ func (r *WriteRule) Expiry() Duration {
 	return r.Timeout
 }
 
-// And joins two rules, each of which may be nil: who may approve by both, as many as
+// And joins two rules; each may be nil: who may approve by both, as many as
 // the stricter one wants, in the shorter time. Rules that no people can meet together
 // let nothing start.
 func (r *WriteRule) And(o *WriteRule) *WriteRule {

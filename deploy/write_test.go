@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
-// Whoever lets more be written, or by other people, sees it as a widening, also by a
+// A change that lets more be written, or by other people, is a widening, also by a
 // grant that is removed or a subagent that no longer says that it writes. The way back
 // narrows.
 //

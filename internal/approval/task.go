@@ -114,7 +114,7 @@ func (a *Approvals) ofTask(ctx context.Context, run api.RunID, task api.TaskID, 
 
 // UseTask marks as used, in the transaction that admits its dispatch, the request about a
 // task that people approved for exactly what action says that it writes, and by whom. It
-// reports false where there is none.
+// reports false without one.
 func (a *Approvals) UseTask(tx *store.Tx, action api.TaskAction) (bool, error) {
 	same, err := taskSameness(&action)
 	if err != nil || action.Write == nil {

@@ -12,7 +12,7 @@ import (
 // People keeps what people approved; see internal/approval.
 type People interface {
 	// UseTask marks as used, in the transaction that admits its dispatch, the approval of
-	// exactly what action says. It reports false where there is none.
+	// exactly what action says. It reports false without one.
 	UseTask(tx *store.Tx, action api.TaskAction) (bool, error)
 }
 

@@ -146,7 +146,7 @@ func (s *scene) asksToWrite() bool {
 }
 
 // startAfter returns the number of the next start of the task of a dispatch after entry
-// n; 0 if there is none.
+// n; 0 without one.
 func (h *history) startAfter(n uint64) uint64 {
 	for k := sort.Search(len(h.entries), func(k int) bool { return h.entries[k].seq > n }); k < len(h.entries); k++ {
 		if h.entries[k].Kind == record.KindTaskStarted {

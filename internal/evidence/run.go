@@ -55,7 +55,7 @@ type taskReplay struct {
 
 // poll is a request for an approval, and what became of it.
 type poll struct {
-	asked   *entry // the request; nil: there is none
+	asked   *entry // the request; nil without one
 	expired *entry // its expiry
 	decided *entry // the end of its task as done or denied
 

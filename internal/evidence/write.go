@@ -31,7 +31,7 @@ func (r *replay) askedToWrite(i int, e *entry) error {
 }
 
 // lastWrite returns the newest request before entry n about what a dispatch is to write;
-// nil if there is none.
+// nil without one.
 func (t *taskReplay) lastWrite(id api.DispatchID, n uint64) *poll {
 	for _, p := range slices.Backward(t.writes) {
 		if p.asked.seq < n && p.starts == id {
@@ -150,7 +150,7 @@ func (r *replay) writePlanned(i int, w *api.WriteAction, input api.Digest) error
 // the grants of its principal had such a rule then.
 func (d *decider) writes(a *admission, m *record.Manifest) error {
 	if a.e.Kind != record.KindDispatchAccepted {
-		return nil // it goes on with an answer
+		return nil // it resumes with an answer
 	}
 	rev := d.v.revisions[m.RevisionDigest]
 	if rev == nil {

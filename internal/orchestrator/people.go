@@ -19,7 +19,7 @@ type Approvals interface {
 	// task does not wait in the transaction that makes the request durable.
 	AskTask(ctx context.Context, action api.TaskAction, timeout time.Duration, waits func(*store.Tx) error) (api.Approval, error)
 	// OfTask returns the newest request about a dispatch that is to write; of CodeNotFound
-	// if there is none.
+	// without one.
 	OfTask(ctx context.Context, run api.RunID, task api.TaskID, id api.DispatchID) (api.Approval, error)
 	// EndTask ends what is open in the transaction of the task's end. A task that is an
 	// approval and done uses it.
