@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -87,4 +89,24 @@ type LogCheck struct {
 	Entries uint64 `json:"entries"`         // read, and hashed to the signed root
 	Chained uint64 `json:"chained"`         // with the predecessor that they name
 	Wrong   string `json:"wrong,omitempty"` // the first error; empty: the log is intact
+}
+
+// ParseTime parses a time of a filter: an instant, a day in UTC, to which it adds days,
+// or an age before now.
+func ParseTime(text string, now time.Time, days int) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	if day, err := time.Parse(time.DateOnly, text); err == nil {
+		return day.AddDate(0, 0, days), nil
+	}
+	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
+		return now.Add(-age), nil
+	}
+	if age, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(age, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
+	return time.Time{}, errors.New("want a time such as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or an age such as 2h or 7d")
 }

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // WaitingKind is why something waits for a person. The set grows.
 type WaitingKind string
@@ -28,4 +31,18 @@ type Waiting struct {
 	Electorate                   // of an approval
 	Tool       string            `json:"tool,omitempty"`   // that the call is of
 	Counts     map[TaskState]int `json:"counts,omitempty"` // of a failed run
+}
+
+// Commands are the command lines by which a person deals with w, and, of an approval,
+// approves it. The question is that of w, or nil if it was answered meanwhile.
+func (w *Waiting) Commands(q *Question) (command, approve string) {
+	switch {
+	case w.Kind == WaitingApproval:
+		return fmt.Sprintf("bailiwick approval show %s", w.Approval), fmt.Sprintf("bailiwick approval approve %s", w.Approval)
+	case w.Kind != WaitingQuestion:
+		return fmt.Sprintf("bailiwick run show %s", w.RunID), ""
+	case w.RunID != "":
+		return fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d %s", w.RunID, w.Task, w.Attempt, q.AnswerForm()), ""
+	}
+	return fmt.Sprintf("bailiwick dispatch answer %s --attempt %d %s", w.DispatchID, w.Attempt, q.AnswerForm()), ""
 }

@@ -36,13 +36,14 @@ func main() {
 // options are the flags.
 type options struct {
 	socket, address, format string
-	version                 bool
+	steer, version          bool
 }
 
 func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.socket, "socket", "", "unix `socket` of the service (default: the first that exists)")
 	flags.StringVar(&o.address, "addr", webpage.DefaultAddress, "of serve: `HOST:PORT` of this machine; port 0 is a free one")
 	flags.StringVar(&o.format, "o", "text", "text, json, jsonl or name: the `form` of the address and the code")
+	flags.BoolVar(&o.steer, "steer", false, "of serve: also answer, cancel, pause, resume and retry")
 	flags.BoolVar(&o.version, "version", false, "print the version")
 }
 
@@ -88,7 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer conn.Close()
 	return webpage.Serve(ctx, webpage.Config{
 		Conn: conn, UID: os.Getuid(), Now: time.Now, Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Address: o.address, Control: dirs.Page(),
+		Address: o.address, Control: dirs.Page(), Steer: o.steer,
 		Listening: func(i webpage.Invitation) { _ = o.show(stdout, i) }, // the page is served all the same
 	})
 }

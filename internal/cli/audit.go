@@ -77,8 +77,8 @@ func (t *auditVerbs) addFilters(cmd *cobra.Command, q *api.LogQuery) {
 	flags.Func("tool", "only entries about this `tool`, such as warehouse/query; * stands for any text", into(&q.Tool, func(s string) (string, error) { return s, api.CheckToolPattern(s) }))
 	flags.StringArrayVar(&q.Kinds, "kind", nil, "only entries of this `kind`, such as dispatch.denied; may be repeated")
 	flags.Func("decision", "only entries with this `decision`: allow or deny", into(&q.Decision, parseDecision))
-	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return console.ParseTime(s, t.Now(), 0) }))
-	flags.Func("until", "only entries before this `time`", into(&q.Until, func(s string) (time.Time, error) { return console.ParseTime(s, t.Now(), 1) }))
+	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return api.ParseTime(s, t.Now(), 0) }))
+	flags.Func("until", "only entries before this `time`", into(&q.Until, func(s string) (time.Time, error) { return api.ParseTime(s, t.Now(), 1) }))
 }
 
 // into parses the value of a flag into to.

@@ -15,21 +15,26 @@ func (t *tree) webNoun() *cobra.Command {
 
 func (t *tree) webServeCommand() *cobra.Command {
 	var address string
+	var steer bool
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the page until interrupted, and print a code to sign in with", Args: cobra.NoArgs,
 		Long: `Serve the page on this machine until interrupted, and print its address and a code to sign in
 with. The page shows what this account may see, and only this account can connect to it. It
-reads, and never decides. It needs a running service: bailiwick up.`,
-		Example: console.Examples("bailiwick web serve", "bailiwick web serve --addr 127.0.0.1:8080"),
+reads, unless --steer is given; it never decides. It needs a running service: bailiwick up.`,
+		Example: console.Examples("bailiwick web serve", "bailiwick web serve --steer --addr 127.0.0.1:8080"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var args []string
 			if address != "" {
 				args = append(args, "--addr", address)
 			}
+			if steer {
+				args = append(args, "--steer")
+			}
 			return t.web(cmd.Context(), "serve", args...)
 		},
 	}
 	cmd.Flags().StringVar(&address, "addr", "", "`HOST:PORT` of this machine; port 0 is a free one (default 127.0.0.1:7718)")
+	cmd.Flags().BoolVar(&steer, "steer", false, "serve the forms that answer, cancel, pause, resume and retry, too")
 	return cmd
 }
 

@@ -62,7 +62,7 @@ func (a *Args) Since(s string, now time.Time) (at time.Time) {
 	if s == "" {
 		return at
 	}
-	at, err := ParseTime(s, now, 0)
+	at, err := api.ParseTime(s, now, 0)
 	if err != nil {
 		a.Fail(fmt.Errorf("--since %q: %w", s, err))
 	}

@@ -1,9 +1,7 @@
 package console
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -67,23 +65,4 @@ func (o *Output) EntryLine(line string) string {
 		}
 	}
 	return Line(line)
-}
-
-// ParseTime parses an instant, a day, to which it adds days, or an age.
-func ParseTime(text string, now time.Time, days int) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return at, nil
-	}
-	if day, err := time.Parse(time.DateOnly, text); err == nil {
-		return day.AddDate(0, 0, days), nil
-	}
-	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
-		return now.Add(-age), nil
-	}
-	if age, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseUint(age, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
-	}
-	return time.Time{}, errors.New("want a time such as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or an age such as 2h or 7d")
 }

@@ -79,23 +79,14 @@ type waitingItem struct {
 // was answered meanwhile has none.
 func newWaitingItem(ctx context.Context, r client.Runtime, w api.Waiting) waitingItem {
 	item := waitingItem{Waiting: w}
-	if w.Kind == api.WaitingApproval {
-		item.Command, item.Approve = fmt.Sprintf("bailiwick approval show %s", w.Approval), fmt.Sprintf("bailiwick approval approve %s", w.Approval)
-		return item
+	var question *api.Question
+	if w.Kind == api.WaitingQuestion {
+		if d, err := r.Describe(ctx, w.DispatchID, 0); err == nil && d.Question != nil {
+			question = d.Question
+			item.Options = question.Options
+		}
 	}
-	if w.Kind != api.WaitingQuestion {
-		item.Command = fmt.Sprintf("bailiwick run show %s", w.RunID)
-		return item
-	}
-	var question api.Question
-	if d, err := r.Describe(ctx, w.DispatchID, 0); err == nil && d.Question != nil {
-		question = *d.Question
-	}
-	item.Options = question.Options
-	item.Command = fmt.Sprintf("bailiwick dispatch answer %s --attempt %d %s", w.DispatchID, w.Attempt, question.AnswerForm())
-	if w.RunID != "" {
-		item.Command = fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d %s", w.RunID, w.Task, w.Attempt, question.AnswerForm())
-	}
+	item.Command, item.Approve = w.Commands(question)
 	return item
 }
 

@@ -23,6 +23,7 @@ type layoutData struct {
 	Path   string // of the request
 	In     bool   // signed in
 	Search string
+	Steer  bool
 	Data   any // of the page
 }
 
@@ -59,19 +60,31 @@ func (s *site) functions() template.FuncMap {
 		"bytes":      bytesText,
 		"navigation": navigation,
 		"bounded":    bounded,
+		"counted":    counted,
+		"inc":        func(n int) int { return n + 1 },
+		"json":       func(v any) string { return Visible(pretty(v)) },
 		"done":       func(r api.Run) int { return r.Counts[api.TaskDone] },
 	}
 }
 
 // link is an entry of the navigation.
 type link struct {
-	Path, Title string
-	Here        bool // it leads to what is shown, or to what that belongs to
+	Path, Title, Key string
+	Here             bool // it leads to what is shown, or to what that belongs to
 }
 
 // navigation is that of a page at a path.
 func navigation(at string) []link {
-	all := []link{{Path: "/", Title: "Overview"}, {Path: "/runs", Title: "Runs"}}
+	all := []link{
+		{Path: "/", Title: "Overview", Key: "o"},
+		{Path: "/inbox", Title: "Inbox", Key: "i"},
+		{Path: "/runs", Title: "Runs", Key: "r"},
+		{Path: "/schedules", Title: "Schedules", Key: "s"},
+		{Path: "/budgets", Title: "Budgets", Key: "b"},
+		{Path: "/log", Title: "Log", Key: "l"},
+		{Path: "/catalog", Title: "Catalog", Key: "c"},
+		{Path: "/who", Title: "Who", Key: "w"},
+	}
 	for i := range all {
 		all[i].Here = at == all[i].Path || i > 0 && strings.HasPrefix(at, all[i].Path+"/")
 	}
@@ -129,7 +142,7 @@ func Visible(text string) string {
 func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name, title string, data any) {
 	var b bytes.Buffer
 	if err := s.templates[name].Execute(&b, layoutData{
-		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Data: data,
+		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Steer: s.Steer, Data: data,
 	}); err != nil {
 		s.Logger.LogAttrs(r.Context(), slog.LevelError, "cannot render a page", slog.String("page", name), slog.Any("err", err))
 		http.Error(w, "internal error: this page cannot be shown", http.StatusInternalServerError)

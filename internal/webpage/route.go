@@ -30,6 +30,7 @@ type route struct {
 	pattern string
 	page    func(*http.Request) (*view, error)
 	raw     http.HandlerFunc // of what is no page, such as a file
+	post    func(*http.Request) (next string, err error)
 }
 
 // view is a page: its template with its title and data.
@@ -46,9 +47,28 @@ func (s *site) routes() []route {
 		{pattern: "POST /logout", raw: s.postLogout},
 		{pattern: "GET /static/{file}", raw: s.static},
 		{pattern: "GET /{$}", page: s.home},
+		{pattern: "GET /inbox", page: s.inbox},
 		{pattern: "GET /runs", page: s.runs},
 		{pattern: "GET /runs/{id}", page: s.run},
 		{pattern: "GET /dispatches/{id}", page: s.dispatch},
+		{pattern: "GET /dispatches/{id}/outputs", page: s.outputs},
+		{pattern: "GET /dispatches/{id}/output", raw: s.output},
+		{pattern: "GET /dispatches/{id}/tools", page: s.tools},
+		{pattern: "GET /dispatches/{id}/network", page: s.network},
+		{pattern: "GET /dispatches/{id}/statement", page: s.statement},
+		{pattern: "GET /dispatches/{id}/statement.json", raw: s.downloadStatement},
+		{pattern: "GET /log", page: s.log},
+		{pattern: "GET /log/{seq}", page: s.entry},
+		{pattern: "GET /catalog", page: s.catalog},
+		{pattern: "GET /who", page: s.who},
+		{pattern: "GET /budgets", page: s.budgets},
+		{pattern: "GET /schedules", page: s.schedules},
+		{pattern: "GET /schedules/{name}", page: s.schedule},
+		{pattern: "GET /search", page: s.search},
+		{pattern: "GET /events", raw: s.events},
+	}
+	if s.Steer {
+		all = append(all, s.steering()...)
 	}
 	return all
 }
@@ -63,23 +83,35 @@ func newSite(cfg Config) (*site, error) {
 		return nil, err
 	}
 	for _, rt := range append(s.routes(), s.viewerRoutes()...) {
-		if rt.raw != nil {
-			s.mux.HandleFunc(rt.pattern, rt.raw)
-			continue
-		}
-		s.mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) {
+		s.mux.HandleFunc(rt.pattern, s.handler(rt))
+	}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, http.StatusNotFound, "the page has no such path")
+	})
+	return s, nil
+}
+
+func (s *site) handler(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case rt.raw != nil:
+			rt.raw(w, r)
+		case rt.post != nil:
+			next, err := rt.post(r)
+			if err != nil {
+				s.fail(w, r, err)
+				return
+			}
+			http.Redirect(w, r, next, http.StatusSeeOther)
+		default:
 			v, err := rt.page(r)
 			if err != nil {
 				s.fail(w, r, err)
 				return
 			}
 			s.render(w, r, http.StatusOK, v.template, v.title, v.data)
-		})
+		}
 	}
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusNotFound, "the page has no such path")
-	})
-	return s, nil
 }
 
 // static serves a file of the page: its style, a script or its icon.

@@ -3,8 +3,9 @@
 //
 // It is a client of the service as the local account, and holds no state and no key.
 // It listens on loopback only, and answers only the account that runs it and
-// browsers that were given a code on its terminal. It reads, and never decides: approvals
-// are signed elsewhere. What a browser sends is parsed, and never forwarded as it is. What the
+// browsers that were given a code on its terminal. It reads; with Steer it also makes
+// the calls of the CLI that steer a run. It never decides: approvals are signed
+// elsewhere. What a browser sends is parsed, and never forwarded as it is. What the
 // service answers is text wherever it is shown.
 package webpage
 
@@ -37,6 +38,7 @@ type Config struct {
 	Logger  *slog.Logger
 	Address string // HOST:PORT, of --addr
 	Control string // path of the unix socket that gives codes to bailiwick web open
+	Steer   bool   // serve the forms that steer a run, too
 	// Listening is called with the URL and a code once browsers can connect; may be nil.
 	Listening func(Invitation)
 

@@ -1,0 +1,125 @@
+package webpage
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// historyPage is how many revisions the history of the catalog has.
+const historyPage = 50
+
+// shelf is the artifacts of a kind.
+type shelf struct {
+	Kind api.Kind
+	part[[]api.ArtifactInfo]
+}
+
+// matrix is which role may call which tool.
+type matrix struct {
+	Roles []api.Name
+	Tools []string
+	Cells map[string]map[api.Name]api.RoleTool // by tool and role
+}
+
+// catalog shows the revision in force and what of it the caller may use.
+func (s *site) catalog(r *http.Request) (*view, error) {
+	ctx := r.Context()
+	var shelves []shelf
+	for _, kind := range []api.Kind{api.KindSubagent, api.KindCapability, api.KindEnv, api.KindModel, api.KindSource, api.KindTarget, api.KindRole} {
+		shelves = append(shelves, shelf{kind, partOf(ctx, func(ctx context.Context) ([]api.ArtifactInfo, error) { return s.artifacts(ctx, kind) })})
+	}
+	roles := shelves[len(shelves)-1].Value
+	return &view{"catalog", "Catalog", struct {
+		Status  part[api.ServiceStatus]
+		Shelves []shelf
+		Grants  part[[]api.ArtifactInfo]
+		Matrix  part[*matrix]
+		History part[[]api.LogLine]
+	}{
+		partOf(ctx, s.operator().Status), shelves, partOf(ctx, s.operator().Grants),
+		partOf(ctx, func(ctx context.Context) (*matrix, error) { return s.matrix(ctx, roles) }),
+		partOf(ctx, s.lines(api.LogQuery{Kinds: []string{"catalog.revision", "catalog.refused"}, Last: historyPage})),
+	}}, nil
+}
+
+// artifacts reads all pages of a kind.
+func (s *site) artifacts(ctx context.Context, kind api.Kind) (list []api.ArtifactInfo, err error) {
+	for cursor := ""; ; {
+		p, err := s.runtime().Artifacts(ctx, kind, "", cursor)
+		if list = append(list, p.Items...); err != nil || p.Next == "" {
+			return list, err
+		}
+		cursor = p.Next
+	}
+}
+
+func (s *site) matrix(ctx context.Context, roles []api.ArtifactInfo) (*matrix, error) {
+	m := &matrix{Cells: map[string]map[api.Name]api.RoleTool{}}
+	for i := range roles {
+		role, err := s.runtime().RoleTools(ctx, roles[i].Name, false)
+		if err != nil {
+			return nil, err
+		}
+		m.Roles = append(m.Roles, role.Role)
+		for _, tool := range role.Tools {
+			if m.Cells[tool.Tool] == nil {
+				m.Cells[tool.Tool] = map[api.Name]api.RoleTool{}
+			}
+			m.Cells[tool.Tool][role.Role] = tool
+		}
+	}
+	m.Tools = slices.Sorted(maps.Keys(m.Cells))
+	return m, nil
+}
+
+// who shows the caller, principals, their ceilings and tokens, and stops.
+func (s *site) who(r *http.Request) (*view, error) {
+	ctx := r.Context()
+	me, err := s.runtime().Who(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &view{"who", "Who", struct {
+		api.Who
+		Principals part[[]api.PrincipalInfo]
+		Tokens     part[[]api.TokenInfo]
+		Stops      part[[]api.Stop]
+	}{me, partOf(ctx, s.operator().Principals), partOf(ctx, s.operator().Tokens), partOf(ctx, s.operator().Stops)}}, nil
+}
+
+// budgets lists budgets and what is left of them.
+func (s *site) budgets(r *http.Request) (*view, error) {
+	list, err := s.runtime().Budgets(r.Context(), api.BudgetFilter{})
+	return &view{"budgets", "Budgets", list}, err
+}
+
+func (s *site) schedules(r *http.Request) (*view, error) {
+	list, err := s.operator().Schedules(r.Context())
+	return &view{"schedules", "Schedules", list}, err
+}
+
+const (
+	slotsPage = 50
+	slotsNext = 10
+)
+
+// schedule shows a schedule with its next and latest slots.
+func (s *site) schedule(r *http.Request) (*view, error) {
+	name, err := api.ParseName(r.PathValue("name"))
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	info, err := s.operator().Schedule(r.Context(), name, slotsNext)
+	if err != nil {
+		return nil, err
+	}
+	slots, err := s.operator().Slots(r.Context(), name, 0, slotsPage)
+	return &view{"schedule", "Schedule " + string(name), struct {
+		api.ScheduleInfo
+		Slots []api.Slot
+	}{info, slots}}, err
+}

@@ -1,0 +1,66 @@
+package webpage
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// event tells a page that an entry was written. Pages read what has changed from the
+// service; an event says only what it is about.
+type event struct {
+	Kind     string `json:"kind"`
+	Run      string `json:"run,omitempty"`
+	Dispatch string `json:"dispatch,omitempty"`
+}
+
+// events streams the entries that are written from now on, or after the number in
+// Last-Event-ID or the query, as server-sent events. It ends with the connection.
+func (s *site) events(w http.ResponseWriter, r *http.Request) {
+	after := r.Header.Get("Last-Event-ID")
+	if after == "" {
+		after = r.URL.Query().Get("after")
+	}
+	q := api.LogQuery{}
+	if after == "" {
+		newest, err := s.lines(api.LogQuery{Last: 1})(r.Context())
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		for _, l := range newest {
+			q.After = &l.Seq
+		}
+	} else {
+		n, err := strconv.ParseUint(after, 10, 53)
+		if err != nil {
+			s.fail(w, r, api.Errorf(api.CodeInvalid, "after %.20q: want the number of an entry", after))
+			return
+		}
+		q.After = &n
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w).Flush
+	if _, err := fmt.Fprint(w, ": entries\n\n"); err != nil || flush() != nil {
+		return // the browser has left
+	}
+	// Its error is that the browser has left, or that the service has: the browser connects
+	// again, and learns then.
+	_ = s.operator().Log(r.Context(), q, true, func(l api.LogLine) error {
+		var e event
+		if err := json.Unmarshal(l.Leaf, &e); err != nil {
+			return err
+		}
+		b, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "id: %d\ndata: %s\n\n", l.Seq, b); err != nil {
+			return err
+		}
+		return flush()
+	})
+}

@@ -1,0 +1,96 @@
+// Keeps a page current while it is visible. One tab of all holds the stream of entries,
+// since browsers allow few connections to a server; it tells the others.
+const main = document.getElementById("main");
+const about = main.dataset.live;
+const channel = new BroadcastChannel("bailiwick-entries");
+let newest = "";
+let due = 0;
+
+// concerns reports whether an entry can change what this page shows.
+function concerns(entry) {
+  const [member, id] = (about || "").split("=");
+  return member === "all" || (id !== undefined && entry[member] === id);
+}
+
+// busy reports whether the user is in the middle of a form of the page.
+const busy = () => main.contains(document.activeElement) && document.activeElement.matches("input, textarea, select");
+
+function entryWritten({ seq, entry }) {
+  newest = seq;
+  if (concerns(entry) && !due) {
+    due = setTimeout(refresh, 500);
+  }
+}
+
+// refresh shows the page anew. The browser parses the answer as a document, which runs
+// no script.
+function refresh() {
+  due = 0;
+  if (busy()) {
+    due = setTimeout(refresh, 2000);
+    return;
+  }
+  const request = new XMLHttpRequest();
+  request.open("GET", location.href);
+  request.responseType = "document";
+  request.onload = () => {
+    const fresh = request.response?.getElementById("main");
+    if (request.status === 401) {
+      location.reload();
+    } else if (request.status === 200 && fresh && !busy()) {
+      const open = [...main.querySelectorAll("details")].map((d) => d.open);
+      const focused = document.activeElement?.id;
+      main.replaceChildren(...fresh.childNodes);
+      main.querySelectorAll("details").forEach((d, i) => { d.open = open[i] ?? d.open; });
+      if (focused && main.querySelector("#" + CSS.escape(focused))) {
+        document.getElementById(focused).focus({ preventScroll: true });
+      }
+    }
+  };
+  request.send();
+}
+
+// stream holds the stream until the page is hidden.
+function stream() {
+  return new Promise((done) => {
+    const source = new EventSource("/events" + (newest ? "?after=" + newest : ""));
+    source.onmessage = (m) => {
+      const message = { seq: m.lastEventId, entry: JSON.parse(m.data) };
+      channel.postMessage(message);
+      entryWritten(message);
+    };
+    const hidden = () => {
+      if (document.hidden) {
+        document.removeEventListener("visibilitychange", hidden);
+        source.close();
+        done();
+      }
+    };
+    document.addEventListener("visibilitychange", hidden);
+    hidden();
+  });
+}
+
+let waiting = null;
+function follow() {
+  if (document.hidden) {
+    waiting?.abort();
+    waiting = null;
+  } else if (!waiting) {
+    const mine = (waiting = new AbortController());
+    navigator.locks.request("bailiwick-entries", { signal: mine.signal }, () => stream())
+      .catch(() => {}) // hidden before it was this tab's turn
+      .finally(() => { if (waiting === mine) { waiting = null; follow(); } });
+  }
+}
+
+if (about) {
+  channel.onmessage = (m) => entryWritten(m.data);
+  document.addEventListener("visibilitychange", () => {
+    follow();
+    if (!document.hidden) {
+      refresh();
+    }
+  });
+  follow();
+}
