@@ -33,7 +33,7 @@ func linked(t *testing.T, program string) []string {
 			continue
 		}
 		dir, last := "", rest
-		if slash := strings.LastIndex(rest[:strings.IndexAny(rest+"(", "(*[{,")], "/"); slash >= 0 {
+		if slash := strings.LastIndex(rest[:strings.IndexAny(rest+"(", "(*[]{,")], "/"); slash >= 0 {
 			dir, last = rest[:slash+1], rest[slash+1:]
 		}
 		name, _, _ := strings.Cut(last, ".")

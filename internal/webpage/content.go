@@ -95,7 +95,7 @@ func fileName(name string) string {
 	return safe[:min(len(safe), 100)]
 }
 
-// errEnough ends a stream of which a page shows no more.
+// errEnough ends a stream whose further lines a page does not show.
 var errEnough = errors.New("enough lines")
 
 // page collects the lines of a stream that follow a number, up to linesPage.
