@@ -9,7 +9,7 @@ if (dialog) {
   document.getElementById("keys-open").hidden = false;
   document.getElementById("keys-open").addEventListener("click", () => dialog.showModal());
   document.addEventListener("keydown", (e) => {
-    if (off() || e.ctrlKey || e.altKey || e.metaKey || dialog.open || e.target.matches("input, textarea, select")) {
+    if (off() || e.ctrlKey || e.altKey || e.metaKey || dialog.open || e.target.matches?.("input, textarea, select")) {
       return;
     }
     const link = [...document.querySelectorAll("#nav a[data-key]")].find((a) => a.dataset.key === e.key);
