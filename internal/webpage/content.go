@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"path"
 	"slices"
@@ -21,10 +20,6 @@ import (
 
 // linesPage bounds the lines of a page about a dispatch.
 const linesPage = 500
-
-// contentPolicy is the policy of content of agents: a browser that shows it in spite of
-// Content-Disposition runs nothing of it and lets it reach nothing.
-const contentPolicy = "sandbox; default-src 'none'; frame-ancestors 'none'"
 
 // outputs lists the files that a dispatch left.
 func (s *site) outputs(r *http.Request) (*view, error) {
@@ -47,38 +42,9 @@ func (s *site) output(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, api.Errorf(api.CodeNotFound, "dispatch %s has no output %.200q", d.ID, name))
 		return
 	}
-	s.download(w, r, path.Base(name), func(ctx context.Context, to io.Writer) error {
+	s.attachment(w, r, fileName(path.Base(name)), func(ctx context.Context, to io.Writer) error {
 		return s.runtime().Output(ctx, d.ID, attempt, name, to)
 	})
-}
-
-// download answers with content as an attachment. Its name is as hostile as the content.
-func (s *site) download(w http.ResponseWriter, r *http.Request, name string, fill func(context.Context, io.Writer) error) {
-	h := w.Header()
-	policies := h.Get("Content-Security-Policy")
-	h.Set("Content-Security-Policy", contentPolicy)
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": fileName(name)}))
-	began := &beginning{Writer: w}
-	if err := fill(r.Context(), began); err != nil && !began.written {
-		h.Del("Content-Disposition")
-		h.Set("Content-Security-Policy", policies)
-		s.fail(w, r, err)
-	} else if err != nil {
-		panic(http.ErrAbortHandler) // the browser must not take a part for the whole
-	}
-}
-
-// beginning notes whether anything was written.
-type beginning struct {
-	io.Writer
-
-	written bool
-}
-
-func (b *beginning) Write(p []byte) (int, error) {
-	b.written = true
-	return b.Writer.Write(p)
 }
 
 // fileName is a name that is safe for any system, and begins with no dot.
@@ -210,7 +176,7 @@ func (s *site) downloadStatement(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	s.download(w, r, string(d.ID)+".dsse.json", func(ctx context.Context, to io.Writer) error {
+	s.attachment(w, r, string(d.ID)+".dsse.json", func(ctx context.Context, to io.Writer) error {
 		return s.runtime().Statement(ctx, d.ID, to)
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// logPage is how many entries a page of the log has unless first or last is given.
-const logPage = 100
+// entriesPage is how many entries a page of the log has unless first or last is given.
+const entriesPage = 100
 
 // parseLogQuery reads the filters of audit list from a form. An absent one selects all.
 func parseLogQuery(q url.Values, now time.Time) (out api.LogQuery, err error) {
@@ -93,9 +93,9 @@ func (s *site) log(r *http.Request) (*view, error) {
 	}
 	if q.First == 0 && q.Last == 0 {
 		if q.After != nil {
-			q.First = logPage
+			q.First = entriesPage
 		} else {
-			q.Last = logPage
+			q.Last = entriesPage
 		}
 	}
 	list, err := s.lines(q)(r.Context())

@@ -30,7 +30,7 @@ func (w *world) furnish() {
 	dispatch := api.Dispatch{
 		ID: "d-one", State: api.EventNeedsInput, Attempt: 2, Principal: "local:ann", Run: "r-one", Task: "build", Subagent: "fixer", Role: "quality", Tier: tier, Target: "local",
 		Manifest: d, AcceptedAt: at, EndedAt: &at, Message: hostileText, Question: question, Mode: "same-user",
-		Outcome: &api.ResultSummary{Text: hostileText, Outputs: []api.Artifact{{Path: "out/" + hostileText + ".html", Size: 9, Digest: d}}, LeftOut: []api.LeftOut{{Path: hostileText, Why: "x"}}, Value: json.RawMessage(`{"a":"<script>"}`)},
+		Outcome: &api.ResultSummary{Captured: true, Patch: &api.Artifact{Size: 9, Digest: d}, Files: []api.FileChange{{Path: "a", Change: "modified"}}, Text: hostileText, Outputs: []api.Artifact{{Path: "out/" + hostileText + ".html", Size: 9, Digest: d}}, LeftOut: []api.LeftOut{{Path: hostileText, Why: "x"}}, Value: json.RawMessage(`{"a":"<script>"}`)},
 	}
 	run := api.Run{
 		RunID: "r-one", State: api.RunRunning, Queue: "q", Principal: "local:ann", Plan: d, SubmittedAt: at, Total: 2, Counts: map[api.TaskState]int{api.TaskDone: 1},
@@ -84,6 +84,8 @@ func (w *world) furnish() {
 		"GET /v1/operator/schedules/nightly":         api.ScheduleInfo{Schedule: api.Schedule{Name: "nightly", Principal: "ci:main"}, Digest: d, Next: []time.Time{at}},
 		"GET /v1/operator/schedules/nightly/slots":   []api.Slot{{Schedule: "nightly", Slot: at, State: api.SlotSkipped, Message: hostileText, At: at}},
 		"GET /v1/operator/log":                       line(7),
+		"GET /v1/runtime/dispatches/d-one/log":       lines(api.Chunk{Data: []byte(hostileText + "\n")}, api.Chunk{Offset: int64(len(hostileText)) + 1, Ended: true}),
+		"GET /v1/runtime/dispatches/d-one/patch":     "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a\n+" + hostileText + "\n",
 		"GET /v1/operator/log/proof":                 "c2sp.org/tlog-proof@v1\n",
 		"GET /v1/runtime/catalog/artifacts/subagent": artifacts(api.KindSubagent), "GET /v1/runtime/catalog/artifacts/capability": artifacts(api.KindCapability),
 		"GET /v1/runtime/catalog/artifacts/env": artifacts(api.KindEnv), "GET /v1/runtime/catalog/artifacts/model": artifacts(api.KindModel),
@@ -168,7 +170,7 @@ func TestOutputsAreAttachments(t *testing.T) {
 	path := "/dispatches/d-one/output?path=" + url.QueryEscape("out/"+hostileText+".html")
 	got := w.want("an output", sent{path: path}, 200, hostileText)
 	if h := got.header; h.Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox;") ||
-		h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Disposition") != "attachment; filename=script__.html" {
+		h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Disposition") != `attachment; filename="script__.html"` {
 		t.Errorf("%v", h)
 	}
 	w.service.calls("")

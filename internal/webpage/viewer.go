@@ -66,7 +66,7 @@ func (s *site) attachment(w http.ResponseWriter, r *http.Request, name string, f
 	policies := h.Get("Content-Security-Policy")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", `attachment; filename="`+name+`"`) // an id: letters, digits and - only
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`) // of letters, digits and ._- only
 	began := &began{Writer: w}
 	if err := fill(r.Context(), began); err != nil && !began.written {
 		h.Del("Content-Disposition")
