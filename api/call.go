@@ -89,6 +89,10 @@ const (
 	CallRecordHead    Call = "GET /v1/operator/records/head"
 	CallRecordAdd     Call = "POST /v1/operator/records"
 	CallOperatorKeys  Call = "GET /v1/operator/keys"
+	CallLodge         Call = "POST /v1/operator/lodged"
+	CallLodgedList    Call = "GET /v1/operator/lodged"
+	CallLodged        Call = "GET /v1/operator/lodged/{id}"
+	CallLodgedSign    Call = "POST /v1/operator/lodged/{id}/sign"
 	CallPrincipalList Call = "GET /v1/operator/principals"
 	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
 	CallTokenList     Call = "GET /v1/operator/tokens"
@@ -188,6 +192,10 @@ func CallTable() map[Call]CallSpec {
 		CallRecordHead:    {Action: "operator.read"},
 		CallRecordAdd:     {Action: "operator.record"},
 		CallOperatorKeys:  {Action: "operator.read"},
+		CallLodge:         {Action: "operator.record", Operation: "operator.lodge"},
+		CallLodgedList:    {Action: "operator.read"},
+		CallLodged:        {Action: "operator.read"},
+		CallLodgedSign:    {Action: "operator.record"},
 		CallPrincipalList: {Action: "operator.read"},
 		CallPrincipal:     {Action: "operator.read"},
 		CallTokenList:     {Action: "operator.read"},

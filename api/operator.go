@@ -58,7 +58,10 @@ type OperatorRecord struct {
 	Content   Digest        `json:"content,omitempty"` // of the encrypted value, or of the ToolAction
 	Approval  ApprovalID    `json:"approval,omitempty"`
 	Set       *OperatorSet  `json:"set,omitempty"`
-	Reason    string        `json:"reason,omitempty"` // for people
+	// Nonce is of a record that is lodged before it is signed: 32 hexadecimal digits. A
+	// passkey signs no other.
+	Nonce  string `json:"nonce,omitempty"`
+	Reason string `json:"reason,omitempty"` // for people
 }
 
 // OperatorSet is a set of operator keys. It replaces the one before, which signs the

@@ -16,6 +16,7 @@ const MaxReason = 500
 var (
 	serviceIDPattern = regexp.MustCompile(`^[a-z0-9]{1,20}:[0-9a-f]{32}$`)
 	anchorPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	noncePattern     = regexp.MustCompile(`^[0-9a-f]{32}$`)
 	stopIDPattern    = regexp.MustCompile(`^s-[1-9][0-9]{0,18}$`)
 )
 
@@ -48,6 +49,26 @@ func (r OperatorRecord) Check() error {
 	return nil
 }
 
+// passkeyPrefix begins the id of a passkey.
+const passkeyPrefix = "passkey:"
+
+// CheckSigners refuses a record that the keys with these ids must not sign alone. A touch
+// of a passkey proves that somebody was there, not that they read: so a passkey signs only
+// what was lodged first, and never alone what cannot be taken back.
+func (r OperatorRecord) CheckSigners(keys []string) error {
+	passkey := func(id string) bool { return strings.HasPrefix(id, passkeyPrefix) }
+	if !slices.ContainsFunc(keys, passkey) {
+		return nil
+	}
+	if r.Nonce == "" {
+		return errors.New("operator record: signed with a passkey, but it was not lodged first: it has no nonce")
+	}
+	if final := r.Verb == VerbOperatorSet || r.Verb == VerbCeilingSet && *r.Ceiling >= Irreversible; final && len(keys) < 2 {
+		return fmt.Errorf("operator record %q: one passkey alone signs neither this ceiling nor other operator keys: want a second key, or one with a passphrase", string(r.Verb))
+	}
+	return nil
+}
+
 func (r OperatorRecord) checkPlace() error {
 	switch {
 	case r.V != 1:
@@ -64,6 +85,8 @@ func (r OperatorRecord) checkPlace() error {
 		return errors.New("at: missing")
 	case len(r.Reason) > MaxReason || !utf8.ValidString(r.Reason):
 		return fmt.Errorf("reason: want text of at most %d bytes", MaxReason)
+	case r.Nonce != "" && !noncePattern.MatchString(r.Nonce):
+		return fmt.Errorf("nonce %.40q: want 32 lower-case hexadecimal digits", r.Nonce)
 	}
 	return nil
 }

@@ -57,6 +57,8 @@ func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 			"one that follows none": func(r *OperatorRecord) { r.Previous = "" },
 			"no time":               func(r *OperatorRecord) { r.At = time.Time{} },
 			"a long reason":         func(r *OperatorRecord) { r.Reason = strings.Repeat("a", MaxReason+1) },
+			"a short nonce":         func(r *OperatorRecord) { r.Nonce = "00" },
+			"a nonce of words":      func(r *OperatorRecord) { r.Nonce = strings.Repeat("x", 32) },
 			"a reason of bytes":     func(r *OperatorRecord) { r.Reason = "\xff" },
 			"an unknown verb":       func(r *OperatorRecord) { r.Verb = "catalog.apply" },
 			"a ceiling beyond":      func(r *OperatorRecord) { r.Ceiling = &beyond },

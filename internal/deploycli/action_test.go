@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/decision"
 )
 
 // exampleAction is what the example votes are about.
@@ -31,10 +32,10 @@ func encoded(t testing.TB, a api.ToolAction) []byte {
 
 func shownFor(r api.OperatorRecord) string {
 	if r.Approval == "" {
-		return decision(r, nil)
+		return decision.Text(r, nil)
 	}
 	a := exampleAction(exampleArguments).Action()
-	return decision(r, &a)
+	return decision.Text(r, &a)
 }
 
 // Text in the arguments of a call can neither look like a row nor hide. Control: a row of
@@ -50,7 +51,7 @@ func TestArgumentsCannotBeForged(t *testing.T) {
 	for _, text := range append(hostile, "\u0430pply", "ap\u200dply") {
 		raw, _ := json.Marshal(map[string]string{"sql": strings.ToValidUTF8(text, "")})
 		a := exampleAction(string(raw)).Action()
-		shown := decision(r, &a)
+		shown := decision.Text(r, &a)
 		if got := rows(shown); strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("%q changes the rows:\n%s", text, shown)
 		}

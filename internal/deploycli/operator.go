@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/decision"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -28,6 +29,7 @@ func (p *program) operatorCommand() *cobra.Command {
 			`Create an operator key, and write its public half beside it, in FILE.pub. Its signatures
 count once an operator adds it: bailiwick operators add FILE.pub. init creates the first key,
 and operators.json that lists it.`),
+		p.operatorPasskeyCommand(),
 		p.showKeyCommand("operator show", p.operatorKey(), "Show the public half of an operator key"),
 	}})
 }
@@ -63,7 +65,7 @@ func (p *program) operatorSign(ctx context.Context) error {
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "nothing was signed: %w", err).WithHint("the verbs of bailiwick make such a record; see: bailiwick token --help, bailiwick ceiling --help")
 	}
-	signers, err := p.signers(ctx, p.operatorKey(), decision(r, action)+"\n", ", to sign this")
+	signers, err := p.signers(ctx, p.operatorKey(), decision.Text(r, action)+"\n", ", to sign this")
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ const resolveGrace = 10 * time.Minute
 // allowed, and that one its predecessor, so none of them can be left out.
 func (v *verification) authorise() {
 	row := v.rows[RowAuthorisation]
-	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}}
+	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}}
 	if v.trust.Operators != nil {
 		operators, err := seal.NewOperators(*v.trust.Operators)
 		if err != nil {
@@ -89,7 +89,8 @@ type timeline struct {
 	admitted []admission
 	votes    map[api.ApprovalID][]cast // about each approval, in the order of the log
 
-	operators *seal.Operators // nil: the trust file names none
+	operators *seal.Operators  // nil: the trust file names none
+	counter   seal.SignCounter // of the operators' passkeys
 }
 
 // admission is an entry that admits something, with what was in force.
@@ -166,6 +167,10 @@ func (s *timeline) applyRecord(e *entry) error {
 	case seal.LogOrigin(seal.KeyID(rec.Service)) != s.v.trust.Log.Origin:
 		return fmt.Errorf("operator record %d is for service %s", s.records, rec.Service)
 	}
+	if err := s.counter.Check(rec.counts); err != nil {
+		return fmt.Errorf("operator record %d: %w", s.records, err)
+	}
+	s.counter.Add(rec.counts)
 	s.previous, s.v.records[e.seq] = rec.digest, rec
 	switch rec.Verb { //nolint:exhaustive // the others restrict no dispatch
 	case api.VerbCeilingSet:

@@ -263,7 +263,8 @@ func (r *revision) compile() (*policy.Engine, error) {
 type signedRecord struct {
 	api.OperatorRecord
 	digest            api.Digest
-	verified, signers []seal.KeyID // verified are those of the set in force
+	verified, signers []seal.KeyID          // verified are those of the set in force
+	counts            map[seal.KeyID]uint32 // of the passkeys among verified
 }
 
 // operatorRecord verifies the n-th operator record by the operator keys in force before it.
@@ -279,11 +280,18 @@ func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signed
 	if err != nil {
 		return nil, err
 	}
-	rec := &signedRecord{digest: api.DigestOf(envelope.Payload()), verified: verified, signers: envelope.Signers()}
+	rec := &signedRecord{digest: api.DigestOf(envelope.Payload()), verified: verified, signers: envelope.Signers(), counts: envelope.SignCounts(verified)}
 	if err := v.exact(envelope.Payload(), &rec.OperatorRecord); err != nil {
 		return nil, err
 	}
-	return rec, rec.Check()
+	if err := rec.Check(); err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(verified))
+	for i, id := range verified {
+		ids[i] = string(id)
+	}
+	return rec, rec.CheckSigners(ids)
 }
 
 func requestKey(r policy.Request) string {

@@ -30,13 +30,23 @@ type verified struct {
 	record api.OperatorRecord
 	digest api.Digest
 	keys   []seal.KeyID
+	counts map[seal.KeyID]uint32 // of the passkeys among keys
+}
+
+// signers returns the ids of the keys that signed.
+func (v verified) signers() []string {
+	keys := make([]string, len(v.keys))
+	for i, k := range v.keys {
+		keys[i] = string(k)
+	}
+	return keys
 }
 
 // verify verifies one envelope by the operator keys in force. It does not check that
 // the record is the next one and can be applied.
 func (r *Registry) verify(envelope []byte, operators *seal.Operators) (verified, error) {
 	var v verified
-	if len(envelope) > 4*maxRecord+seal.MaxSignatures*256 {
+	if len(envelope) > 4*maxRecord+seal.MaxSignatures*(256+2*seal.MaxAssertion) {
 		return v, errors.New("the envelope is too large for a record")
 	}
 	e, err := seal.Open(envelope, seal.Operator)
@@ -60,8 +70,8 @@ func (r *Registry) verify(envelope []byte, operators *seal.Operators) (verified,
 	if v.record.Service != string(r.cfg.Service) {
 		return v, fmt.Errorf("the record is for service %s, this is service %s", v.record.Service, r.cfg.Service)
 	}
-	v.digest, v.keys = api.DigestOf(payload), keys
-	return v, nil
+	v.digest, v.keys, v.counts = api.DigestOf(payload), keys, e.SignCounts(keys)
+	return v, v.record.CheckSigners(v.signers())
 }
 
 // load verifies the stored chain against the keys and the log, and applies it.
@@ -218,6 +228,9 @@ func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content 
 	if err != nil {
 		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("sign with keys that bailiwick operators list shows, as many as the threshold says: --key, several times")
 	}
+	if err := r.checkLodged(v); err != nil {
+		return api.OperatorReceipt{}, err
+	}
 	next, err := r.next(v)
 	if err != nil {
 		return api.OperatorReceipt{}, err
@@ -307,12 +320,8 @@ func (r *Registry) next(v verified) (*state, error) {
 }
 
 func entry(by api.Principal, v verified, next *state) record.Entry {
-	keys := make([]string, len(v.keys))
-	for i, k := range v.keys {
-		keys[i] = string(k)
-	}
 	return record.Entry{
-		Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: record.DecisionOf(&v.record, keys),
+		Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: record.DecisionOf(&v.record, v.signers()),
 	}
 }
 

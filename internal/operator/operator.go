@@ -72,13 +72,15 @@ type Registry struct {
 	pending atomic.Pointer[state] // what follows once the record is durable that was handed in last; nil before the first
 	current atomic.Pointer[state] // what follows from the chain; replaced whole
 
+	lodge lodge
+
 	engaging sync.Mutex                 // one stop at a time
 	stops    atomic.Pointer[[]api.Stop] // all that were ever engaged, in order; replaced whole
 }
 
 // Open verifies everything stored. Its error names the first invalid record.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
-	r := &Registry{cfg: cfg}
+	r := &Registry{cfg: cfg, lodge: lodge{byID: map[api.LodgedID]*lodged{}}}
 	if err := r.load(ctx); err != nil {
 		return nil, api.Errorf(api.CodeIntegrity, "operator records: %w", err).
 			WithHint("the operators' decisions cannot be trusted; restore the state and %s from a backup", cfg.Root)

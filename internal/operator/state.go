@@ -25,6 +25,7 @@ type state struct {
 	anchors    map[lostAnchor]uint64 // named as lost, by which record
 	secrets    map[api.Name]secretValue
 	votes      map[ballot][]api.Vote
+	counter    seal.SignCounter // of the passkeys
 
 	operators *seal.Operators // whose signatures count; nil without operators.json
 	keys      []api.OperatorKey
@@ -75,7 +76,7 @@ func newState() *state {
 	return &state{
 		principals: map[api.Principal]principal{}, ceilings: map[api.Principal]api.Tier{}, tokens: map[api.TokenID]token{},
 		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{}, anchors: map[lostAnchor]uint64{}, secrets: map[api.Name]secretValue{},
-		votes: map[ballot][]api.Vote{},
+		votes: map[ballot][]api.Vote{}, counter: seal.SignCounter{},
 	}
 }
 
@@ -84,7 +85,7 @@ func (s *state) clone() *state {
 	c := *s
 	c.principals, c.ceilings, c.tokens = maps.Clone(s.principals), maps.Clone(s.ceilings), maps.Clone(s.tokens)
 	c.hashes, c.subjects, c.lifted, c.anchors = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted), maps.Clone(s.anchors)
-	c.secrets, c.votes = maps.Clone(s.secrets), maps.Clone(s.votes)
+	c.secrets, c.votes, c.counter = maps.Clone(s.secrets), maps.Clone(s.votes), maps.Clone(s.counter)
 	if s.operators != nil {
 		c.operators, c.keys = s.operators.Clone(), slices.Clone(s.keys)
 	}
@@ -95,6 +96,10 @@ func (s *state) clone() *state {
 // s is invalid.
 func (s *state) apply(v verified) error {
 	rec, err := v.record, error(nil)
+	if err := s.counter.Check(v.counts); err != nil {
+		return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("do not use this passkey any more; bailiwick operators list shows the operator keys")
+	}
+	s.counter.Add(v.counts)
 	switch rec.Verb {
 	case api.VerbPrincipalAdd:
 		err = s.add(rec)

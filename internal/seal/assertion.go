@@ -22,9 +22,10 @@ const (
 	// sizeAuthenticatorData is that of an assertion without extensions, which nothing
 	// here asks for: the hash of the rpId, flags, and the counter.
 	sizeAuthenticatorData = sha256.Size + 1 + 4
-	// maxAssertion is the longest encoding, in bytes.
-	maxAssertion = 8 << 10
 )
+
+// MaxAssertion is the longest encoding of an Assertion, in bytes.
+const MaxAssertion = 8 << 10
 
 // The flags of authenticator data (WebAuthn Level 3, section 6.1).
 const (
@@ -53,8 +54,8 @@ func Challenge(t PayloadType, payload []byte) [sha256.Size]byte {
 // it. It verifies nothing.
 func ParseAssertion(raw []byte) (Assertion, error) {
 	var a Assertion
-	if len(raw) > maxAssertion {
-		return Assertion{}, fmt.Errorf("assertion: larger than %d bytes", maxAssertion)
+	if len(raw) > MaxAssertion {
+		return Assertion{}, fmt.Errorf("assertion: larger than %d bytes", MaxAssertion)
 	}
 	if err := canon.DecodeExact(raw, &a); err != nil {
 		return Assertion{}, fmt.Errorf("assertion: %w", err)
@@ -169,6 +170,22 @@ func (e *Envelope) SignCounts(ids []KeyID) map[KeyID]uint32 {
 		}
 	}
 	return counts
+}
+
+// SignaturesBy returns the signatures of e by the keys in ids.
+func (e *Envelope) SignaturesBy(ids []KeyID) map[KeyID][]byte {
+	raw := map[KeyID][]byte{}
+	for _, s := range e.signatures {
+		if slices.Contains(ids, s.by) {
+			raw[s.by] = s.raw
+		}
+	}
+	return raw
+}
+
+// AnyPasskey reports whether one of ids is that of a passkey.
+func AnyPasskey(ids []KeyID) bool {
+	return slices.ContainsFunc(ids, func(id KeyID) bool { return id.Algorithm() == Passkey })
 }
 
 // SignCounter remembers the counters of passkeys. One that does not rise means that

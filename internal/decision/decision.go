@@ -1,7 +1,12 @@
-package deploycli
+// Package decision says in plain words what an operator record decides: what people read
+// before they sign it, on a terminal or on a page. It never decides anything.
+//
+// Carries the text of R-B9 (people sign what they are shown).
+package decision
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -12,11 +17,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// decision says in plain words everything that r decides: it is all that the user
-// sees before typing the passphrase. Text that others wrote is quoted behind a
+// Text says in plain words everything that r decides: it is all that the user
+// sees before typing the passphrase. action is what a vote is about. Text that others wrote is quoted behind a
 // label, and each of its lines behind a mark, so that no part of it can look like
 // a row of this program or overwrite one.
-func decision(r api.OperatorRecord, action *api.Action) string {
+func Text(r api.OperatorRecord, action *api.Action) string {
 	o := &out{}
 	o.line("")
 	o.line("You are asked to sign ONE decision of the operator:")
@@ -122,6 +127,12 @@ func (o *out) operatorSet(s *api.OperatorSet) {
 	for _, k := range root.Keys {
 		o.fact("key", string(k.ID))
 		o.quote("of", k.Name)
+		if p := k.Passkey; p != nil {
+			o.fact("touched at", strings.Join(p.Origins, " "))
+			if p.Synced {
+				o.fact("synced", "yes: its authenticator copies it to other devices")
+			}
+		}
 	}
 	o.fact("threshold", fmt.Sprint(root.Threshold))
 }
@@ -221,4 +232,21 @@ func escaped(r rune) string {
 		return fmt.Sprintf(`\U%08x`, r)
 	}
 	return fmt.Sprintf(`\u%04x`, r)
+}
+
+// out builds a text of lines.
+type out struct{ b strings.Builder }
+
+func (o *out) line(s string) { o.b.WriteString(s + "\n") }
+
+func (o *out) linef(format string, args ...any) { o.line(fmt.Sprintf(format, args...)) }
+
+// visible is s, quoted if it has characters that do not print.
+func visible(s string) string {
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return strconv.QuoteToASCII(s)
+		}
+	}
+	return s
 }

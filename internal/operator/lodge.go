@@ -1,0 +1,278 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// maxLodged bounds the lodged records that are open.
+const maxLodged = 32
+
+// lodge holds the records that wait for signatures, in memory: a restart forgets them,
+// and with them their nonces.
+type lodge struct {
+	mu   sync.Mutex
+	byID map[api.LodgedID]*lodged
+}
+
+type lodged struct {
+	api.LodgedRecord // without what follows from the keys in force
+	digest           api.Digest
+	content          []byte
+	signatures       map[seal.KeyID][]byte
+}
+
+// Lodge completes a record and keeps it for signatures. content is the encrypted value
+// of a record that sets a secret.
+func (r *Registry) Lodge(ctx context.Context, by api.Principal, rec api.OperatorRecord, content []byte) (api.LodgedRecord, error) {
+	if rec.V != 0 || rec.Service != "" || rec.Number != 0 || rec.Previous != "" || !rec.At.IsZero() || rec.Nonce != "" {
+		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "operator record: v, service, number, previous, at and nonce: the service sets them")
+	}
+	root, err := r.signers(ctx)
+	if err != nil {
+		return api.LodgedRecord{}, err
+	}
+	head, now := r.Head(), r.cfg.Now().UTC().Truncate(time.Second)
+	var random [16 + 8]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	rec.V, rec.Service, rec.Number, rec.Previous, rec.At, rec.Nonce = 1, head.Service, head.Number+1, head.Digest, now, hex.EncodeToString(random[:16])
+	if err := rec.Check(); err != nil {
+		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	payload, err := canon.Marshal(rec)
+	if err != nil {
+		return api.LodgedRecord{}, err
+	}
+	if len(payload) > maxRecord {
+		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "operator record: %d bytes, more than %d", len(payload), maxRecord)
+	}
+	v := verified{record: rec, digest: api.DigestOf(payload)}
+	if _, err := r.next(v); err != nil {
+		return api.LodgedRecord{}, err
+	}
+	if rec.Verb == api.VerbSecretSet && api.DigestOf(content) != rec.Content {
+		return api.LodgedRecord{}, api.Errorf(api.CodeIntegrity, "secret %q: the content is not the one that the record names", rec.Secret)
+	}
+	challenge := seal.Challenge(seal.Operator, payload)
+	id := api.LodgedID("l-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(random[16:]))[:12])
+	l := &lodged{LodgedRecord: api.LodgedRecord{
+		ID: id, State: api.LodgedOpen, By: by, At: now, Expires: now.Add(api.OperatorRecordMaxAge), Payload: payload, Record: rec, Challenge: challenge[:],
+	}, digest: v.digest, content: content, signatures: map[seal.KeyID][]byte{}}
+	r.lodge.mu.Lock()
+	defer r.lodge.mu.Unlock()
+	r.sweepLodged()
+	open := 0
+	for _, o := range r.lodge.byID {
+		if o.State == api.LodgedOpen {
+			open++
+		}
+	}
+	if open >= maxLodged {
+		return api.LodgedRecord{}, api.Errorf(api.CodeConflict, "%d records wait for signatures, the limit is %d", open, maxLodged).WithHint("sign them, or wait %s until they expire; see: bailiwick decision list", api.OperatorRecordMaxAge)
+	}
+	r.lodge.byID[id] = l
+	return l.show(root), nil
+}
+
+// sweepLodged forgets what expired, and marks what another record preceded. The caller
+// holds the lock of the lodge.
+func (r *Registry) sweepLodged() {
+	now, number := r.cfg.Now(), r.current.Load().number
+	for id, l := range r.lodge.byID {
+		switch {
+		case !now.Before(l.Expires):
+			delete(r.lodge.byID, id)
+		case l.State == api.LodgedOpen && l.Record.Number <= number:
+			l.State = api.LodgedStale
+		}
+	}
+}
+
+// show returns l as callers see it, with what follows from the keys in force.
+func (l *lodged) show(root seal.TrustRoot) api.LodgedRecord {
+	out := l.LodgedRecord
+	out.Threshold, out.Signed, out.Passkeys = root.Threshold, []string{}, []api.PasskeyInfo{}
+	for _, id := range slices.Sorted(maps.Keys(l.signatures)) {
+		out.Signed = append(out.Signed, string(id))
+	}
+	for _, k := range root.Keys {
+		if p := k.Passkey; p != nil {
+			out.Passkeys = append(out.Passkeys, api.PasskeyInfo{Key: string(k.ID), Name: k.Name, Credential: p.ID, RPID: p.RPID, Origins: p.Origins})
+		}
+	}
+	return out
+}
+
+// Lodged lists the lodged records, oldest first.
+func (r *Registry) Lodged(ctx context.Context) ([]api.LodgedRecord, error) {
+	root, err := r.signers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.lodge.mu.Lock()
+	defer r.lodge.mu.Unlock()
+	r.sweepLodged()
+	list := []api.LodgedRecord{}
+	for _, l := range r.lodge.byID {
+		list = append(list, l.show(root))
+	}
+	slices.SortFunc(list, func(a, b api.LodgedRecord) int {
+		if d := a.At.Compare(b.At); d != 0 {
+			return d
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return list, nil
+}
+
+// LodgedRecord returns one lodged record.
+func (r *Registry) LodgedRecord(ctx context.Context, id api.LodgedID) (api.LodgedRecord, error) {
+	root, err := r.signers(ctx)
+	if err != nil {
+		return api.LodgedRecord{}, err
+	}
+	r.lodge.mu.Lock()
+	defer r.lodge.mu.Unlock()
+	l, err := r.findLodged(id)
+	if err != nil {
+		return api.LodgedRecord{}, err
+	}
+	return l.show(root), nil
+}
+
+func (r *Registry) findLodged(id api.LodgedID) (*lodged, error) {
+	r.sweepLodged()
+	if l, ok := r.lodge.byID[id]; ok {
+		return l, nil
+	}
+	return nil, api.Errorf(api.CodeNotFound, "no lodged record %s: it expired after %s, or the service was restarted", id, api.OperatorRecordMaxAge).WithHint("see: bailiwick decision list")
+}
+
+// Signed is a lodged record with as many signatures as it needs.
+type Signed struct {
+	Record            api.OperatorRecord
+	By                api.Principal // who lodged it
+	Envelope, Content []byte
+}
+
+// SignLodged verifies a signature of a lodged record and keeps it. It returns the signed
+// record once it has as many as the threshold says; the caller records it, and calls
+// SettleLodged.
+func (r *Registry) SignLodged(ctx context.Context, id api.LodgedID, by api.LodgedSignature) (*Signed, error) {
+	root, err := r.signers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.lodge.mu.Lock()
+	defer r.lodge.mu.Unlock()
+	l, err := r.findLodged(id)
+	if err != nil {
+		return nil, err
+	}
+	if l.State != api.LodgedOpen {
+		return nil, api.Errorf(api.CodeConflict, "lodged record %s is %s", id, l.State).WithHint("run the command that lodged it again")
+	}
+	signatures, err := l.verify(root, by)
+	if err != nil {
+		return nil, api.Errorf(api.CodeIntegrity, "lodged record %s: %w", id, err)
+	}
+	maps.Copy(l.signatures, signatures)
+	if len(l.signatures) < root.Threshold {
+		return nil, nil //nolint:nilnil // it needs more
+	}
+	envelope, err := seal.Assemble(seal.Operator, l.Payload, l.signatures)
+	if err != nil {
+		return nil, err
+	}
+	return &Signed{Record: l.Record, By: l.By, Envelope: envelope, Content: l.content}, nil
+}
+
+// verify returns the signatures that by adds, each by a key of root.
+func (l *lodged) verify(root seal.TrustRoot, by api.LodgedSignature) (map[seal.KeyID][]byte, error) {
+	envelope := by.Envelope
+	switch {
+	case (by.Assertion == nil) == (len(by.Envelope) == 0):
+		return nil, errors.New("want one of an assertion and an envelope")
+	case by.Assertion != nil:
+		a := seal.Assertion(*by.Assertion)
+		i := slices.IndexFunc(root.Keys, func(k seal.Key) bool { return k.Passkey != nil && bytes.Equal(k.Passkey.ID, a.Credential) })
+		if i < 0 {
+			return nil, errors.New("no operator key is this passkey")
+		}
+		raw, err := a.Normal(root.Keys[i])
+		if err != nil {
+			return nil, err
+		}
+		if envelope, err = seal.Assemble(seal.Operator, l.Payload, map[seal.KeyID][]byte{root.Keys[i].ID: raw}); err != nil {
+			return nil, err
+		}
+	}
+	e, err := seal.Open(envelope, seal.Operator)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(e.Payload(), l.Payload) {
+		return nil, errors.New("the envelope signs another record")
+	}
+	ids, err := seal.VerifyAll([]*seal.Envelope{e}, root)
+	if err != nil && !errors.Is(err, seal.ErrThreshold) {
+		return nil, err
+	}
+	return e.SignaturesBy(ids), nil
+}
+
+// SettleLodged says what came of a signed record.
+func (r *Registry) SettleLodged(ctx context.Context, id api.LodgedID, receipt api.OperatorReceipt, failure error) (api.LodgedRecord, error) {
+	root, err := r.signers(ctx)
+	r.lodge.mu.Lock()
+	defer r.lodge.mu.Unlock()
+	l, ok := r.lodge.byID[id]
+	switch {
+	case failure != nil && ok:
+		l.State, l.Refusal = api.LodgedRefused, failure.Error()
+		return api.LodgedRecord{}, failure
+	case failure != nil || err != nil || !ok:
+		return api.LodgedRecord{}, errors.Join(failure, err)
+	}
+	l.State, l.Receipt = api.LodgedRecorded, &receipt
+	return l.show(root), nil
+}
+
+// checkLodged refuses a record with a signature of a passkey unless it is one that is
+// lodged. Its nonce did not exist before, so nobody can have it signed in advance.
+func (r *Registry) checkLodged(v verified) error {
+	if !seal.AnyPasskey(v.keys) {
+		return nil
+	}
+	r.lodge.mu.Lock()
+	defer r.lodge.mu.Unlock()
+	for _, l := range r.lodge.byID {
+		if l.digest == v.digest && r.cfg.Now().Before(l.Expires) {
+			return nil
+		}
+	}
+	return api.Errorf(api.CodeIntegrity, "operator record: signed with a passkey, but the record is not lodged, or expired").WithHint("lodge it first: the verbs that decide take --passkey")
+}
+
+// signers returns the operator keys in force.
+func (r *Registry) signers(ctx context.Context) (seal.TrustRoot, error) {
+	r.adding.Lock()
+	defer r.adding.Unlock()
+	if err := r.reread(ctx); err != nil {
+		return seal.TrustRoot{}, err
+	}
+	return r.current.Load().operators.Root(), nil
+}

@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/decision"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+)
+
+// lodgedCalls answers the calls about records that wait for signatures. What is signed
+// is here before it is signed, so that a page cannot show one record and have another
+// one signed unseen.
+type lodgedCalls struct{ cfg *Config }
+
+func (c *lodgedCalls) handlers() map[api.Call]handler {
+	return map[api.Call]handler{
+		api.CallLodge:      handle(c.lodge),
+		api.CallLodgedList: show(c.list),
+		api.CallLodged:     show(c.get),
+		api.CallLodgedSign: handle(c.sign),
+	}
+}
+
+func (c *lodgedCalls) lodge(ctx context.Context, r *request, req api.LodgeRequest) (api.LodgedRecord, error) {
+	l, err := c.cfg.Registry.Lodge(ctx, r.caller.Principal, req.Record, req.Content)
+	if err != nil {
+		return l, c.refused(ctx, r, "operator.lodge", err)
+	}
+	return c.told(ctx, l)
+}
+
+func (c *lodgedCalls) list(ctx context.Context, _ *request) ([]api.LodgedRecord, error) {
+	list, err := c.cfg.Registry.Lodged(ctx)
+	for i := range list {
+		if list[i], err = c.told(ctx, list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, err
+}
+
+func (c *lodgedCalls) get(ctx context.Context, r *request) (api.LodgedRecord, error) {
+	id, err := lodgedID(r)
+	if err != nil {
+		return api.LodgedRecord{}, err
+	}
+	l, err := c.cfg.Registry.LodgedRecord(ctx, id)
+	if err != nil {
+		return l, err
+	}
+	return c.told(ctx, l)
+}
+
+// sign adds a signature, and puts the record in force once it has enough. The signature
+// authorizes it, not the account that submits it.
+func (c *lodgedCalls) sign(ctx context.Context, r *request, by api.LodgedSignature) (api.LodgedRecord, error) {
+	id, err := lodgedID(r)
+	if err != nil {
+		return api.LodgedRecord{}, err
+	}
+	signed, err := c.cfg.Registry.SignLodged(ctx, id, by)
+	if err != nil {
+		return api.LodgedRecord{}, c.refused(ctx, r, "operator.record", err)
+	}
+	var l api.LodgedRecord
+	if signed == nil {
+		l, err = c.cfg.Registry.LodgedRecord(ctx, id)
+	} else {
+		var receipt api.OperatorReceipt
+		if signed.Record.Approval != "" {
+			receipt, err = c.cfg.Approvals.Vote(ctx, signed.By, signed.Record.Approval, signed.Envelope)
+		} else {
+			receipt, err = c.cfg.Registry.Add(ctx, r.caller.Principal, signed.Envelope, signed.Content)
+		}
+		l, err = c.cfg.Registry.SettleLodged(ctx, id, receipt, err)
+	}
+	if err != nil {
+		return l, c.refused(ctx, r, "operator.record", err)
+	}
+	return c.told(ctx, l)
+}
+
+// told adds what l decides in plain words.
+func (c *lodgedCalls) told(ctx context.Context, l api.LodgedRecord) (api.LodgedRecord, error) {
+	var action *api.Action
+	if l.Record.Approval != "" {
+		asked, err := c.cfg.Approvals.Get(ctx, l.Record.Approval)
+		if err != nil {
+			return l, err
+		}
+		action = &asked.Action
+	}
+	l.Text = decision.Text(l.Record, action)
+	return l, nil
+}
+
+func lodgedID(r *request) (id api.LodgedID, err error) {
+	if err := id.UnmarshalText([]byte(r.PathValue("id"))); err != nil {
+		return id, malformed(api.CodeInvalid, "%w", err)
+	}
+	return id, nil
+}
+
+// refused logs a refusal; faults are returned as they are.
+func (c *lodgedCalls) refused(ctx context.Context, r *request, operation string, err error) error {
+	switch api.CodeOf(err) { //nolint:exhaustive // the others are faults, not refusals
+	case api.CodeInvalid, api.CodeConflict, api.CodeIntegrity:
+		return dispatch.LogInvalid(ctx, c.cfg.Ledger, r.caller.Principal, operation, err)
+	}
+	return err
+}
