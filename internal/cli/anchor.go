@@ -60,7 +60,7 @@ Keep what it holds as evidence, and give the log another anchor. The service mus
 			return t.nameLost(cmd.Context(), f, *config, name)
 		},
 	}
-	f.add(cmd)
+	f.addKeys(cmd)
 	return cmd
 }
 

@@ -252,11 +252,7 @@ func (t *approvalVerbs) voteCommand(cmd *cobra.Command, verb api.OperatorVerb) *
 		if err != nil {
 			return err
 		}
-		envelope, err := t.signed(ctx, f, *v.Head, api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: v.Digest}, doc...)
-		if err != nil {
-			return err
-		}
-		receipt, err := r.Vote(ctx, id, envelope)
+		receipt, err := t.vote(ctx, f, r, v, api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: v.Digest}, doc)
 		if err != nil {
 			return err
 		}
@@ -271,6 +267,21 @@ func (t *approvalVerbs) voteCommand(cmd *cobra.Command, verb api.OperatorVerb) *
 	})
 	f.add(cmd)
 	return cmd
+}
+
+// vote has a vote signed and submits it.
+func (t *approvalVerbs) vote(ctx context.Context, f decideFlags, r client.Runtime, v api.ApprovalView, rec api.OperatorRecord, doc []byte) (api.OperatorReceipt, error) {
+	switch {
+	case f.passkey && t.tokenFile != "":
+		return api.OperatorReceipt{}, api.Errorf(api.CodeInvalid, "--passkey: the account of the service votes with it, a person with a token does not").WithHint("vote with --key")
+	case f.passkey:
+		return t.decide(ctx, f, rec)
+	}
+	envelope, err := t.signed(ctx, f, *v.Head, rec, doc...)
+	if err != nil {
+		return api.OperatorReceipt{}, err
+	}
+	return r.Vote(ctx, rec.Approval, envelope)
 }
 
 // watchEvery is how often watch looks.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +21,18 @@ type operatorVerbs struct{ *tree }
 
 // decideFlags are the flags of every verb that an operator signs.
 type decideFlags struct {
-	keys   []string
-	reason string
+	keys    []string
+	reason  string
+	passkey bool // lodge the decision, to be signed at the signing page
 }
 
 func (f *decideFlags) add(cmd *cobra.Command) {
+	f.addKeys(cmd)
+	cmd.Flags().BoolVar(&f.passkey, "passkey", false, "lodge the decision and wait until it is signed: with a passkey, or with bailiwick decision sign")
+}
+
+// addKeys is add for a verb without the service, which lodges nothing.
+func (f *decideFlags) addKeys(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.keys, "key", nil, "operator key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/operator.key)")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the log")
 }
@@ -54,6 +60,11 @@ func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.Operato
 // decideContent is decide for a record that names content, which goes with it.
 func (t *operatorVerbs) decideContent(ctx context.Context, f decideFlags, r api.OperatorRecord, content []byte) (receipt api.OperatorReceipt, err error) {
 	err = t.withOperator(func(o client.Operator) error {
+		if f.passkey {
+			var err error
+			receipt, err = t.lodge(ctx, o, f, r, content)
+			return err
+		}
 		head, err := o.Head(ctx)
 		if err != nil {
 			return err
@@ -88,15 +99,7 @@ func (t *operatorVerbs) signed(ctx context.Context, f decideFlags, head api.Oper
 	if len(action) > 0 {
 		payload = append(append(payload, '\n'), action...)
 	}
-	args := []string{"operator", "sign"}
-	for _, k := range f.keys {
-		args = append(args, "--key", k)
-	}
-	var envelope bytes.Buffer
-	if err := t.execute(ctx, deployProgram, args, bytes.NewReader(payload), &envelope); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(envelope.Bytes(), []byte("\n")), nil
+	return t.sign(ctx, f.keys, payload)
 }
 
 // local reports whether a principal is an account of this machine, which the

@@ -46,7 +46,7 @@ func (v verified) signers() []string {
 // the record is the next one and can be applied.
 func (r *Registry) verify(envelope []byte, operators *seal.Operators) (verified, error) {
 	var v verified
-	if len(envelope) > 4*maxRecord+seal.MaxSignatures*(256+2*seal.MaxAssertion) {
+	if len(envelope) > 4*maxRecord+seal.MaxSignatures*2048 {
 		return v, errors.New("the envelope is too large for a record")
 	}
 	e, err := seal.Open(envelope, seal.Operator)

@@ -366,3 +366,73 @@ func FuzzParseAssertion(f *testing.F) {
 		}
 	})
 }
+
+// An enrolment becomes the key of the page that enrolled it, if its authenticator verified
+// its user and does not copy it.
+func TestAnEnrolmentIsChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		lie    func(*softkey.Authenticator)
+		edit   func(*seal.Enrolment)
+		synced bool
+		want   string
+	}{
+		"honest":                {},
+		"synced, allowed":       {lie: func(a *softkey.Authenticator) { a.Flags = 0x0d }, synced: true},
+		"synced":                {lie: func(a *softkey.Authenticator) { a.Flags = 0x1d }, want: "--synced"},
+		"not synced, but said":  {synced: true, want: "leave out --synced"},
+		"without verification":  {lie: func(a *softkey.Authenticator) { a.Flags = 0x01 }, want: "not verified"},
+		"another relying party": {lie: func(a *softkey.Authenticator) { a.RPID = "localhost" }, want: "another relying party"},
+		"another page":          {lie: func(a *softkey.Authenticator) { a.Origin = "https://evil.example" }, want: "not within"},
+		"another credential":    {edit: func(e *seal.Enrolment) { e.Credential = append([]byte{9}, e.Credential[1:]...) }, want: "another credential"},
+		"another public key":    {edit: func(e *seal.Enrolment) { e.SPKI = otherSPKI(t) }, want: "not the one in"},
+		"no credential":         {edit: func(e *seal.Enrolment) { e.AuthenticatorData[32] &^= 0x40 }, want: "no credential"},
+		"cut":                   {edit: func(e *seal.Enrolment) { e.AuthenticatorData = e.AuthenticatorData[:40] }, want: "authenticator data of"},
+		"the type of a signature": {edit: func(e *seal.Enrolment) {
+			e.ClientDataJSON = bytes.Replace(e.ClientDataJSON, []byte("webauthn.create"), []byte("webauthn.get"), 1)
+		}, want: "want webauthn.create"},
+	} {
+		for _, ed := range []bool{false, true} {
+			a, err := softkey.New(ed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.lie != nil {
+				c.lie(a)
+			}
+			e, err := a.Enrol()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.edit != nil {
+				c.edit(&e)
+			}
+			k, err := e.Key(c.synced)
+			switch {
+			case c.want == "" && (err != nil || k.Validate() != nil || k.Passkey.Synced != c.synced):
+				t.Errorf("%s: %+v, %v", name, k, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+			}
+		}
+	}
+	b, err := json.Marshal(map[string]any{"name": "ann", "x": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := seal.ParseEnrolment(b); err == nil {
+		t.Error("an unknown member is taken")
+	}
+}
+
+func otherSPKI(t *testing.T) []byte {
+	t.Helper()
+	a, err := softkey.New(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spki, err := a.SPKI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spki
+}

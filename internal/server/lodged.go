@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/decision"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 )
@@ -23,11 +24,34 @@ func (c *lodgedCalls) handlers() map[api.Call]handler {
 }
 
 func (c *lodgedCalls) lodge(ctx context.Context, r *request, req api.LodgeRequest) (api.LodgedRecord, error) {
+	if req.Record.Approval != "" {
+		if err := c.votable(ctx, r, &req.Record); err != nil {
+			return api.LodgedRecord{}, c.refused(ctx, r, "operator.lodge", err)
+		}
+	}
 	l, err := c.cfg.Registry.Lodge(ctx, r.caller.Principal, req.Record, req.Content)
 	if err != nil {
 		return l, c.refused(ctx, r, "operator.lodge", err)
 	}
 	return c.told(ctx, l)
+}
+
+// votable refuses a vote that its caller cannot cast, or about another action than the
+// one that waits.
+func (c *lodgedCalls) votable(ctx context.Context, r *request, rec *api.OperatorRecord) error {
+	asked, err := c.cfg.Approvals.Get(ctx, rec.Approval)
+	if err != nil {
+		return err
+	}
+	switch whyNot := c.cfg.Approvals.MayVote(r.caller.Principal, &asked); {
+	case rec.Principal != r.caller.Principal:
+		return api.Errorf(api.CodeInvalid, "the vote is that of %s, but %s lodges it", rec.Principal, r.caller.Principal)
+	case rec.Content != asked.Digest:
+		return api.Errorf(api.CodeIntegrity, "approval %s: the vote is about action %s, but the action is %s", rec.Approval, rec.Content, asked.Digest).WithHint("look at it again: bailiwick approval show %s", rec.Approval)
+	case whyNot != "":
+		return api.Errorf(api.CodeConflict, "approval %s: %s", rec.Approval, whyNot).WithHint("see: bailiwick approval show %s", rec.Approval)
+	}
+	return nil
 }
 
 func (c *lodgedCalls) list(ctx context.Context, _ *request) ([]api.LodgedRecord, error) {
@@ -90,6 +114,13 @@ func (c *lodgedCalls) told(ctx context.Context, l api.LodgedRecord) (api.LodgedR
 			return l, err
 		}
 		action = &asked.Action
+		doc, err := canon.Marshal(action)
+		if err == nil && api.DigestOf(doc) != l.Record.Content {
+			err = api.Errorf(api.CodeIntegrity, "lodged record %s: it is about action %s, but the action of approval %s is another", l.ID, l.Record.Content, l.Record.Approval)
+		}
+		if err != nil {
+			return l, err
+		}
 	}
 	l.Text = decision.Text(l.Record, action)
 	return l, nil

@@ -72,6 +72,29 @@ func (a *Authenticator) Key(name string) (seal.Key, error) {
 	return seal.NewPasskey(name, spki, a.Credential())
 }
 
+// Enrol returns what a browser shows of a new credential: with the flags of a, and the
+// public key as authenticators encode it.
+func (a *Authenticator) Enrol() (seal.Enrolment, error) {
+	spki, err := a.SPKI()
+	if err != nil {
+		return seal.Enrolment{}, err
+	}
+	// COSE_Key of RFC 9053, in CBOR: the algorithm, the curve, and the coordinates.
+	cose := append([]byte{0xa4, 0x01, 0x01, 0x03, 0x27, 0x20, 0x06, 0x21, 0x58, 0x20}, spki[len(spki)-32:]...)
+	if _, es := a.key.(*ecdsa.PrivateKey); es {
+		x, y := spki[len(spki)-64:len(spki)-32], spki[len(spki)-32:]
+		cose = append([]byte{0xa5, 0x01, 0x02, 0x03, 0x26, 0x20, 0x01, 0x21, 0x58, 0x20}, x...)
+		cose = append(append(cose, 0x22, 0x58, 0x20), y...)
+	}
+	rp := sha256.Sum256([]byte(a.RPID))
+	data := binary.BigEndian.AppendUint32(append(rp[:], a.Flags|0x40), a.Count)
+	data = binary.BigEndian.AppendUint16(append(data, make([]byte, 16)...), uint16(len(a.ID))) //nolint:gosec // G115: 32
+	clientData, err := json.Marshal(map[string]any{"type": "webauthn.create", "challenge": "AAAA", "origin": a.Origin, "crossOrigin": false})
+	return seal.Enrolment{
+		Name: "ann", AuthenticatorData: append(append(data, a.ID...), cose...), ClientDataJSON: clientData, Credential: a.ID, RPID: RPID, SPKI: spki,
+	}, err
+}
+
 // Assert returns the assertion about a challenge.
 func (a *Authenticator) Assert(challenge [32]byte) (seal.Assertion, error) {
 	if !a.Stuck {
