@@ -53,7 +53,7 @@ func (r OperatorRecord) Check() error {
 const passkeyPrefix = "passkey:"
 
 // CheckSigners refuses a record that the keys with these ids must not sign alone. A touch
-// of a passkey proves that somebody was there, not that they read: so a passkey signs only
+// of a passkey proves presence, not reading: so a passkey signs only
 // what was lodged first, and never alone what cannot be taken back.
 func (r OperatorRecord) CheckSigners(keys []string) error {
 	passkey := func(id string) bool { return strings.HasPrefix(id, passkeyPrefix) }

@@ -27,7 +27,7 @@ the public half of an operator key to standard output. The passkey signs nothing
 operator adds it: bailiwick operators add FILE.
 
 The key names the page that may ask for signatures, which is the one that enrolled it.`,
-		Example: console.Examples("bailiwick operator passkey --name ann < enrolment.json > ann.pub"),
+		Example: console.Examples("bailiwick operator passkey < enrolment.json > ann.pub", "bailiwick operator passkey --name ann < enrolment.json > ann.pub"),
 		RunE: func(*cobra.Command, []string) error {
 			b, err := io.ReadAll(io.LimitReader(p.Stdin, maxEnrolment+1))
 			if err != nil {

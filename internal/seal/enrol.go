@@ -90,7 +90,7 @@ func (e Enrolment) check(synced bool) error {
 	case flags&flagAT == 0:
 		return errors.New("authenticator data: it has no credential")
 	case flags&flagBE != 0 && !synced:
-		return errors.New("the authenticator may copy this passkey to other devices, and to whoever keeps them in sync: use a device-bound key, or allow it with --synced")
+		return errors.New("the authenticator may copy this passkey to other devices: use a device-bound key, or allow it with --synced")
 	case flags&flagBE == 0 && synced:
 		return errors.New("the authenticator does not copy this passkey: leave out --synced")
 	case int(binary.BigEndian.Uint16(data[id-2:])) != len(e.Credential) || !bytes.HasPrefix(data[id:], e.Credential):
