@@ -17,11 +17,22 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 // samplePage serves a small page under the page's policy. body is put where content is.
 func samplePage(t *testing.T, body string) string {
 	t.Helper()
+	return sampleWith(t, pagePolicy, body)
+}
+
+// looseSamplePage is samplePage without a policy.
+func looseSamplePage(t *testing.T, body string) string {
+	t.Helper()
+	return sampleWith(t, "", body)
+}
+
+func sampleWith(t *testing.T, policy, body string) string {
+	t.Helper()
 	mux := http.NewServeMux()
 	answer := func(pattern, kind, content string) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind+"; charset=utf-8")
-			w.Header().Set("Content-Security-Policy", pagePolicy)
+			w.Header().Set("Content-Security-Policy", policy)
 			fmt.Fprint(w, content)
 		})
 	}

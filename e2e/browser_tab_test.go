@@ -129,26 +129,42 @@ func (t *tab) script(on bool) {
 	t.must("Emulation.setScriptExecutionDisabled", members{"value": !on}, nil)
 }
 
-// visit opens a page and waits until it has loaded. It returns the status of the answer.
+// downloads is instead of a status: the answer is a file to save, which is not saved.
+const downloads = -1
+
+// visit opens a page and waits until it has loaded. It returns the status of the answer,
+// or downloads.
 func (t *tab) visit(url string) int {
 	t.b.t.Helper()
-	return t.loads(url, func() {
-		var nav struct{ ErrorText string }
-		t.must("Page.navigate", members{"url": url}, &nav)
-		if nav.ErrorText != "" && nav.ErrorText != "net::ERR_ABORTED" { // aborted: the answer is a download
-			t.b.t.Fatalf("open %s: %s", url, nav.ErrorText)
-		}
-	})
+	t.b.mu.Lock()
+	before := t.loaded
+	t.b.mu.Unlock()
+	var nav struct{ ErrorText string }
+	t.must("Page.navigate", members{"url": url}, &nav)
+	switch nav.ErrorText {
+	case "":
+		return t.awaitLoad(url, before)
+	case "net::ERR_ABORTED":
+		return downloads
+	}
+	t.b.t.Fatalf("open %s: %s", url, nav.ErrorText)
+	return 0
 }
 
 // loads does what opens another page, and waits until it has loaded. It returns the
 // status of the last document.
-func (t *tab) loads(what string, do func()) (status int) {
+func (t *tab) loads(what string, do func()) int {
 	t.b.t.Helper()
 	t.b.mu.Lock()
 	before := t.loaded
 	t.b.mu.Unlock()
 	do()
+	return t.awaitLoad(what, before)
+}
+
+// awaitLoad waits until more documents have loaded than before.
+func (t *tab) awaitLoad(what string, before int) int {
+	t.b.t.Helper()
 	t.awaitEvent("load "+what, func() bool { return t.loaded > before })
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()

@@ -102,6 +102,7 @@ func newBrowser(t testing.TB) *browser {
 	})
 	var version struct{ Product string }
 	b.must("", "Browser.getVersion", nil, &version)
+	b.must("", "Browser.setDownloadBehavior", members{"behavior": "deny"}, nil)
 	return b
 }
 

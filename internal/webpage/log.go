@@ -104,7 +104,10 @@ func (s *site) log(r *http.Request) (*view, error) {
 	}
 	var older, newer string
 	if len(list) > 0 {
-		older, newer = turn(given, "before", list[0].Seq), turn(given, "after", list[len(list)-1].Seq)
+		if list[0].Seq > 0 {
+			older = turn(given, "before", list[0].Seq)
+		}
+		newer = turn(given, "after", list[len(list)-1].Seq)
 	}
 	return &view{"log", "Log", struct {
 		Filter       url.Values

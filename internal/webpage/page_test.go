@@ -28,7 +28,7 @@ func (w *world) furnish() {
 	tier, d := api.Observe, api.DigestOf(nil)
 	question := &api.Question{Question: hostileText, Options: []string{"yes", hostileText}, Context: json.RawMessage(`{"a":"<script>"}`)}
 	dispatch := api.Dispatch{
-		ID: "d-one", State: api.EventNeedsInput, Attempt: 2, Principal: "local:ann", Run: "r-one", Task: "build", Subagent: "fixer", Role: "quality", Tier: tier, Target: "local",
+		ID: "d-one", State: api.EventNeedsInput, Attempt: 2, Statement: d, Principal: "local:ann", Run: "r-one", Task: "build", Subagent: "fixer", Role: "quality", Tier: tier, Target: "local",
 		Manifest: d, AcceptedAt: at, EndedAt: &at, Message: hostileText, Question: question, Mode: "same-user",
 		Outcome: &api.ResultSummary{Captured: true, Patch: &api.Artifact{Size: 9, Digest: d}, Files: []api.FileChange{{Path: "a", Change: "modified"}}, Text: hostileText, Outputs: []api.Artifact{{Path: "out/" + hostileText + ".html", Size: 9, Digest: d}}, LeftOut: []api.LeftOut{{Path: hostileText, Why: "x"}}, Value: json.RawMessage(`{"a":"<script>"}`)},
 	}

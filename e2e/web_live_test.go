@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// stateOf is an expression: the state that a run's page shows of a task.
+func stateOf(task string) string {
+	return "document.querySelector(" + quoted("tr[data-task="+task+"] .state") + ")?.dataset.state"
+}
+
+// A run is followed live to its end, in the tab that holds the stream and in one that
+// gets the news from it. Neither is loaded again.
+func TestABrowserFollowsARun(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("followed", shellTask("first", awaitGate("one")), shellTask("second", awaitGate("two"), after("first"))))
+	t.Cleanup(func() { w.try("stop", "--all") })
+	w.begunTask(id, "first")
+	p := w.servePage()
+	tabs := []*tab{p.signedIn(), p.open()}
+	for _, tab := range tabs {
+		p.at(tab, "/runs/"+string(id))
+		tab.await(stateOf("first") + " === 'running'")
+		tab.eval("window.sameDocument = true", nil)
+	}
+	wait := func(tab *tab, task, state string) {
+		t.Helper()
+		tab.must("Page.bringToFront", nil, nil) // a hidden page is not kept current
+		tab.await(stateOf(task) + " === " + quoted(state))
+	}
+	w.open("one")
+	for _, tab := range tabs {
+		wait(tab, "first", "done")
+		wait(tab, "second", "running")
+	}
+	w.open("two")
+	w.awaitSettled(id)
+	for _, tab := range tabs {
+		wait(tab, "second", "done")
+		tab.await("document.querySelector('main dl .state').dataset.state === 'done'")
+		if tab.value("window.sameDocument") != "true" {
+			t.Error("the page was loaded again")
+		}
+		p.quiet(tab)
+	}
+}
+
+// With --steer a person answers a question on the page, with the same entry as the
+// command's, and cancels, pauses, resumes and retries a run. Without --steer the page has
+// no form for it, and its paths do not exist.
+func TestABrowserAnswersAQuestion(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	byPage := w.submit(planned("by-page", shellTask("a", inquiry)))
+	byCommand := w.submit(planned("by-command", shellTask("a", inquiry)))
+	asked := w.awaitEvent(byPage, event("task.waiting", "a"))
+	w.awaitEvent(byCommand, event("task.waiting", "a"))
+
+	t.Run("read only", func(t *testing.T) {
+		w := w.in(t)
+		p := w.servePage()
+		tab := p.signedIn()
+		for _, path := range []string{"/inbox", "/runs/by-page", "/dispatches/" + string(asked.DispatchID)} {
+			p.at(tab, path)
+			if n := tab.count("main form[method=post]"); n > 0 {
+				t.Errorf("%s has %d forms without --steer", path, n)
+			}
+		}
+		var status int
+		tab.eval("fetch('/runs/by-page/answer', {method: 'POST', body: new URLSearchParams({task: 'a', text: 'x'})}).then(r => r.status)", &status)
+		if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+			t.Errorf("an answer without --steer has status %d", status)
+		}
+	})
+
+	p := w.servePage("--steer")
+	tab := p.signedIn()
+	p.at(tab, "/inbox")
+	form := "form[action='/runs/by-page/answer']"
+	tab.click(form + " input[type=radio][value='2']")
+	tab.loads("the answered run", func() { tab.click(form + " button") })
+	w.must("run", "answer", string(byCommand), "--task", "a", "--option", "2")
+	if got := w.awaitSettled(byPage); got.State != api.RunDone {
+		t.Errorf("after the answer on the page the run is %s", got.State)
+	}
+	w.awaitSettled(byCommand)
+	same := func(run api.RunID) string {
+		for line := range strings.Lines(w.must("audit", "list", "--run", string(run))) {
+			if strings.Contains(line, "answered") {
+				_, words, _ := strings.Cut(line, "answered")
+				words, _, _ = strings.Cut(words, " [#") // the number of the entry
+				return strings.Replace(words, string(run), "RUN", 1)
+			}
+		}
+		t.Errorf("no entry of %s has the answer", run)
+		return ""
+	}
+	if a, b := same(byPage), same(byCommand); a != b {
+		t.Errorf("the entries differ: by the page %q, by the command %q", a, b)
+	}
+
+	run := w.submit(planned("steered", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a"))))
+	w.begunTask(run, "a")
+	p.at(tab, "/runs/steered")
+	tab.loads("paused", func() { tab.click("#pause") })
+	tab.await("document.querySelector('main dl .state').dataset.state === 'paused'")
+	tab.loads("resumed", func() { tab.click("#resume") })
+	tab.await("document.querySelector('main dl .state').dataset.state !== 'paused'")
+	tab.fill("#reason", "enough <b>")
+	tab.loads("cancelled", func() { tab.click("#cancel") })
+	if got := w.awaitSettled(run); got.State != api.RunCancelled || got.CancelReason != "enough <b>" {
+		t.Errorf("the run is %s, reason %q", got.State, got.CancelReason)
+	}
+	w.open("never")
+	p.at(tab, "/runs/steered")
+	tab.loads("retried", func() { tab.click("#retry") })
+	next := strings.TrimPrefix(tab.value("location.pathname"), "/runs/")
+	if got := w.awaitSettled(api.RunID(next)); got.State != api.RunDone || got.RetryOf != run {
+		t.Errorf("the retry %s is %s, of %s", next, got.State, got.RetryOf)
+	}
+	p.quiet(tab)
+}
