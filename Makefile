@@ -108,7 +108,7 @@ test: setup ## run the whole suite: check, then the end-to-end tests and the pac
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory full
 
-demo: ## show the main job on a real repository, a page per chapter (VERBOSE=1: the whole output)
+demo: ## show the main job on a real repository, a page per chapter (VERBOSE=1: the whole output; KEEP=1: keep its state, to look at in a browser)
 	@scripts/demo
 
 demo-agent: agents ## show four agent programs make one change each, with a scripted model (VERBOSE=1: the whole output)
