@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/webpage/patch"
 )
 
@@ -59,12 +58,12 @@ func (s *site) patchOf(r *http.Request) (*view, error) {
 	if d.Outcome != nil && d.Outcome.Patch != nil {
 		a := d.Outcome.Patch
 		p.Size, p.Redacted, p.Partial = a.Size, a.Redacted, d.Outcome.Partial
-		text, err := s.runtime().PatchPart(r.Context(), d.ID, d.Attempt, client.Part{Limit: patch.MaxPatch})
-		if err != nil {
+		var text head
+		if err := s.runtime().Patch(r.Context(), d.ID, d.Attempt, &text); err != nil {
 			return nil, err
 		}
-		p.Diff = patch.Parse(text)
-		p.Diff.Unread += int(a.Size) - len(text)
+		p.Diff = patch.Parse(text.kept)
+		p.Diff.Unread += int(a.Size) - len(text.kept)
 	}
 	if one > len(p.Diff.Files) {
 		return nil, api.Errorf(api.CodeNotFound, "the patch has %d files", len(p.Diff.Files))
@@ -86,6 +85,14 @@ func (s *site) patchOf(r *http.Request) (*view, error) {
 		p.List = p.List[one-1 : one]
 	}
 	return &view{"patch", "Patch of " + string(d.ID), p}, nil
+}
+
+// head keeps the first patch.MaxPatch bytes of a patch.
+type head struct{ kept []byte }
+
+func (h *head) Write(b []byte) (int, error) {
+	h.kept = append(h.kept, b[:min(len(b), patch.MaxPatch-len(h.kept))]...)
+	return len(b), nil
 }
 
 func rows(f *patch.File) (n int) {
