@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
 // writing is a world whose owner's grant has writes, with a subagent "writer" that does
@@ -225,4 +227,60 @@ func TestARetryOfAnApprovedWriteAsksAgain(t *testing.T) {
 	w.must("run", "cancel", "once-more")
 	w.awaitSettled("once-more")
 	w.verifyEvidence("once-more")
+}
+
+// A service killed while a task waits for people to approve what it writes, or as its
+// dispatch is admitted, asks once more or continues: the task writes once, with one
+// approval.
+//
+// proves R-O6, R-O12
+func TestKillsLoseNoApprovalOfAWrite(t *testing.T) {
+	for at, asked := range map[failpoint.Name]bool{
+		failpoint.TaskAsk: false, failpoint.TaskVoted: false, failpoint.AcceptCommit: true, failpoint.AcceptCommitted: true, failpoint.RunFired: true,
+	} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			k := newTrial(t, 0, 13)
+			must(t, os.Chmod(k.dir, 0o755))
+			k.mkdir("gate")
+			k.runManifest(subagent{name: "writer", script: "true", more: "    effect: write\n"})
+			k.replace(manifest, "principal: \""+k.me()+"\",", "principal: \""+k.me()+"\", writes: {by: [\"human:bob\"]},")
+			k.flags = []string{"--orchestrator"}
+			k.must("catalog", "apply", "-f", k.path(manifest))
+			k.operator("bob")
+			k.up(func() {})
+			k.token("human:bob")
+			kill := func(do func()) {
+				k.arm(string(at) + " 1 kill")
+				do()
+				<-k.current().ended
+				k.arm()
+				k.up(func() {})
+			}
+			raw, err := json.Marshal(planned("killed", shellTask("ship", "true", as("writer"))))
+			must(t, err)
+			submit := func() {
+				must(t, k.insist(http.MethodPost, "/v1/runtime/runs", api.RunRequest{Plan: raw, Key: "k"}, new(api.Run)))
+			}
+			approve := func() {
+				k.must(append([]string{"approval", "approve", k.awaitAsked("killed", "ship")}, k.person("bob")...)...)
+			}
+			if asked {
+				submit()
+				k.awaitAsked("killed", "ship") // the attempt before it passed these points, too
+				kill(approve)
+			} else {
+				kill(submit)
+				approve()
+			}
+			wantStates(t, k.awaitSettled("killed"), "done; ship done")
+			if n := k.admitted("writer"); n != 1 {
+				t.Errorf("%d writes", n)
+			}
+			if n := len(k.entries("--kind", "approval.requested")); n != 1 {
+				t.Errorf("people were asked %d times", n)
+			}
+			k.verifyEvidence("killed")
+		})
+	}
 }

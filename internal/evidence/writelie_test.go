@@ -128,6 +128,17 @@ func written(change func(s *story, a *api.TaskAction), votes func(s *story, d ap
 	}}
 }
 
+// approvedWrites is a run whose tasks people approved before they wrote, and its first
+// dispatch alone.
+func approvedWrites(s *story) []bundle.Case {
+	s.guarded(twoOfThree())
+	s.submit(releasing, "", 0)
+	a, b := s.prepare()
+	s.twoApprove(shipped, s.asked(s.askToWrite(shipped, b, twoOfThree(), a)))
+	s.release(b)
+	return []bundle.Case{{Run: "r1"}, {Dispatch: a.id}}
+}
+
 // writeTale is a run of the plan releasing where a rule is in force.
 type writeTale struct {
 	row  RowName
