@@ -342,6 +342,33 @@ func TestJitterLongerThanThePeriod(t *testing.T) {
 	}
 }
 
+// A run that settled before a kill, which came before the keeper noted that its slot has a
+// run, is not open for the slot that is due next. The control is one that has not settled.
+//
+// proves R-O10 (overlap)
+func TestARunThatSettledBeforeAKillIsNotOpen(t *testing.T) {
+	for _, c := range []struct {
+		settles bool
+		want    string
+	}{{true, "02T02:00 submitted"}, {false, "02T02:00 skipped overlap"}} {
+		w := newWorld(t, day(1, 0, 0), nightly(nil))
+		w.tick()
+		w.mu.Lock()
+		w.now = day(1, 2, 0)
+		w.mu.Unlock()
+		_, err := w.k.tick(t.Context())
+		w.must(err)
+		w.k.work.Wait() // the run is submitted, and no tick follows
+		if c.settles {
+			w.settleAll()
+		}
+		w.restart()
+		w.at(day(2, 2, 0))
+		w.tick() // slots of one schedule are submitted one after the other
+		w.want("nightly", "01T02:00 submitted", c.want)
+	}
+}
+
 // proves R-O10 (overlap)
 func TestOverlap(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -421,10 +421,18 @@ func (k *Keeper) place(b *batch, l *line, s *api.Slot, p placing) api.RunID {
 
 // openRun returns the newest run of a schedule, if it is open.
 func (k *Keeper) openRun(ctx context.Context, name api.Name) (api.RunID, error) {
+	var newest *api.Slot
 	for _, s := range k.fired {
-		if s.Schedule == name {
-			return s.RunID, nil
+		if s.Schedule == name && (newest == nil || s.Seq > newest.Seq) {
+			newest = s
 		}
+	}
+	if newest != nil { // its run is about to be there, or is there and nobody has noted that yet
+		state, ok, err := k.cfg.RunState(ctx, newest.RunID)
+		if err == nil && ok && state.Settled() {
+			return "", nil
+		}
+		return newest.RunID, err
 	}
 	var list []api.Slot
 	if err := k.cfg.Store.Read(ctx, func(v *store.View) (err error) {
