@@ -35,6 +35,9 @@ type calendar struct {
 	rules *schedule.Snapshot
 	lines map[api.Name]*timeline
 	downs []outage // since the last comparison
+	// waits is since when slots wait, by their time: at the end of each outage since the
+	// last comparison, and now.
+	waits map[api.Name]map[int64]time.Time
 
 	keeper *schedule.Keeper // of the service that lives; nil: it has none
 	awake  atomic.Pointer[schedule.Keeper]
@@ -190,6 +193,7 @@ func (w *world) openSchedules(o *orchestrator.Orchestrator) {
 	if w.calendar == nil {
 		return
 	}
+	w.noteWaiting() // what waited before a kill may fire before the next comparison
 	r := ruled{w.calendar, o, w.dead}
 	k, err := schedule.Open(context.Background(), schedule.Config{
 		Store: w.store, Ledger: w.ledger, Rules: r, Runs: r, RunState: o.RunState, Now: w.config.Now,
@@ -272,11 +276,12 @@ func (l *timeline) due(slot, until time.Time) time.Time {
 	return at
 }
 
-// slots works out what became of all slots until now, and compares it with the log and
-// with the rows.
-func (m *machine) slots() (wrong []string) {
-	rows := map[api.Name]map[int64]time.Time{}
-	m.must(m.store.Read(context.Background(), func(v *store.View) error {
+// noteWaiting notes the slots that wait now, and since when: the log does not say so.
+func (w *world) noteWaiting() {
+	if w.calendar.waits == nil {
+		w.calendar.waits = map[api.Name]map[int64]time.Time{}
+	}
+	w.must(w.store.Read(context.Background(), func(v *store.View) error {
 		return v.Each("SELECT doc FROM schedule_slot WHERE state = 'waiting'", nil, func(scan store.Scan) error {
 			var doc string
 			var s api.Slot
@@ -284,16 +289,22 @@ func (m *machine) slots() (wrong []string) {
 			if err == nil {
 				err = json.Unmarshal([]byte(doc), &s)
 			}
-			if rows[s.Schedule] == nil {
-				rows[s.Schedule] = map[int64]time.Time{}
+			if w.calendar.waits[s.Schedule] == nil {
+				w.calendar.waits[s.Schedule] = map[int64]time.Time{}
 			}
-			rows[s.Schedule][s.Slot.UnixNano()] = s.At
+			w.calendar.waits[s.Schedule][s.Slot.UnixNano()] = s.At
 			return err
 		})
 	}))
+}
+
+// slots works out what became of all slots until now, and compares it with the log and
+// with the rows.
+func (m *machine) slots() (wrong []string) {
+	m.noteWaiting()
 	for _, name := range slices.Sorted(maps.Keys(m.calendar.lines)) {
 		l := m.calendar.lines[name]
-		a := &almanac{timeline: l, m: m, now: m.config.Now(), rows: rows[name]}
+		a := &almanac{timeline: l, m: m, now: m.config.Now(), rows: m.calendar.waits[name]}
 		a.run()
 		for _, h := range l.heard {
 			a.object("#%d: %s of slot %s is one too many: %+v", h.seq, h.kind, h.slot.Slot, h.slot)
@@ -301,7 +312,7 @@ func (m *machine) slots() (wrong []string) {
 		l.heard = nil
 		wrong = append(wrong, a.wrong...)
 	}
-	m.calendar.downs = nil
+	m.calendar.downs, m.calendar.waits = nil, nil
 	if len(wrong) == 0 {
 		wrong = m.storedSlots()
 	}
