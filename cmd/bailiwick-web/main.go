@@ -35,13 +35,14 @@ func main() {
 
 // options are the flags.
 type options struct {
-	socket, address, format string
-	steer, version          bool
+	socket, address, sign, format string
+	steer, version                bool
 }
 
 func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.socket, "socket", "", "unix `socket` of the service (default: the first that exists)")
 	flags.StringVar(&o.address, "addr", webpage.DefaultAddress, "of serve: `HOST:PORT` of this machine; port 0 is a free one")
+	flags.StringVar(&o.sign, "sign-addr", "", "of serve: `HOST:PORT` of this machine for the signing page (default: it is not served)")
 	flags.StringVar(&o.format, "o", "text", "text, json, jsonl or name: the `form` of the address and the code")
 	flags.BoolVar(&o.steer, "steer", false, "of serve: also answer, cancel, pause, resume and retry")
 	flags.BoolVar(&o.version, "version", false, "print the version")
@@ -89,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer conn.Close()
 	return webpage.Serve(ctx, webpage.Config{
 		Conn: conn, UID: os.Getuid(), Now: time.Now, Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Address: o.address, Control: dirs.Page(), Steer: o.steer,
+		Address: o.address, SignAddress: o.sign, Control: dirs.Page(), Steer: o.steer,
 		Listening: func(i webpage.Invitation) { _ = o.show(stdout, i) }, // the page is served all the same
 	})
 }
@@ -103,7 +104,11 @@ func (o *options) show(w io.Writer, i webpage.Invitation) error {
 	case "name":
 		_, err = fmt.Fprintln(w, i.Code)
 	default:
-		_, err = fmt.Fprintf(w, "page  %s\ncode  %s (valid once, for a minute)\n", i.URL, i.Code)
+		sign := ""
+		if i.Sign != "" {
+			sign = "sign  " + i.Sign + "\n"
+		}
+		_, err = fmt.Fprintf(w, "page  %s\n%scode  %s (valid once, for a minute)\n", i.URL, sign, i.Code)
 	}
 	return err
 }

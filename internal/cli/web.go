@@ -14,14 +14,14 @@ func (t *tree) webNoun() *cobra.Command {
 }
 
 func (t *tree) webServeCommand() *cobra.Command {
-	var address string
+	var address, sign string
 	var steer bool
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the page until interrupted, and print a code to sign in with", Args: cobra.NoArgs,
 		Long: `Serve the page on this machine until interrupted, and print its address and a code to sign in
 with. The page shows what this account may see, and only this account can connect to it. It
 reads, unless --steer is given; it never decides. It needs a running service: bailiwick up.`,
-		Example: console.Examples("bailiwick web serve", "bailiwick web serve --steer --addr 127.0.0.1:8080"),
+		Example: console.Examples("bailiwick web serve", "bailiwick web serve --steer --addr 127.0.0.1:8080", "bailiwick web serve --sign-addr 127.0.0.1:7719"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var args []string
 			if address != "" {
@@ -30,9 +30,13 @@ reads, unless --steer is given; it never decides. It needs a running service: ba
 			if steer {
 				args = append(args, "--steer")
 			}
+			if sign != "" {
+				args = append(args, "--sign-addr", sign)
+			}
 			return t.web(cmd.Context(), "serve", args...)
 		},
 	}
+	cmd.Flags().StringVar(&sign, "sign-addr", "", "`HOST:PORT` of this machine for the signing page, such as 127.0.0.1:7719 (default: it is not served)")
 	cmd.Flags().StringVar(&address, "addr", "", "`HOST:PORT` of this machine; port 0 is a free one (default 127.0.0.1:7718)")
 	cmd.Flags().BoolVar(&steer, "steer", false, "serve the forms that answer, cancel, pause, resume and retry, too")
 	return cmd

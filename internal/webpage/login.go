@@ -38,7 +38,8 @@ const (
 // Invitation is what bailiwick web open prints.
 type Invitation struct {
 	URL  string `json:"url"`
-	Code string `json:"code"` // valid once, for a minute
+	Sign string `json:"sign,omitempty"` // URL of the signing page; empty: it is not served
+	Code string `json:"code"`           // valid once, for a minute, at either
 }
 
 // logins are the code that is valid and the sessions that codes were exchanged for.
@@ -174,7 +175,9 @@ func localPath(text string) string {
 }
 
 // invite makes a code.
-func (s *site) invite() Invitation { return Invitation{URL: s.url, Code: s.logins.newCode()} }
+func (s *site) invite() Invitation {
+	return Invitation{URL: s.url, Sign: s.sign, Code: s.logins.newCode()}
+}
 
 // giveCodes answers each connection to the unix socket, which only this account can
 // open, with an Invitation.

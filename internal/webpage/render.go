@@ -22,6 +22,7 @@ type layoutData struct {
 	Title  string
 	Path   string // of the request
 	In     bool   // signed in
+	Signs  bool   // on the signing page
 	Search string
 	Steer  bool
 	Data   any // of the page
@@ -142,7 +143,7 @@ func Visible(text string) string {
 func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name, title string, data any) {
 	var b bytes.Buffer
 	if err := s.templates[name].Execute(&b, layoutData{
-		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Steer: s.Steer, Data: data,
+		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Steer: s.Steer, Signs: s.signs, Data: data,
 	}); err != nil {
 		s.Logger.LogAttrs(r.Context(), slog.LevelError, "cannot render a page", slog.String("page", name), slog.Any("err", err))
 		http.Error(w, "internal error: this page cannot be shown", http.StatusInternalServerError)

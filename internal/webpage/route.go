@@ -18,6 +18,8 @@ type site struct {
 	Config
 
 	url       string // set once it listens
+	sign      string // the URL of the signing page, likewise; empty: it is not served
+	signs     bool   // this is the signing page
 	hosts     httpguard.HostList
 	logins    *logins
 	templates map[string]*template.Template // by the name of the page
@@ -82,13 +84,18 @@ func newSite(cfg Config) (*site, error) {
 	if s.templates, err = parseTemplates(s); err != nil {
 		return nil, err
 	}
-	for _, rt := range append(s.routes(), s.viewerRoutes()...) {
+	s.handle(append(s.routes(), s.viewerRoutes()...))
+	return s, nil
+}
+
+// handle serves routes, and refuses every other path.
+func (s *site) handle(routes []route) {
+	for _, rt := range routes {
 		s.mux.HandleFunc(rt.pattern, s.handler(rt))
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusNotFound, "the page has no such path")
 	})
-	return s, nil
 }
 
 func (s *site) handler(rt route) http.HandlerFunc {

@@ -37,8 +37,11 @@ type Config struct {
 	Now     func() time.Time
 	Logger  *slog.Logger
 	Address string // HOST:PORT, of --addr
-	Control string // path of the unix socket that gives codes to bailiwick web open
 	Steer   bool   // serve the forms that steer a run, too
+	// SignAddress is where the signing page is served, of --sign-addr; empty: nowhere. A
+	// passkey is for one port, so it should stay the same.
+	SignAddress string
+	Control     string // path of the unix socket that gives codes to bailiwick web open
 	// Listening is called with the URL and a code once browsers can connect; may be nil.
 	Listening func(Invitation)
 
@@ -85,6 +88,10 @@ func Serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	sign, err := s.listenSign(ctx)
+	if err != nil {
+		return err
+	}
 	control, err := httpguard.ListenUnix(cfg.Control)
 	if err != nil {
 		return fmt.Errorf("%s: %w", cfg.Control, err)
@@ -95,14 +102,17 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	s.hosts.Add(address, false) // the port is known only now
 	s.url = "http://" + address.HostPort() + "/"
-	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: httpguard.MaxHeaderBytes,
-		ErrorLog:    slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx }, // ends streams at the shutdown
-	}
-	failed := make(chan error, len(listeners)+1)
+	server := s.server(ctx, s)
+	failed := make(chan error, len(listeners)+8)
 	for _, l := range listeners {
 		go func() { failed <- server.Serve(s.listener(l, os.DirFS("/proc"))) }()
+	}
+	var signing *http.Server
+	if sign != nil {
+		signing = s.server(ctx, sign.site)
+		for _, l := range sign.listeners {
+			go func() { failed <- signing.Serve(s.listener(l, os.DirFS("/proc"))) }()
+		}
 	}
 	go func() { failed <- s.giveCodes(control) }()
 	if cfg.Listening != nil {
@@ -112,7 +122,16 @@ func Serve(ctx context.Context, cfg Config) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	return errors.Join(err, closeControl(control, cfg.Control), shutdown(server)) //nolint:contextcheck // ctx is done by now
+	return errors.Join(err, closeControl(control, cfg.Control), shutdown(server), shutdown(signing)) //nolint:contextcheck // ctx is done by now
+}
+
+// server returns the server of the page or of the signing page.
+func (s *site) server(ctx context.Context, handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: httpguard.MaxHeaderBytes,
+		ErrorLog:    slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends streams at the shutdown
+	}
 }
 
 // listener is l with the guards of connections.
@@ -132,6 +151,9 @@ func closeControl(l net.Listener, path string) error {
 
 // shutdown waits a moment for answers under way, then closes all connections.
 func shutdown(server *http.Server) error {
+	if server == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {

@@ -1,0 +1,213 @@
+package webpage
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+)
+
+// SignHost is the name of the signing page, which is the relying party of its passkeys.
+// It is a name of its own: any port of localhost could ask for assertions of localhost.
+const SignHost = "sign.bailiwick.localhost"
+
+// signer is the signing page beside the page: another name and port, the same codes.
+type signer struct {
+	site      *site
+	address   httpguard.Address
+	listeners []net.Listener
+}
+
+// listenSign makes the signing page listen. Without an address it returns nil.
+func (s *site) listenSign(ctx context.Context) (*signer, error) {
+	if s.SignAddress == "" {
+		return nil, nil //nolint:nilnil // there is no signing page
+	}
+	address, err := httpguard.ParseAddress("--sign-addr", s.SignAddress)
+	if err == nil && !address.Loopback() {
+		err = fmt.Errorf("--sign-addr %s: the page is served on this machine only: use 127.0.0.1, ::1 or localhost", s.SignAddress)
+	}
+	if err == nil {
+		err = address.Resolve(ctx, s.lookup)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sign, err := newSite(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	listeners, err := address.Listen(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("--sign-addr %s: %w", s.SignAddress, err)
+	}
+	host := net.JoinHostPort(SignHost, strconv.Itoa(int(address.Port)))
+	if sign.hosts, err = httpguard.NewHostList([]string{host}); err != nil {
+		return nil, err
+	}
+	sign.logins, sign.url, sign.signs = s.logins, "http://"+host+"/", true
+	sign.mux = http.NewServeMux()
+	sign.handle(sign.signRoutes())
+	s.sign = sign.url
+	return &signer{site: sign, address: address, listeners: listeners}, nil
+}
+
+// signRoutes is every path of the signing page.
+func (s *site) signRoutes() []route {
+	return []route{
+		{pattern: "POST /login", raw: s.postLogin},
+		{pattern: "POST /logout", raw: s.postLogout},
+		{pattern: "GET /static/{file}", raw: s.static},
+		{pattern: "GET /{$}", page: s.lodgedList},
+		{pattern: "GET /enrol", page: s.enrol},
+		{pattern: "GET /{id}", page: s.lodged},
+		{pattern: "POST /votes", raw: s.postVote},
+		{pattern: "POST /{id}", raw: s.postAssertion},
+	}
+}
+
+// lodgedList shows what waits for signatures, and what may be lodged.
+func (s *site) lodgedList(r *http.Request) (*view, error) {
+	list, err := s.operator().Lodged(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.runtime().Approvals(r.Context(), false)
+	if err != nil {
+		return nil, err
+	}
+	var open []api.ApprovalView
+	for i := range found {
+		if found[i].WhyNot == "" {
+			open = append(open, found[i])
+		}
+	}
+	return &view{"signlist", "Sign", struct {
+		Lodged    []api.LodgedRecord
+		Approvals []api.ApprovalView
+	}{list, open}}, nil
+}
+
+func (s *site) enrol(*http.Request) (*view, error) {
+	return &view{"enrol", "Enrol a passkey", struct{ RPID string }{SignHost}}, nil
+}
+
+// lodgedView is a lodged record as the page shows it. The script computes the challenge
+// again, from the payload that it shows.
+type lodgedView struct {
+	api.LodgedRecord
+	Payload, Challenge string
+	Hex                string // of the challenge
+	Mine               []passkeyView
+	Open               bool
+}
+
+type passkeyView struct{ Name, Credential string }
+
+// lodged shows exactly what is signed.
+func (s *site) lodged(r *http.Request) (*view, error) {
+	id, err := lodgedID(r)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.operator().LodgedRecord(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	v := lodgedView{
+		LodgedRecord: l, Payload: string(l.Payload), Challenge: base64.RawURLEncoding.EncodeToString(l.Challenge), Hex: hex.EncodeToString(l.Challenge), Open: l.State == api.LodgedOpen,
+	}
+	for _, k := range l.Passkeys {
+		if k.RPID == SignHost {
+			v.Mine = append(v.Mine, passkeyView{Name: k.Name, Credential: base64.RawURLEncoding.EncodeToString(k.Credential)})
+		}
+	}
+	return &view{"lodged", "Sign " + string(id), v}, nil
+}
+
+func lodgedID(r *http.Request) (id api.LodgedID, err error) {
+	if err := id.UnmarshalText([]byte(r.PathValue("id"))); err != nil {
+		return id, api.Errorf(api.CodeNotFound, "the page has no such path")
+	}
+	return id, nil
+}
+
+// postVote lodges a vote of this account about what the page showed, and leads to it.
+// Only a signature casts it.
+func (s *site) postVote(w http.ResponseWriter, r *http.Request) {
+	verb := api.OperatorVerb(r.PostFormValue("verb"))
+	var id api.ApprovalID
+	err := id.UnmarshalText([]byte(r.PostFormValue("approval")))
+	if err == nil && verb != api.VerbApprove && verb != api.VerbDeny {
+		err = errors.New("verb: want approval.approve or approval.deny")
+	}
+	digest, err2 := api.ParseDigest(r.PostFormValue("action"))
+	if err = errors.Join(err, err2); err != nil {
+		s.fail(w, r, api.Errorf(api.CodeInvalid, "%w", err))
+		return
+	}
+	who, err := s.runtime().Who(r.Context())
+	var l api.LodgedRecord
+	if err == nil {
+		l, err = s.operator().Lodge(r.Context(), api.LodgeRequest{Record: api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: digest}})
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	http.Redirect(w, r, "/"+string(l.ID), http.StatusSeeOther)
+}
+
+// postAssertion hands an assertion to the service, which alone verifies it.
+func (s *site) postAssertion(w http.ResponseWriter, r *http.Request) {
+	id, err := lodgedID(r)
+	var by api.Assertion
+	if err == nil {
+		err = readAssertion(r, &by)
+	}
+	var l api.LodgedRecord
+	if err == nil {
+		l, err = s.operator().SignLodged(r.Context(), id, api.LodgedSignature{Assertion: &by})
+	}
+	answer := struct {
+		State   api.LodgedState `json:"state,omitempty"`
+		Problem string          `json:"problem,omitempty"`
+	}{State: l.State}
+	status := http.StatusOK
+	if err != nil {
+		status, answer.Problem = http.StatusConflict, Visible(err.Error())
+	}
+	b, err := json.Marshal(answer)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // the browser has left
+}
+
+// readAssertion reads the body of a request strictly.
+func readAssertion(r *http.Request, by *api.Assertion) error {
+	if r.Header.Get("Content-Type") != "application/json" {
+		return api.Errorf(api.CodeInvalid, "want an assertion in JSON")
+	}
+	b, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = canon.Decode(b, by)
+	}
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "assertion: %w", err)
+	}
+	return nil
+}
