@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,17 +22,7 @@ func (w *world) passkey(name string) (*softkey.Authenticator, seal.Key) {
 	must(w.t, err)
 	text, err := json.Marshal(e)
 	must(w.t, err)
-	cmd := w.command(filepath.Join(bin, "bailiwick"), "operator", "passkey", "--name", name)
-	cmd.Stdin = bytes.NewReader(text)
-	public, err := cmd.Output()
-	if err != nil {
-		w.t.Fatalf("operator passkey: %v", err)
-	}
-	w.write(name+".pub", string(public), 0o644)
-	var k seal.Key
-	decode(w.t, string(public), &k)
-	w.must("operators", "add", w.path(name+".pub"))
-	return a, k
+	return a, w.addPasskey(name, text)
 }
 
 // lodged waits for the one open lodged decision.

@@ -27,6 +27,25 @@ type Config struct {
 	Now     func() time.Time
 	Steady  func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger  *slog.Logger     // nil discards
+	// Hold waits before an approval that a passkey signed is recorded; nil: HoldTime by the
+	// clock of the machine.
+	Hold func(context.Context) error
+}
+
+// HoldTime is how long an approval of a call at tier stateful or above that a passkey
+// signed waits before it is recorded. A touch proves presence, not reading: a stop or a
+// cancel can come first.
+const HoldTime = 5 * time.Second
+
+func hold(ctx context.Context) error {
+	timer := time.NewTimer(HoldTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Votes keeps the signed votes. internal/operator does.
@@ -60,6 +79,9 @@ func New(cfg Config) (*Approvals, error) {
 	}
 	if cfg.Steady == nil {
 		cfg.Steady = cfg.Now
+	}
+	if cfg.Hold == nil {
+		cfg.Hold = hold
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

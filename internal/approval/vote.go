@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -26,6 +27,11 @@ func (a *Approvals) Vote(ctx context.Context, by api.Principal, id api.ApprovalI
 			return denied.WithHint("who may approve is a grant's approve list; see: bailiwick approval show %s", id)
 		})
 	}
+	if touched(&asked.Action, envelope) {
+		if err := a.cfg.Hold(ctx); err != nil {
+			return api.OperatorReceipt{}, err
+		}
+	}
 	receipt, err := a.cfg.Votes.Vote(ctx, by, envelope, func(tx *store.Tx, rec *api.OperatorRecord, v api.Vote, earlier []api.Vote) error {
 		return a.count(tx, by, id, rec, v, earlier)
 	})
@@ -33,6 +39,16 @@ func (a *Approvals) Vote(ctx context.Context, by api.Principal, id api.ApprovalI
 		a.announce(asked.Action)
 	}
 	return receipt, err
+}
+
+// touched reports whether a passkey signed an envelope about a call that changes things
+// outside. Whether its signatures match is for Votes to verify.
+func touched(action *api.Action, envelope []byte) bool {
+	if action.Call == nil || action.Call.Tier < api.Stateful {
+		return false
+	}
+	ids, err := seal.Signers(envelope, seal.Operator)
+	return err == nil && seal.AnyPasskey(ids)
 }
 
 // count checks a verified vote and gives the request its state.

@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// signing is a page that is served with its signing page.
+type signing struct {
+	URL, Sign, Code string
+	cmd             *exec.Cmd
+}
+
+// serveSigning serves the page until the test ends.
+func (w *world) serveSigning() (s signing) {
+	w.t.Helper()
+	s.cmd = w.command(filepath.Join(bin, "bailiwick-web"), "serve", "--addr", "127.0.0.1:0", "--sign-addr", "127.0.0.1:0", "-o", "json")
+	s.cmd.Stderr = os.Stderr
+	out, err := s.cmd.StdoutPipe()
+	must(w.t, err)
+	must(w.t, s.cmd.Start())
+	w.t.Cleanup(func() {
+		_ = s.cmd.Process.Signal(syscall.SIGTERM)
+		_ = s.cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	must(w.t, err)
+	decode(w.t, line, &s)
+	return s
+}
+
+// A person enrols a passkey in a browser, an operator adds it, and it signs a decision at
+// the signing page, which shows exactly what is signed. The evidence verifies offline.
+// Controls: a passkey that is no operator key, and evidence whose trust file names other
+// operators.
+//
+// proves R-B9, R-A7
+func TestAPersonSignsInABrowser(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0, subagent{name: "look", script: "true"})
+	w.upRuns()
+	w.downAtEnd()
+	first := w.trust()
+	w.must("principal", "add", "agent:claude")
+	s := w.serveSigning()
+	tab := newBrowser(t).open()
+	tab.authenticator(members{"transport": "usb", "defaultBackupEligibility": false, "defaultBackupState": false})
+	tab.visit(s.Sign)
+	tab.fill("[name=code]", s.Code)
+	tab.loads("sign in", func() { tab.click("main form button") })
+	if got := tab.text("h1"); got != "Sign decisions" {
+		t.Fatalf("after signing in: %q", got)
+	}
+	accessible := func() {
+		t.Helper()
+		for _, scheme := range []string{"light", "dark"} {
+			tab.scheme(scheme)
+			if found := tab.axe(); len(found) > 0 {
+				t.Errorf("%s, %s: %q", tab.text("h1"), scheme, found)
+			}
+		}
+	}
+	accessible()
+	tab.visit(s.Sign + "enrol")
+	accessible()
+	tab.fill("#name", "ann")
+	tab.click("#enrol")
+	tab.await("document.getElementById('enrolment').value !== ''")
+	var enrolment string
+	tab.eval("document.getElementById('enrolment').value", &enrolment)
+
+	decided := make(chan done, 1)
+	lodge := func(tier string) api.LodgedRecord {
+		go func() {
+			decided <- w.try("ceiling", "set", "agent:claude", tier, "--passkey", "--reason", "<img src=x onerror=alert(1)>")
+		}()
+		l := w.lodged()
+		tab.visit(s.Sign + string(l.ID))
+		return l
+	}
+	// Before an operator adds it, the page has nothing to sign with.
+	l := lodge("reversible")
+	if n := tab.count("#sign"); n != 0 {
+		t.Error("a passkey that is no operator key may sign")
+	}
+	w.must("decision", "sign", string(l.ID))
+	if d := <-decided; d.status != 0 {
+		t.Fatalf("ceiling set: %s", d)
+	}
+
+	key := w.addPasskey("ann", []byte(enrolment))
+	l = lodge("stateful")
+	for _, want := range []string{"Consent to agent:claude acting up to the tier STATEFUL", "<img src=x onerror=alert(1)>"} {
+		if shown := tab.text("#text"); !strings.Contains(shown, want) {
+			t.Errorf("the page lacks %q: %s", want, shown)
+		}
+	}
+	if shown := tab.text("#payload"); shown != string(l.Payload) {
+		t.Errorf("the page shows %s, signed is %s", shown, l.Payload)
+	}
+	if n := tab.count("main img"); n != 0 {
+		t.Error("a reason became an element")
+	}
+	accessible()
+	tab.loads("sign", func() { tab.click("#sign") })
+	tab.awaitText("#receipt", "log entry")
+	if d := <-decided; d.status != 0 {
+		t.Fatalf("ceiling set: %s", d)
+	}
+	if said := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(said, string(key.ID)) {
+		t.Errorf("the log does not name %s: %s", key.ID, said)
+	}
+	// A page that shows another record than the one whose challenge it has signs nothing.
+	lodge("observe")
+	tab.eval("document.getElementById('payload').textContent += ' '", nil)
+	tab.click("#sign")
+	tab.awaitText("#problem", "not that of the record shown")
+	w.must("decision", "sign", string(w.lodged().ID))
+	<-decided
+
+	w.write("run.yaml", "id: one\nsource: {name: repo}\ntasks:\n  - {id: build, subagent: look}\n", 0o644)
+	w.must("run", "submit", w.path("run.yaml"), "-q")
+	w.awaitSettled("one")
+	bundle := w.exported("one")
+	other := first
+	alone := seal.RootOf(key)
+	other.Operators = &alone
+	for _, c := range []struct {
+		trust  evidence.Trust
+		status int
+	}{{first, 0}, {other, 1}} {
+		text, err := c.trust.Encode()
+		must(t, err)
+		w.write("auditor.json", string(text), 0o644)
+		if d := w.verifyOffline(bundle, "--trust", w.path("auditor.json")); d.status != c.status {
+			t.Errorf("want exit status %d: %s", c.status, d)
+		}
+	}
+	for _, e := range tab.errors() {
+		if !strings.Contains(e, "401 (Unauthorized)") { // before signing in
+			t.Errorf("the page reports: %s", e)
+		}
+	}
+}
+
+// addPasskey adds the operator key of an enrolment.
+func (w *world) addPasskey(name string, enrolment []byte) (k seal.Key) {
+	w.t.Helper()
+	if !json.Valid(enrolment) {
+		w.t.Fatalf("enrolment: %s", enrolment)
+	}
+	cmd := w.command(filepath.Join(bin, "bailiwick"), "operator", "passkey", "--name", name)
+	cmd.Stdin = strings.NewReader(string(enrolment))
+	public, err := cmd.Output()
+	if err != nil {
+		w.t.Fatalf("operator passkey: %v", err)
+	}
+	w.write(name+".pub", string(public), 0o644)
+	decode(w.t, string(public), &k)
+	w.must("operators", "add", w.path(name+".pub"))
+	return k
+}
