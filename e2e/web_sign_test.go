@@ -48,10 +48,12 @@ func (w *world) serveSigning() (s signing) {
 func TestAPersonSignsInABrowser(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0, subagent{name: "look", script: "true"})
+	w.replace(manifest, "grants:\n", "grants:\n  - {principal: \"agent:claude\", subagents: [look], sources: [repo], targets: [local], ceiling: reversible}\n")
+	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.upRuns()
 	w.downAtEnd()
 	first := w.trust()
-	w.must("principal", "add", "agent:claude")
+	token, _ := w.token("agent:claude")
 	s := w.serveSigning()
 	tab := newBrowser(t).open()
 	tab.authenticator(members{"transport": "usb", "defaultBackupEligibility": false, "defaultBackupState": false})
@@ -120,6 +122,24 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 	if said := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(said, string(key.ID)) {
 		t.Errorf("the log does not name %s: %s", key.ID, said)
 	}
+	// A task of a run of an AI waits for this account: it reads the action, and approves it.
+	plan := `{"id":"one","source":{"name":"repo"},"tasks":[{"id":"build","subagent":"look"},{"id":"ship","depends_on":["build"],"approval":{"by":["` + w.me() + `"],"show":["build"]}}]}`
+	_, err := w.conn().Runtime().With(w.exchange(token).Handle, nil).Submit(t.Context(), api.RunRequest{Plan: []byte(plan)})
+	must(t, err)
+	asked := w.awaitAsked("one", "ship")
+	tab.visit(s.Sign)
+	accessible()
+	tab.loads("lodge", func() { tab.click("[data-approval=" + asked + "] button") })
+	for _, want := range []string{"approve the task below", asked} {
+		if shown := tab.text("#text"); !strings.Contains(shown, want) {
+			t.Errorf("the page lacks %q: %s", want, shown)
+		}
+	}
+	tab.loads("sign", func() { tab.click("#sign") })
+	tab.awaitText("#receipt", "log entry")
+	if got := w.awaitSettled("one"); got.State != api.RunDone {
+		t.Fatalf("run one is %s", got.State)
+	}
 	// A page that shows another record than the one whose challenge it has signs nothing.
 	lodge("observe")
 	tab.eval("document.getElementById('payload').textContent += ' '", nil)
@@ -128,9 +148,6 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 	w.must("decision", "sign", string(w.lodged().ID))
 	<-decided
 
-	w.write("run.yaml", "id: one\nsource: {name: repo}\ntasks:\n  - {id: build, subagent: look}\n", 0o644)
-	w.must("run", "submit", w.path("run.yaml"), "-q")
-	w.awaitSettled("one")
 	bundle := w.exported("one")
 	other := first
 	alone := seal.RootOf(key)
