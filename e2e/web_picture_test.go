@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"bytes"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// pictureBytes is how large a picture of the guide may be.
+const pictureBytes = 150 << 10
+
+// The pictures of the guide show the page of a service with real runs; -update makes them
+// again. Without it the test checks that each page can be taken, and that the guide has
+// its picture.
+func TestPicturesOfTheGuide(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	edit := func(id api.TaskID, word string, behind ...api.TaskID) api.PlanTask {
+		return shellTask(id, "echo changing the colour to "+word+"; echo "+word+" > "+string(id)+".txt; sed -i s/one/"+word+"/ a.txt", after(behind...))
+	}
+	done := w.submit(planned("repaint", edit("plan", "red"), edit("walls", "green", "plan"), edit("doors", "blue", "plan"), edit("roof", "grey", "plan"), shellTask("check", "cat a.txt", after("walls", "doors", "roof"))))
+	asks := w.submit(planned("choose", shellTask("colour", inquiry)))
+	run := w.awaitSettled(done)
+	w.awaitEvent(asks, event("task.waiting", "colour"))
+	walls := "/dispatches/" + string(task(t, run, "walls").DispatchID)
+	p := w.servePage()
+	tab := p.signedIn()
+	tab.size(1000, 640)
+	guide, err := os.ReadFile("../docs/guide-page.md")
+	must(t, err)
+	for name, path := range map[string]string{
+		"overview": "/", "inbox": "/inbox", "run": "/runs/" + string(done), "graph": "/runs/" + string(done) + "/graph", "dispatch": walls,
+		"patch": walls + "/patch", "log": walls + "/log", "entry": "/log/20", "catalog": "/catalog",
+	} {
+		p.at(tab, path)
+		shot := tab.screenshot()
+		file := filepath.Join("../docs/page", name+".png")
+		if *updateGuides {
+			must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			must(t, os.WriteFile(file, shot, 0o644))
+		}
+		kept, err := os.ReadFile(file)
+		must(t, err)
+		if _, err := png.DecodeConfig(bytes.NewReader(kept)); err != nil || len(kept) > pictureBytes {
+			t.Errorf("%s has %d bytes, want at most %d: %v", file, len(kept), pictureBytes, err)
+		}
+		if !bytes.Contains(guide, []byte("(page/"+name+".png)")) {
+			t.Errorf("docs/guide-page.md does not show %s", file)
+		}
+	}
+	p.quiet(tab)
+}
