@@ -26,17 +26,13 @@ func wantKinds(t *testing.T, seen []string) {
 
 // A person reads every page in a real browser, from a service with real runs: no rule of
 // accessibility is violated in light and in dark colours, at 1000 and at 360 pixels; no
-// error is on the console; nothing is sent elsewhere. The graph and the patch are only
-// opened: their viewers have tests of their own.
+// error is on the console; nothing is sent elsewhere.
 func TestABrowserReadsEveryPage(t *testing.T) {
 	t.Parallel()
 	w := newPeopledWorld(t)
 	p := w.servePage()
 	tab := p.signedIn()
 	wantKinds(t, p.crawl(tab, func(path string) {
-		if strings.Contains(path, "/graph") || strings.Contains(path, "/patch") {
-			return // the tests of the viewers check them
-		}
 		tab.scheme("light")
 		tab.size(1000, 750)
 		for _, v := range tab.axe() {
