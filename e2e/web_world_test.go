@@ -26,11 +26,12 @@ type page struct {
 	origin string // http://127.0.0.1:PORT
 }
 
-// servePage serves the page of a world until the test ends, and starts a browser.
+// servePage serves the page of a world until the test ends, and starts a browser. A
+// signal to bailiwick ends the program that it executes, too.
 func (w *world) servePage(flags ...string) *page {
 	w.t.Helper()
 	p := &page{w: w}
-	p.cmd = w.command(filepath.Join(bin, "bailiwick-web"), append([]string{"serve", "--addr", "127.0.0.1:0", "-o", "json"}, flags...)...)
+	p.cmd = w.command(filepath.Join(bin, "bailiwick"), append([]string{"web", "serve", "--addr", "127.0.0.1:0", "-o", "json"}, flags...)...)
 	out, err := p.cmd.StdoutPipe()
 	must(w.t, err)
 	var errs strings.Builder
@@ -41,11 +42,11 @@ func (w *world) servePage(flags ...string) *page {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
 		_, _ = io.Copy(io.Discard, out)
 		if err := p.cmd.Wait(); err != nil || errs.Len() > 0 {
-			w.t.Errorf("bailiwick-web serve: %v: %s", err, errs.String())
+			w.t.Errorf("bailiwick web serve: %v: %s", err, errs.String())
 		}
 	})
 	if err != nil {
-		w.t.Fatalf("bailiwick-web serve prints no address: %v", err)
+		w.t.Fatalf("bailiwick web serve prints no address: %v", err)
 	}
 	var listening struct{ URL string }
 	must(w.t, json.Unmarshal(first, &listening))

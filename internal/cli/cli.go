@@ -12,9 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -162,9 +165,14 @@ func (t *tree) executeTo(ctx context.Context, program string, args []string, std
 	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // G204: a program in the folder of this one
 	child.Stdin, child.Stdout, child.Stderr = stdin, stdout, stderr
 	// The terminal interrupts the child too, which then exits and restores the
-	// terminal if it was asking for a passphrase.
-	child.Cancel = func() error { return nil }
-	err := child.Run()
+	// terminal if it was asking for a passphrase. SIGTERM comes to this process alone.
+	child.Cancel = func() error { return os.ErrProcessDone }
+	err := child.Start()
+	if err == nil {
+		stop := forward(child.Process)
+		err = child.Wait()
+		stop()
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return console.Exit{Status: max(exit.ExitCode(), 1)} // -1: killed by a signal
 	}
@@ -172,6 +180,23 @@ func (t *tree) executeTo(ctx context.Context, program string, args []string, std
 		return missing(path, err)
 	}
 	return nil
+}
+
+// forward sends p each SIGTERM that this process gets, until stop is called.
+func forward(p *os.Process) (stop func()) {
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				_ = p.Signal(s) // it fails once p has exited
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(signals); close(done) }
 }
 
 // connect connects to the service. If none answers and --socket is not given, it
