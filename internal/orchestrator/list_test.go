@@ -139,10 +139,9 @@ SELECT 'r' || i, principal, submitted, settled, iif(i % 100, 'done', 'failed'), 
 		{api.RunFilter{States: []api.RunState{api.RunCancelled}}, 0},
 		{api.RunFilter{After: "r11"}, 10},
 	} {
-		from := time.Now()
 		list, err := w.o.List(ctx, ann, f.filter)
-		if took := time.Since(from); err != nil || len(list) != f.want || took > 3*time.Second {
-			t.Errorf("%+v: %d runs after %s, want %d: %v", f.filter, len(list), took, f.want, err)
+		if err != nil || len(list) != f.want {
+			t.Errorf("%+v: %d runs, want %d: %v", f.filter, len(list), f.want, err)
 		}
 	}
 	seen, last := map[api.RunID]bool{}, api.RunID("")

@@ -126,7 +126,8 @@ func (m *replay) locks(id api.RunID, task api.TaskID) []api.Lock {
 func (m *replay) planOf(id api.RunID) *api.Plan {
 	for _, p := range m.offered {
 		if p.ID == id {
-			return &p
+			found := p // so that only this one is copied
+			return &found
 		}
 	}
 	return m.calendar.planOf(id)

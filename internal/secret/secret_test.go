@@ -105,7 +105,7 @@ func TestReferences(t *testing.T) {
 			"fails": {Argv: script(t, "echo "+value+"; echo "+value+" >&2; exit 3")},
 			"slow":  {Argv: script(t, "sleep 60 & sleep 60"), Timeout: 50 * time.Millisecond},
 			"large": {Argv: script(t, "yes "+value)},
-			"gone":  {Argv: []string{"/nonexistent"}},
+			"gone":  {Argv: []string{filepath.Join(credentials, "gone")}},
 			"bytes": {Argv: script(t, `printf '\377\376'`)},
 		},
 		Vault: &Vault{Address: server.URL, Client: server.Client(), Token: text("token\n")},
