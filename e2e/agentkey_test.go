@@ -62,12 +62,13 @@ func (w *codingWorld) trySweep(c coder) {
 		fmt.Sprintf("exec 9<> .gone; rm .gone; echo %s >&9\n", plants[3]) +
 		fmt.Sprintf("planted=%s\n", plants[4]) + // of this shell
 		"setsid " + w.path("sweep/sweep") + " " + strings.Join(args, " ") + " >outputs/found 2>&1 </dev/null &\n"
-	// The sweep takes longer than the program waits for a command.
+	// The sweep takes longer than a program waits for a command, and Gemini CLI stops at the
+	// fifth command in a row that is the same.
 	m := w.script(c.name, scriptmodel.Steps(scriptmodel.Shell(plant), func(turn *scriptmodel.Turn) scriptmodel.Reply {
 		if all := turn.Results(); strings.Contains(all[len(all)-1].Text, "swept ") {
 			return scriptmodel.Reply{Say: "done"}
 		}
-		return scriptmodel.Shell("sed -i s/one/two/ a.txt; sleep 1; tail -n 1 outputs/found")(turn)
+		return scriptmodel.Shell(fmt.Sprintf("sed -i s/one/two/ a.txt; sleep 1; tail -n 1 outputs/found # look %d", len(turn.Items)))(turn)
 	}))
 	d := w.code(c.name)
 	wantEnd(t, d, api.EventFinished, "")
