@@ -12,8 +12,9 @@ function concerns(entry) {
   return member === "all" || (id !== undefined && entry[member] === id);
 }
 
-// busy reports whether the user is in the middle of a form of the page.
-const busy = () => main.contains(document.activeElement) && document.activeElement.matches("input, textarea, select");
+// busy reports whether the user is in the middle of a form of the page, or of a click.
+const busy = () => main.querySelector(":active") !== null ||
+  (main.contains(document.activeElement) && document.activeElement.matches("input, textarea, select"));
 
 function entryWritten({ seq, entry }) {
   newest = seq;
@@ -54,6 +55,10 @@ function refresh() {
 function stream() {
   return new Promise((done) => {
     const source = new EventSource("/events" + (newest ? "?after=" + newest : ""));
+    source.onopen = () => { // pages that were read before may lack entries that it does not bring
+      channel.postMessage({ opened: true });
+      refresh();
+    };
     source.onmessage = (m) => {
       const message = { seq: m.lastEventId, entry: JSON.parse(m.data) };
       channel.postMessage(message);
@@ -85,7 +90,7 @@ function follow() {
 }
 
 if (about) {
-  channel.onmessage = (m) => entryWritten(m.data);
+  channel.onmessage = (m) => (m.data.opened ? refresh() : entryWritten(m.data));
   document.addEventListener("visibilitychange", () => {
     follow();
     if (!document.hidden) {
