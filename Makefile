@@ -95,7 +95,7 @@ race: setup $(VERSITYGW) $(SUITE)
 
 # Tests that wait in real time run beside each other: more at once than there are processors.
 full: setup agents browser $(FOREIGN) $(SUITE)
-	$(SUITE) -- -timeout=30m -parallel=6 $(addprefix ./,$(FULL) $(UNRACED))
+	$(SUITE) -- -timeout=50m -parallel=6 $(addprefix ./,$(FULL) $(UNRACED))
 
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/npm agents >/dev/null
