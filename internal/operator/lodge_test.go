@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,13 @@ import (
 // touch adds a passkey to the operators' keys, beside the key of the office.
 func (o *office) touch(threshold int) *softkey.Authenticator {
 	o.t.Helper()
-	a, err := softkey.New(false)
+	return o.touchWith(false, threshold)
+}
+
+// touchWith is touch with a passkey of EdDSA, if ed is true.
+func (o *office) touchWith(ed bool, threshold int) *softkey.Authenticator {
+	o.t.Helper()
+	a, err := softkey.New(ed)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -145,6 +152,48 @@ func TestAPasskeySignsNothingElse(t *testing.T) {
 	}
 	if _, err := o.assert(a, third); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("an expired record: %v", err)
+	}
+}
+
+// The service takes no assertion with a flipped bit, and the record waits for the right one.
+// Control: that one.
+//
+// proves R-B9
+func TestEveryFlippedBitOfAPasskeyIsRefused(t *testing.T) {
+	for _, ed := range []bool{false, true} {
+		o := newOffice(t)
+		a := o.touchWith(ed, 1)
+		l := o.lodge("local:ann", api.Stateful)
+		assertion, err := a.Assert([32]byte(l.Challenge))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flips, honest := 0, api.Assertion(assertion)
+		for name, part := range map[string]*[]byte{
+			"authenticator data": &assertion.AuthenticatorData, "client data": &assertion.ClientDataJSON, "credential": &assertion.Credential, "signature": &assertion.Signature,
+		} {
+			original := *part
+			for i := range 8 * len(original) {
+				*part = bytes.Clone(original)
+				(*part)[i/8] ^= 1 << (i % 8)
+				by := api.Assertion(assertion)
+				if signed, err := o.registry.SignLodged(t.Context(), l.ID, api.LodgedSignature{Assertion: &by}); signed != nil || api.CodeOf(err) != api.CodeIntegrity {
+					t.Errorf("bit %d of the %s: %v", i, name, err)
+				}
+				flips++
+			}
+			*part = original
+		}
+		if l, err = o.registry.LodgedRecord(t.Context(), l.ID); err != nil || l.State != api.LodgedOpen || len(l.Signed) > 0 {
+			t.Fatalf("after %d flipped bits: %+v, %v", flips, l, err)
+		}
+		signed, err := o.registry.SignLodged(t.Context(), l.ID, api.LodgedSignature{Assertion: &honest})
+		if err != nil || signed == nil {
+			t.Fatal(signed, err)
+		}
+		if _, err := o.record(l, signed); err != nil || o.registry.Consent("local:ann") != api.Stateful {
+			t.Error(err)
+		}
 	}
 }
 
