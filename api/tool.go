@@ -27,6 +27,17 @@ type ToolServer struct {
 	Parallel    int              `json:"parallel,omitempty"` // calls at once; DefaultToolParallel when absent
 }
 
+// Host returns the jail of a server; nil if it has none.
+func (s ToolServer) Host() *ToolHost {
+	switch {
+	case s.Stdio != nil:
+		return &s.Stdio.ToolHost
+	case s.Run != nil:
+		return &s.Run.ToolHost
+	}
+	return nil
+}
+
 // StdioServer is a program that speaks MCP on its standard streams, in a jail of its
 // own.
 type StdioServer struct {

@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -65,47 +64,4 @@ func (p *Plan) uncounted(s api.Subagent, g api.Grant) string {
 		}
 	}
 	return ""
-}
-
-// budgetText describes a change of a budget that lets more be spent; empty if none does.
-func budgetText(old, now *api.Budget) string {
-	if old == nil {
-		return ""
-	}
-	if now == nil {
-		return "budget removed"
-	}
-	was, is := old.Limit(), now.Limit()
-	switch {
-	case old.Per != now.Per:
-		return fmt.Sprintf("budget per %s, was per %s", now.Per, old.Per)
-	case was.Cost > 0 && was.Currency != is.Currency:
-		return fmt.Sprintf("budget cost: was %s", was.Of("cost"))
-	}
-	for _, name := range api.SpendNames() {
-		switch before, after := was.Member(name), is.Member(name); {
-		case before == 0:
-		case after == 0:
-			return fmt.Sprintf("budget of %s removed, was %s", name, was.Of(name))
-		case after > before:
-			return fmt.Sprintf("raised budget of %s: %s, was %s", name, is.Of(name), was.Of(name))
-		}
-	}
-	return ""
-}
-
-// lostBudgets adds the budgets of removed grants whose dispatches other grants allow.
-func (w *widening) lostBudgets() {
-	for _, name := range slices.Sorted(maps.Keys(w.before.Grants)) {
-		g := w.before.Grants[name]
-		if _, has := w.after.Grants[name]; has || g.Budget == nil {
-			continue
-		}
-		for _, other := range slices.Sorted(maps.Keys(w.after.Grants)) {
-			o := w.after.Grants[other]
-			if o.Principal == g.Principal && slices.ContainsFunc(g.Subagents, func(n api.Name) bool { return slices.Contains(o.Subagents, n) }) {
-				w.add(api.RefTo(api.KindGrant, other), "budget of %s removed with grant %q", g.Principal, name)
-			}
-		}
-	}
 }

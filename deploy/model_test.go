@@ -273,7 +273,7 @@ func TestModelsSecretsAndEgressWidenAndNarrow(t *testing.T) {
 	}
 	f := newFixture(t, 1, 1)
 	f.write("bailiwick.yaml", agentManifest)
-	if p := f.plan(Options{}); !slices.ContainsFunc(p.Widens, func(w Widening) bool {
+	if p := f.plan(Options{}); !slices.ContainsFunc(p.Widens, func(w api.AuthorityChange) bool {
 		return w.Ref == "model/anthropic" && w.What == "new model: anthropic-messages at https://api.anthropic.com with secret anthropic in header x-api-key"
 	}) {
 		t.Errorf("a new model: %+v", p.Widens)

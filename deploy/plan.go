@@ -8,26 +8,25 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Plan is what applying a manifest would do to the catalog.
 type Plan struct {
-	Manifest  string                `json:"manifest,omitempty"` // absolute path; empty when artifacts are only moved
-	Project   api.Name              `json:"project"`            // which the manifest declares
-	Derived   bool                  `json:"derived,omitempty"`  // Project is the name of the manifest's directory
-	Base      Mark                  `json:"base"`               // the revision that it was compared with; zero if none
-	Options                         // of the plan
-	Changes   []ArtifactChange      `json:"changes"`
-	Widens    []Widening            `json:"widens"`
-	Narrows   []Narrowing           `json:"narrows"`
-	Stay      []api.Ref             `json:"stay"`   // artifacts of the project that the manifest omits and that are kept
-	Others    map[api.Name]int      `json:"others"` // how many artifacts other projects have, which stay as they are; "" for those of none
-	Notes     []string              `json:"notes"`  // allowed but probably unintended
-	Artifacts map[api.Ref]api.Entry `json:"artifacts"`
-	set       *catalog.Set          // after
-	before    *catalog.Set          // empty if there is no revision
-	files     map[api.Digest]staged // of the manifest
+	Manifest        string                `json:"manifest,omitempty"` // absolute path; empty when artifacts are only moved
+	Project         api.Name              `json:"project"`            // which the manifest declares
+	Derived         bool                  `json:"derived,omitempty"`  // Project is the name of the manifest's directory
+	Base            Mark                  `json:"base"`               // the revision that it was compared with; zero if none
+	Options                               // of the plan
+	api.CatalogDiff                       // of the catalog before and after
+	Stay            []api.Ref             `json:"stay"`   // artifacts of the project that the manifest omits and that are kept
+	Others          map[api.Name]int      `json:"others"` // how many artifacts other projects have, which stay as they are; "" for those of none
+	Notes           []string              `json:"notes"`  // allowed but probably unintended
+	Artifacts       map[api.Ref]api.Entry `json:"artifacts"`
+	set             *catalog.Set          // after
+	before          *catalog.Set          // empty if there is no revision
+	files           map[api.Digest]staged // of the manifest
 }
 
 // Options of a plan.
@@ -42,7 +41,7 @@ type Options struct {
 
 func newPlan(head *Revision) *Plan {
 	p := &Plan{
-		Changes: []ArtifactChange{}, Widens: []Widening{}, Narrows: []Narrowing{}, Stay: []api.Ref{}, Others: map[api.Name]int{}, Notes: []string{},
+		CatalogDiff: catalogdiff.Compare(nil, nil), Stay: []api.Ref{}, Others: map[api.Name]int{}, Notes: []string{},
 		Artifacts: map[api.Ref]api.Entry{}, set: catalog.NewSet(), before: catalog.NewSet(),
 	}
 	if head != nil {
@@ -62,11 +61,11 @@ func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
 func (p *Plan) Count() (added, changed, removed int) {
 	for _, c := range p.Changes {
 		switch c.Op {
-		case Add:
+		case api.OpAdd:
 			added++
-		case Change:
+		case api.OpChange:
 			changed++
-		case Remove:
+		case api.OpRemove:
 			removed++
 		}
 	}
@@ -118,9 +117,7 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 	if n := len(p.Artifacts); n > catalog.MaxArtifacts {
 		return nil, api.Errorf(api.CodeTooLarge, "the revision would have %d artifacts, want at most %d", n, catalog.MaxArtifacts)
 	}
-	p.Changes = Diff(p.before, p.set)
-	p.Widens = Widenings(p.before, p.set)
-	p.Narrows = Narrowings(p.before, p.set)
+	p.CatalogDiff = catalogdiff.Compare(p.before, p.set)
 	p.note()
 	p.noteSchedules()
 	return p, nil
@@ -139,7 +136,7 @@ func (p *Plan) put(ref api.Ref, doc []byte, about string, project api.Name) erro
 // its own unless they are pruned.
 func (p *Plan) keep(head *Revision, declared map[api.Ref]*decl) error {
 	entries := head.Document().Artifacts
-	for _, ref := range slices.SortedFunc(slices.Values(p.before.Refs()), byKind) {
+	for _, ref := range slices.SortedFunc(slices.Values(p.before.Refs()), api.CompareRefs) {
 		entry, own := entries[ref], entries[ref].Project == p.Project
 		switch {
 		case declared[ref] != nil || own && p.Prune:
@@ -161,7 +158,7 @@ func (p *Plan) keep(head *Revision, declared map[api.Ref]*decl) error {
 func (p *Plan) note() {
 	for _, name := range slices.Sorted(maps.Keys(p.before.Grants)) {
 		g := p.before.Grants[name]
-		if other, covered := coveredBy(p.set, g); covered && !covers(p.set.Grants[name], g) {
+		if other, covered := catalogdiff.CoveredBy(p.set, g); covered && !catalogdiff.Covers(p.set.Grants[name], g) {
 			ref := api.RefTo(api.KindGrant, other)
 			p.Notes = append(p.Notes, fmt.Sprintf("grant/%s: %s loses nothing, because %s of %s gives it the same", name, g.Principal, ref, projectText(p.set.Project(ref))))
 		}

@@ -97,7 +97,7 @@ func readOnly(l *strictyaml.List, d *decl, paths []string, private api.Private) 
 
 // toolPlaces refuses paths and sockets that the jail of a declared server does not have.
 func toolPlaces(l *strictyaml.List, d *decl, private api.Private) {
-	host := hostOf(*d.tool)
+	host := d.tool.Host()
 	if host == nil {
 		return
 	}
@@ -110,17 +110,6 @@ func toolPlaces(l *strictyaml.List, d *decl, private api.Private) {
 			}
 		}
 	}
-}
-
-// hostOf returns the jail of a server; nil if it has none.
-func hostOf(s api.ToolServer) *api.ToolHost {
-	switch {
-	case s.Stdio != nil:
-		return &s.Stdio.ToolHost
-	case s.Run != nil:
-		return &s.Run.ToolHost
-	}
-	return nil
 }
 
 func projectText(name api.Name) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 )
 
 const maxPlanFile = 16 << 20
@@ -103,9 +104,9 @@ func (c *Catalog) moved(ctx context.Context, planned Mark, head *Revision) error
 		}
 		before = old.Set()
 	}
-	verbs := map[Op]string{Add: "adds", Change: "changes", Remove: "removes"}
+	verbs := map[api.ChangeOp]string{api.OpAdd: "adds", api.OpChange: "changes", api.OpRemove: "removes"}
 	var what []string
-	for i, change := range Diff(before, head.Set()) {
+	for i, change := range catalogdiff.Changes(before, head.Set()) {
 		if i == maxMoved {
 			what = append(what, "and more")
 			break

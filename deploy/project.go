@@ -14,6 +14,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
@@ -166,6 +167,6 @@ func (c *Catalog) Move(ctx context.Context, refs []api.Ref, to api.Name) (*Plan,
 			return nil, err
 		}
 	}
-	p.Changes = Diff(p.before, p.set)
+	p.Changes = catalogdiff.Changes(p.before, p.set)
 	return p, nil
 }

@@ -52,7 +52,7 @@ func TestProjectsOfOneCatalogKeepTheirArtifacts(t *testing.T) {
 	first.edit("version: 1", "version: 1\nproject: first")
 	first.apply(first.signers[0])
 	other := first.beside("elsewhere", otherManifest)
-	if p := other.plan(Options{Prune: true}); len(p.Stay) != 0 || p.Others["first"] != 8 || slices.ContainsFunc(p.Changes, func(c ArtifactChange) bool { return c.Op != Add }) {
+	if p := other.plan(Options{Prune: true}); len(p.Stay) != 0 || p.Others["first"] != 8 || slices.ContainsFunc(p.Changes, func(c api.ArtifactChange) bool { return c.Op != api.OpAdd }) {
 		t.Fatalf("plan %+v", p)
 	}
 	other.apply(other.signers[0])
@@ -144,7 +144,7 @@ func TestArtifactsWithoutAProjectAreAdopted(t *testing.T) {
 		t.Fatalf("plan %+v", p)
 	}
 	for _, c := range p.Changes {
-		if c.Op != Change || len(c.Fields) != 1 || c.Fields[0] != (FieldChange{Change, FieldProject, "", "first"}) {
+		if c.Op != api.OpChange || len(c.Fields) != 1 || c.Fields[0] != (api.FieldChange{Op: api.OpChange, Field: api.FieldProject, New: "first"}) {
 			t.Errorf("change %+v", c)
 		}
 	}
@@ -181,7 +181,7 @@ func TestMoveChangesTheOwnerAndNothingElse(t *testing.T) {
 		}
 	}
 	p, err := c.Move(t.Context(), []api.Ref{"role/quality"}, "other")
-	if err != nil || len(p.Changes) != 1 || p.Changes[0].Fields[0] != (FieldChange{Change, FieldProject, "manifest", "other"}) || len(p.Widens)+len(p.Narrows) != 0 {
+	if err != nil || len(p.Changes) != 1 || p.Changes[0].Fields[0] != (api.FieldChange{Op: api.OpChange, Field: api.FieldProject, Old: "manifest", New: "other"}) || len(p.Widens)+len(p.Narrows) != 0 {
 		t.Fatalf("plan %+v, err %v", p, err)
 	}
 	if _, err := c.Apply(t.Context(), p, Approval{Author: "ann", Signers: f.signers}); err != nil {

@@ -11,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/cron"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
@@ -81,27 +80,11 @@ func (r *reader) checkSchedule(d *decl, v api.Schedule) {
 	if v.Plan == "" {
 		return
 	}
-	if _, places := readPlan(v); len(places) > 0 {
+	if _, places := plan.OfSchedule(v); len(places) > 0 {
 		for _, p := range places {
 			r.At(d.at("plan"), "plan: %s: %s", strictyaml.Clip(d.at("plan").Value), p)
 		}
 	}
-}
-
-// readPlan reads the plan of a schedule with its parameters.
-func readPlan(v api.Schedule) (*plan.Plan, []plan.Place) {
-	text, places := plan.ReadText([]byte(v.Plan))
-	if places != nil {
-		return nil, places
-	}
-	p, places := text.Plan(v.Set)
-	if places != nil {
-		return nil, places
-	}
-	if _, err := p.WithID(api.ScheduleRun(v.Name, time.Unix(0, 0))); err != nil && v.Name != "" {
-		return nil, []plan.Place{{Problem: api.Problem{Path: "$", Message: err.Error()}}}
-	}
-	return p, nil
 }
 
 // schedules refuses the plan of a schedule that names subagents which the catalog does
@@ -109,7 +92,7 @@ func readPlan(v api.Schedule) (*plan.Plan, []plan.Place) {
 func (p *Plan) schedules(l *strictyaml.List, declared map[api.Ref]*decl) {
 	for _, name := range slices.Sorted(maps.Keys(p.set.Schedules)) {
 		v, ref := p.set.Schedules[name], api.RefTo(api.KindSchedule, name)
-		read, _ := readPlan(v)
+		read, _ := plan.OfSchedule(v)
 		if read == nil {
 			continue // the reader refuses it; one of an earlier version says so when it is due
 		}
@@ -132,7 +115,7 @@ func (p *Plan) schedules(l *strictyaml.List, declared map[api.Ref]*decl) {
 func (p *Plan) noteSchedules() {
 	for _, name := range slices.Sorted(maps.Keys(p.set.Schedules)) {
 		v := p.set.Schedules[name]
-		read, _ := readPlan(v)
+		read, _ := plan.OfSchedule(v)
 		if read == nil {
 			continue
 		}
@@ -145,75 +128,5 @@ func (p *Plan) noteSchedules() {
 				p.Notes = append(p.Notes, fmt.Sprintf("schedule/%s: no grant gives %s subagent %s, so its runs are refused", name, v.Principal, sub))
 			}
 		}
-	}
-}
-
-func (w *widening) schedule(ref api.Ref, old, v api.Schedule, had bool) {
-	if !had {
-		w.add(ref, "new schedule: %s", scheduleText(v))
-		return
-	}
-	if old.Cron != v.Cron || old.Zone != v.Zone {
-		w.add(ref, "new times: %q in %s, was %q in %s", v.Cron, v.Zone, old.Cron, old.Zone)
-	}
-	if old.Principal != v.Principal {
-		w.add(ref, "new principal: %s, was %s", v.Principal, old.Principal)
-	}
-	if old.Plan != v.Plan || setText(old) != setText(v) {
-		w.add(ref, "new plan: %s", planText(v))
-	}
-	if old.Pause && !v.Pause {
-		w.add(ref, "no longer paused: %s", scheduleText(v))
-	}
-	if was, is := catchText(old), catchText(v); was != is {
-		w.add(ref, "missed slots: %s, was %s", is, was)
-	}
-	if old.Overlap != v.Overlap && v.Overlap == api.OverlapCancel {
-		w.add(ref, "a slot cancels a run that is open")
-	}
-}
-
-func scheduleText(v api.Schedule) string {
-	paused := ""
-	if v.Pause {
-		paused = ", paused"
-	}
-	return fmt.Sprintf("%q in %s submits %s as %s%s", v.Cron, v.Zone, planText(v), v.Principal, paused)
-}
-
-// planText is what a person recognises a plan by.
-func planText(v api.Schedule) string {
-	p, _ := readPlan(v)
-	if p == nil {
-		return "an invalid plan"
-	}
-	return fmt.Sprintf("a plan of %s (%s), sha256 of its file %s", countOf(len(p.Tasks), "task"), nameList(p.Subagents()), api.DigestOf([]byte(v.Plan)).Hex()[:12])
-}
-
-func countOf(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func setText(v api.Schedule) string {
-	b, _ := canon.Marshal(v.Set) // of decoded JSON
-	return string(b)
-}
-
-func catchText(v api.Schedule) string {
-	if v.CatchUp == api.CatchUpLast || v.CatchUp == api.CatchUpAll {
-		return fmt.Sprintf("%s within %s made up", v.CatchUp, time.Duration(v.CatchUpWithin))
-	}
-	return "none made up"
-}
-
-func (n *narrowing) schedule(ref api.Ref, old, v api.Schedule, has bool) {
-	switch {
-	case !has:
-		n.add(ref, "removed schedule: %s", scheduleText(old))
-	case v.Pause && !old.Pause:
-		n.add(ref, "paused: its slots are skipped")
 	}
 }

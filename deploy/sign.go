@@ -8,15 +8,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // Proposal is a revision that needs more signatures, with its changes.
 type Proposal struct {
 	Revision *Revision
-	Changes  []ArtifactChange
-	Widens   []Widening
-	Narrows  []Narrowing
+	api.CatalogDiff
 }
 
 // Proposal returns the current proposal, or nil.
@@ -33,7 +32,7 @@ func (c *Catalog) Proposal(ctx context.Context) (*Proposal, error) {
 	if head != nil {
 		before = head.Set()
 	}
-	return &Proposal{r, Diff(before, r.Set()), Widenings(before, r.Set()), Narrowings(before, r.Set())}, nil
+	return &Proposal{r, catalogdiff.Compare(before, r.Set())}, nil
 }
 
 // Sign adds signatures to the proposal with digest d, which is the one that the

@@ -42,7 +42,7 @@ func (r *reader) tool(d *decl, what string) {
 		r.toolServer(d, &v, keys, what)
 	}
 	if v.Timeout > maxToolTimeout {
-		r.At(d.at("timeout"), "timeout: want at most %s", limitText(maxToolTimeout))
+		r.At(d.at("timeout"), "timeout: want at most %s", time.Duration(maxToolTimeout))
 	}
 	if v.Parallel > maxToolParallel {
 		r.At(d.at("parallel"), "parallel: want at most %d", maxToolParallel)

@@ -5,15 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 )
 
-func lines(widens []Widening, narrows []Narrowing) (all []string) {
-	for _, w := range widens {
-		all = append(all, string(w.Ref)+": "+w.What)
-	}
-	for _, n := range narrows {
-		all = append(all, string(n.Ref)+": "+n.What)
+func lines(list []api.AuthorityChange) (all []string) {
+	for _, l := range list {
+		all = append(all, string(l.Ref)+": "+l.What)
 	}
 	return all
 }
@@ -84,14 +82,14 @@ func TestChangesOfToolsWidenOrNarrow(t *testing.T) {
 				t.Errorf("%s: %s = %q, want %q", tt.name, what, got, want)
 			}
 		}
-		check("widens", lines(Widenings(before, after), nil), tt.widens)
-		check("narrows", lines(nil, Narrowings(before, after)), tt.narrows)
+		check("widens", lines(catalogdiff.Compare(before, after).Widens), tt.widens)
+		check("narrows", lines(catalogdiff.Compare(before, after).Narrows), tt.narrows)
 		// The way back is in the other direction.
-		if back := lines(Widenings(after, before), nil); tt.narrows != "" && len(back) == 0 {
+		if back := lines(catalogdiff.Compare(after, before).Widens); tt.narrows != "" && len(back) == 0 {
 			t.Errorf("%s: the way back of %q widens nothing", tt.name, tt.narrows)
 		}
 	}
-	first := strings.Join(lines(Widenings(nil, before), nil), "\n")
+	first := strings.Join(lines(catalogdiff.Compare(nil, before).Widens), "\n")
 	for _, want := range []string{
 		"tool/search: new server: https://mcp.example.com/mcp at 10.0.0.7:443",
 		"tool/search: trusted: a dispatch that reads what it returns is not tainted",
@@ -105,7 +103,7 @@ func TestChangesOfToolsWidenOrNarrow(t *testing.T) {
 			t.Errorf("widens = %s\nwant %s", first, want)
 		}
 	}
-	gone := strings.Join(lines(nil, Narrowings(before, catalog.NewSet())), "\n")
+	gone := strings.Join(lines(catalogdiff.Compare(before, nil).Narrows), "\n")
 	if !strings.Contains(gone, "tool/search: removed server") || !strings.Contains(gone, "role quality can no longer call ticket") {
 		t.Errorf("narrows = %s", gone)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
@@ -46,7 +47,7 @@ type Unpinned struct {
 
 // Changed lists in which parts the definition of a tool differs from that in force.
 func (u Unpinned) Changed(tool string) []string {
-	return changedParts(definitionOf(api.ToolServer{Definitions: u.InForce}, tool), definitionOf(api.ToolServer{Definitions: u.Tools}, tool))
+	return catalogdiff.ChangedParts(u.InForce, u.Tools, tool)
 }
 
 // UnpinnedError refuses a plan until a person has seen definitions and pinned them. Its
@@ -234,7 +235,7 @@ func judge(l *strictyaml.List, p *Plan, d *decl, a answer) *Unpinned {
 // toolFiles returns the files of a server's capability, which the manifest or the catalog
 // has.
 func (c *Catalog) toolFiles(ctx context.Context, p *Plan, m *Manifest, declared map[api.Ref]*decl, s api.ToolServer) (files []ToolFile, ok bool, err error) {
-	host := hostOf(s)
+	host := s.Host()
 	if host == nil || host.Capability == "" {
 		return nil, true, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -191,7 +192,7 @@ func (r *reader) approval(n *yaml.Node, what string) *api.ToolApproval {
 		expires = api.DefaultApprovalExpiry
 	}
 	if v.Wait > expires {
-		r.At(n, "%s: a call waits %s, but the request expires after %s", what, limitText(v.Wait), limitText(expires))
+		r.At(n, "%s: a call waits %s, but the request expires after %s", what, time.Duration(v.Wait), time.Duration(expires))
 	}
 	return v
 }

@@ -1,16 +1,12 @@
 package deploy
 
 import (
-	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
 // maxWriteTimeout is how long people may have to approve a task, as in a plan.
@@ -61,73 +57,4 @@ func (r *reader) checkWrites(d *decl, v api.Grant) {
 	if len(others) < w.Needs() {
 		r.At(d.at("writes"), "writes: wants %d to approve, but lists %d beside %s, who submits: another person always approves", w.Needs(), len(others), v.Principal)
 	}
-}
-
-// looserWrites describes a change of a rule that lets more be written, or by other
-// people; empty if none does.
-func looserWrites(of api.Principal, old, now *api.WriteRule) string {
-	if old == nil {
-		return ""
-	}
-	if now == nil {
-		return fmt.Sprintf("tasks of %s write without the approval of %s", of, nameList(old.By))
-	}
-	if added := missing(now.By, old.By); len(added) > 0 {
-		return fmt.Sprintf("%s may approve what tasks of %s write", nameList(added), of)
-	}
-	if now.Needs() < old.Needs() {
-		return fmt.Sprintf("what tasks of %s write needs %d approvals, was %d", of, now.Needs(), old.Needs())
-	}
-	if now.Expiry() > old.Expiry() {
-		return fmt.Sprintf("what tasks of %s write may be approved for %s, was %s", of, limitText(now.Expiry()), limitText(old.Expiry()))
-	}
-	return ""
-}
-
-// writeRule is the rule of a principal in a set, and how many grants it has; the rule is
-// nil without one.
-func writeRule(set *catalog.Set, of api.Principal) (rule *api.WriteRule, grants int) {
-	for _, name := range slices.Sorted(maps.Keys(set.Grants)) {
-		if g := set.Grants[name]; g.Principal == of {
-			rule, grants = rule.And(g.Writes), grants+1
-		}
-	}
-	return rule, grants
-}
-
-// rewritten calls report for each principal that has grants before and after, with its
-// rules and the first of its grants that has another rule than before.
-func rewritten(before, after *catalog.Set, report func(ref api.Ref, of api.Principal, old, now *api.WriteRule)) {
-	done := map[api.Principal]bool{}
-	for _, changed := range []bool{true, false} {
-		for _, name := range slices.Sorted(maps.Keys(after.Grants)) {
-			g := after.Grants[name]
-			if done[g.Principal] || changed && reflect.DeepEqual(before.Grants[name].Writes, g.Writes) {
-				continue
-			}
-			done[g.Principal] = true
-			old, had := writeRule(before, g.Principal)
-			if now, _ := writeRule(after, g.Principal); had > 0 {
-				report(api.RefTo(api.KindGrant, name), g.Principal, old, now)
-			}
-		}
-	}
-}
-
-// writes adds the principals whose tasks write with the approval of others, or of fewer.
-func (w *widening) writes() {
-	rewritten(w.before, w.after, func(ref api.Ref, of api.Principal, old, now *api.WriteRule) {
-		if text := looserWrites(of, old, now); text != "" {
-			w.add(ref, "%s", text)
-		}
-	})
-}
-
-// writes adds the principals whose tasks wait for people, or for more, before they write.
-func (n *narrowing) writes() {
-	rewritten(n.before, n.after, func(ref api.Ref, of api.Principal, old, now *api.WriteRule) {
-		if text := looserWrites(of, now, old); text != "" { // the way back
-			n.add(ref, "tasks of %s whose subagent has the effect write wait for %d of %s to approve them", of, now.Needs(), nameList(now.By))
-		}
-	})
 }

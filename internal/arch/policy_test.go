@@ -13,9 +13,9 @@ func floors() [][]string {
 		{"internal/failure", "internal/httpguard", "internal/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
-		{"deploy", "internal/agent", "internal/broker", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
-		{"internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
-		{"internal/upstream"},
+		{"internal/agent", "internal/broker", "internal/catalogdiff", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
+		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
+		{"internal/deploycli", "internal/upstream"},
 		{"internal/gateway"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},
@@ -110,6 +110,7 @@ func direct() map[string][]string {
 		// R-A7: receipts are checked offline.
 		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/catalog":          {"os", "os/*", "syscall", "unsafe"},
+		"internal/catalogdiff":      {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 	}
 }
 

@@ -2,7 +2,7 @@ package catalog
 
 import (
 	"context"
-	"time"
+	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -42,33 +42,73 @@ func (c *Catalog) CheckHighWater(ctx context.Context, seen Mark, rev *Revision) 
 	return nil
 }
 
-// Past is a revision of the history. The head's signatures prove that it is part of
-// the history.
-type Past struct {
-	Number    uint64     `json:"number"`
-	Digest    api.Digest `json:"digest"`
-	CreatedAt time.Time  `json:"createdAt"`
-	Author    string     `json:"author"`
-	Reason    string     `json:"reason,omitempty"`
-	Artifacts int        `json:"artifacts"`
-}
-
 // History returns the verified head and the revisions before it, newest first, at
 // most limit; 0 means all.
-func (c *Catalog) History(ctx context.Context, limit int) ([]Past, error) {
+func (c *Catalog) History(ctx context.Context, limit int) ([]api.CatalogRevision, error) {
 	head, err := c.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []Past
+	return c.HistoryOf(ctx, head, 0, limit)
+}
+
+// HistoryOf returns head and the revisions before it, newest first, or those older than
+// the number before if that is not 0; at most limit, or all if that is 0. The
+// signatures of head prove that they are its history. It reads a document for each
+// revision from head to the oldest that it returns.
+func (c *Catalog) HistoryOf(ctx context.Context, head *Revision, before uint64, limit int) ([]api.CatalogRevision, error) {
+	all := []api.CatalogRevision{}
+	err := c.walk(ctx, head, func(doc *api.Revision, d api.Digest) bool {
+		if before == 0 || doc.Number < before {
+			all = append(all, api.CatalogRevision{Number: doc.Number, Digest: d, CreatedAt: doc.CreatedAt, Author: doc.Author, Reason: doc.Reason, Artifacts: len(doc.Artifacts)})
+		}
+		return limit <= 0 || len(all) < limit
+	})
+	return all, err
+}
+
+// WithPrevious returns the revision with this number in the history of head, and the
+// one before it, which is nil for the first. Both are verified as by Current, with
+// their own signatures.
+func (c *Catalog) WithPrevious(ctx context.Context, head *Revision, number uint64) (rev, before *Revision, err error) {
+	var digest, previous api.Digest
+	err = c.walk(ctx, head, func(doc *api.Revision, d api.Digest) bool {
+		if doc.Number == number {
+			digest, previous = d, doc.Previous
+		}
+		return doc.Number > number
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case digest == "":
+		return nil, nil, api.Errorf(api.CodeNotFound, "revision %d: not in the catalog, whose current revision is %d", number, head.Number())
+	case digest == head.digest:
+		rev = head
+	default:
+		if rev, err = c.At(ctx, digest); err != nil {
+			return nil, nil, fmt.Errorf("revision %d: %w", number, err)
+		}
+	}
+	if number == 1 {
+		return rev, nil, nil
+	}
+	if before, err = c.At(ctx, previous); err != nil {
+		return nil, nil, fmt.Errorf("revision %d: %w", number-1, err)
+	}
+	return rev, before, nil
+}
+
+// walk calls fn for head and each revision before it, newest first, until fn returns
+// false.
+func (c *Catalog) walk(ctx context.Context, head *Revision, fn func(doc *api.Revision, d api.Digest) bool) error {
 	doc, d := &head.doc, head.digest
-	for doc != nil && (limit <= 0 || len(all) < limit) {
-		all = append(all, Past{doc.Number, d, doc.CreatedAt, doc.Author, doc.Reason, len(doc.Artifacts)})
+	for fn(doc, d) {
 		before, err := c.previous(ctx, doc)
-		if err != nil {
-			return nil, err
+		if err != nil || before == nil {
+			return err
 		}
 		d, doc = doc.Previous, before
 	}
-	return all, nil
+	return nil
 }

@@ -115,7 +115,7 @@ func (p *program) planOnce(ctx context.Context, c *deploy.Catalog, f planFlags) 
 }
 
 func (p *program) showPlan(plan *deploy.Plan) error {
-	return p.answer(plan, func(o *out) { o.plan(plan) }, each(plan.Changes, func(c deploy.ArtifactChange) string { return string(c.Ref) })...)
+	return p.answer(plan, func(o *out) { o.plan(plan) }, each(plan.Changes, func(c api.ArtifactChange) string { return string(c.Ref) })...)
 }
 
 func (p *program) writePlan(plan *deploy.Plan, path string) error {

@@ -68,24 +68,26 @@ func examplePlan() *deploy.Plan {
 	return &deploy.Plan{
 		Manifest: "/srv/words/bailiwick.yaml", Project: "words", Derived: true,
 		Base: deploy.Mark{Number: 3, Digest: "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"},
-		Changes: []deploy.ArtifactChange{
-			{Op: deploy.Add, Ref: "env/model", Fields: []deploy.FieldChange{
-				{Op: deploy.Add, Field: "values.LOG_LEVEL", New: "info"},
-				{Op: deploy.Add, Field: "values.TRICK", New: "red \x1b[31m and \u202e back"},
-			}},
-			{Op: deploy.Change, Ref: "subagent/fixer", Fields: []deploy.FieldChange{
-				{Op: deploy.Change, Field: "tier", Old: "reversible", New: "stateful"},
-				{Op: deploy.Add, Field: "limits.memory", New: "4GiB"},
-				{Op: deploy.Remove, Field: "model", Old: "fast"},
-				{Op: deploy.Change, Field: "system", Old: "One.\nTwo.\nThree.\n", New: "One.\n2.\nThree.\n"},
-			}},
-			{Op: deploy.Change, Ref: "role/adopted", Fields: []deploy.FieldChange{{Op: deploy.Change, Field: deploy.FieldProject, New: "words"}}},
-			{Op: deploy.Remove, Ref: "role/old", Fields: []deploy.FieldChange{{Op: deploy.Remove, Field: "description", Old: "gone"}}},
-		},
-		Widens: []deploy.Widening{{Ref: "subagent/fixer", What: "higher tier: stateful, was reversible"}},
-		Narrows: []deploy.Narrowing{
-			{Ref: "grant/ann", What: "human:ann loses source app"},
-			{Ref: "target/far", What: "directory no longer on PATH: /opt/\x1b[31mred"},
+		CatalogDiff: api.CatalogDiff{
+			Changes: []api.ArtifactChange{
+				{Op: api.OpAdd, Ref: "env/model", Fields: []api.FieldChange{
+					{Op: api.OpAdd, Field: "values.LOG_LEVEL", New: "info"},
+					{Op: api.OpAdd, Field: "values.TRICK", New: "red \x1b[31m and \u202e back"},
+				}},
+				{Op: api.OpChange, Ref: "subagent/fixer", Fields: []api.FieldChange{
+					{Op: api.OpChange, Field: "tier", Old: "reversible", New: "stateful"},
+					{Op: api.OpAdd, Field: "limits.memory", New: "4GiB"},
+					{Op: api.OpRemove, Field: "model", Old: "fast"},
+					{Op: api.OpChange, Field: "system", Old: "One.\nTwo.\nThree.\n", New: "One.\n2.\nThree.\n"},
+				}},
+				{Op: api.OpChange, Ref: "role/adopted", Fields: []api.FieldChange{{Op: api.OpChange, Field: api.FieldProject, New: "words"}}},
+				{Op: api.OpRemove, Ref: "role/old", Fields: []api.FieldChange{{Op: api.OpRemove, Field: "description", Old: "gone"}}},
+			},
+			Widens: []api.AuthorityChange{{Ref: "subagent/fixer", What: "higher tier: stateful, was reversible"}},
+			Narrows: []api.AuthorityChange{
+				{Ref: "grant/ann", What: "human:ann loses source app"},
+				{Ref: "target/far", What: "directory no longer on PATH: /opt/\x1b[31mred"},
+			},
 		},
 		Stay:   []api.Ref{"env/left"},
 		Others: map[api.Name]int{"": 2, "garden": 1},

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
@@ -162,8 +163,8 @@ func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name)
 	if err := one.Add(ref, doc); err != nil {
 		return err
 	}
-	var fields []deploy.FieldChange
-	for _, c := range deploy.Diff(nil, one) {
+	var fields []api.FieldChange
+	for _, c := range catalogdiff.Changes(nil, one) {
 		fields = c.Fields
 	}
 	return p.answer(shownArtifact{ref, e.Digest, e.Project, doc}, func(o *out) { o.artifact(ref, e, fields) }, string(ref))
@@ -238,18 +239,16 @@ func (p *program) historyCommand() *cobra.Command {
 					})
 				}
 				o.table([]string{"REVISION", "DIGEST", "CREATED", "AUTHOR", "ARTIFACTS", "REASON"}, rows)
-			}, each(all, func(h catalog.Past) string { return string(h.Digest) })...)
+			}, each(all, func(h api.CatalogRevision) string { return string(h.Digest) })...)
 		})
 	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this many")
 	return cmd
 }
 
 type difference struct {
-	From    uint64                  `json:"from"`
-	To      uint64                  `json:"to"`
-	Changes []deploy.ArtifactChange `json:"changes"`
-	Widens  []deploy.Widening       `json:"widens"`
-	Narrows []deploy.Narrowing      `json:"narrows"`
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+	api.CatalogDiff
 }
 
 func (p *program) diffCommand() *cobra.Command {
@@ -269,7 +268,7 @@ func (p *program) diffCommand() *cobra.Command {
 					return err
 				}
 			}
-			d := difference{revs[0].Number(), revs[1].Number(), deploy.Diff(revs[0].Set(), revs[1].Set()), deploy.Widenings(revs[0].Set(), revs[1].Set()), deploy.Narrowings(revs[0].Set(), revs[1].Set())}
+			d := difference{revs[0].Number(), revs[1].Number(), catalogdiff.Compare(revs[0].Set(), revs[1].Set())}
 			return p.answer(d, func(o *out) {
 				o.linef("From revision %d to revision %d:", d.From, d.To)
 				o.line("")
@@ -281,6 +280,6 @@ func (p *program) diffCommand() *cobra.Command {
 					verb = "differs"
 				}
 				o.linef("%s %s. %s.", artifactCount(len(d.Changes)), verb, authorityCount(len(d.Widens), len(d.Narrows)))
-			}, each(d.Changes, func(c deploy.ArtifactChange) string { return string(c.Ref) })...)
+			}, each(d.Changes, func(c api.ArtifactChange) string { return string(c.Ref) })...)
 		})
 }

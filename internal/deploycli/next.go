@@ -88,7 +88,7 @@ func firstUse(plan *deploy.Plan, me api.Principal) (g api.Grant, s api.Subagent,
 			continue
 		}
 		worth := 1
-		if slices.ContainsFunc(plan.Changes, func(c deploy.ArtifactChange) bool { return c.Ref == ref && c.Op == deploy.Add }) {
+		if slices.ContainsFunc(plan.Changes, func(c api.ArtifactChange) bool { return c.Ref == ref && c.Op == api.OpAdd }) {
 			worth = 3
 		}
 		for _, candidate := range grantsOf(set, name) {

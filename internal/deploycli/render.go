@@ -90,12 +90,12 @@ func authorityCount(widens, narrows int) string {
 	return text
 }
 
-func (o *out) widens(all []deploy.Widening) {
-	o.marked("Widens authority:", "1;35", "!", each(all, func(w deploy.Widening) string { return fmt.Sprintf("%s: %s", w.Ref, visible(w.What)) }))
+func (o *out) widens(all []api.AuthorityChange) {
+	o.marked("Widens authority:", "1;35", "!", each(all, func(w api.AuthorityChange) string { return fmt.Sprintf("%s: %s", w.Ref, visible(w.What)) }))
 }
 
-func (o *out) narrows(all []deploy.Narrowing) {
-	o.marked("Takes authority away:", "1;31", "x", each(all, func(n deploy.Narrowing) string { return fmt.Sprintf("%s: %s", n.Ref, visible(n.What)) }))
+func (o *out) narrows(all []api.AuthorityChange) {
+	o.marked("Takes authority away:", "1;31", "x", each(all, func(n api.AuthorityChange) string { return fmt.Sprintf("%s: %s", n.Ref, visible(n.What)) }))
 }
 
 func (o *out) marked(title, code, mark string, all []string) {
@@ -109,12 +109,12 @@ func (o *out) marked(title, code, mark string, all []string) {
 	o.line("")
 }
 
-func (o *out) changes(all []deploy.ArtifactChange) {
+func (o *out) changes(all []api.ArtifactChange) {
 	for _, c := range all {
 		sign, code := mark(c.Op)
 		o.line(o.paint(code, sign+" "+string(c.Ref)))
 		for _, f := range c.Fields {
-			if c.Op == deploy.Remove && strings.Contains(f.Old, "\n") {
+			if c.Op == api.OpRemove && strings.Contains(f.Old, "\n") {
 				f.Old = fmt.Sprintf("%d lines", strings.Count(f.Old, "\n")+1)
 			}
 			o.field(c.Op, f)
@@ -123,22 +123,22 @@ func (o *out) changes(all []deploy.ArtifactChange) {
 	}
 }
 
-func mark(op deploy.Op) (sign, code string) {
+func mark(op api.ChangeOp) (sign, code string) {
 	switch op {
-	case deploy.Add:
+	case api.OpAdd:
 		return "+", "32"
-	case deploy.Remove:
+	case api.OpRemove:
 		return "-", "31"
-	case deploy.Change:
+	case api.OpChange:
 		return "~", "33"
 	}
 	return "?", "0"
 }
 
-func (o *out) field(artifact deploy.Op, f deploy.FieldChange) {
+func (o *out) field(artifact api.ChangeOp, f api.FieldChange) {
 	sign, code := mark(f.Op)
 	name := visible(f.Field)
-	if f.Field == deploy.FieldProject && artifact == deploy.Change {
+	if f.Field == api.FieldProject && artifact == api.OpChange {
 		o.line(o.paint(code, fmt.Sprintf("    %s belongs to project: %s -> %s", sign, orNone(f.Old), orNone(f.New))))
 		return
 	}
@@ -149,14 +149,14 @@ func (o *out) field(artifact deploy.Op, f deploy.FieldChange) {
 	}
 	text := ""
 	switch f.Op {
-	case deploy.Add:
+	case api.OpAdd:
 		text = visible(f.New)
-	case deploy.Remove:
+	case api.OpRemove:
 		text = visible(f.Old)
-	case deploy.Change:
+	case api.OpChange:
 		text = visible(f.Old) + " -> " + visible(f.New)
 	}
-	if artifact != deploy.Change {
+	if artifact != api.OpChange {
 		code = "0"
 	}
 	o.line(o.paint(code, fmt.Sprintf("    %s %s: %s", sign, name, text)))
@@ -216,7 +216,7 @@ func lines(s string) []string {
 	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 }
 
-func (o *out) artifact(ref api.Ref, e api.Entry, fields []deploy.FieldChange) {
+func (o *out) artifact(ref api.Ref, e api.Entry, fields []api.FieldChange) {
 	o.row("artifact", string(ref))
 	o.row("project", orNone(string(e.Project)))
 	o.row("digest", string(e.Digest))

@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
@@ -135,9 +136,9 @@ func (o *out) unpinned(u deploy.Unpinned) {
 		o.line(o.paint("1", "  "+name))
 		o.paragraph("title", d.Title)
 		o.paragraph("description", d.Description)
-		o.paragraph("input", deploy.IndentJSON(d.InputSchema))
-		o.paragraph("output", deploy.IndentJSON(d.OutputSchema))
-		o.paragraph("annotations", deploy.IndentJSON(d.Annotations))
+		o.paragraph("input", catalogdiff.IndentJSON(d.InputSchema))
+		o.paragraph("output", catalogdiff.IndentJSON(d.OutputSchema))
+		o.paragraph("annotations", catalogdiff.IndentJSON(d.Annotations))
 		if parts := u.Changed(d.Name); len(parts) > 0 {
 			o.line(o.paint("1;35", "    ! changed since the pin in force: "+strings.Join(parts, ", ")))
 		}

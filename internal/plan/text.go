@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -58,6 +59,23 @@ func (t Text) Plan(values map[string]json.RawMessage) (*Plan, []Place) {
 	}
 	if len(problems) > 0 {
 		return nil, t.Places(problems)
+	}
+	return p, nil
+}
+
+// OfSchedule reads the plan of a schedule with its parameters, and checks that its
+// runs can have their ids.
+func OfSchedule(v api.Schedule) (*Plan, []Place) {
+	text, places := ReadText([]byte(v.Plan))
+	if places != nil {
+		return nil, places
+	}
+	p, places := text.Plan(v.Set)
+	if places != nil {
+		return nil, places
+	}
+	if _, err := p.WithID(api.ScheduleRun(v.Name, time.Unix(0, 0))); err != nil && v.Name != "" {
+		return nil, []Place{{Problem: api.Problem{Path: "$", Message: err.Error()}}}
 	}
 	return p, nil
 }

@@ -1,7 +1,6 @@
-package deploy
+package catalogdiff
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,20 +9,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
-// Narrowing is one way in which a plan takes authority from a principal or a worker.
-type Narrowing struct {
-	Ref  api.Ref `json:"ref"`
-	What string  `json:"what"`
-}
-
-// Narrowings lists what principals and workers lose between two sets. It is the
-// counterpart of Widenings, over the whole catalog: what another grant still gives a
+// narrowings lists what principals and workers lose between two sets. It is the
+// counterpart of widenings, over the whole catalog: what another grant still gives a
 // principal is not lost.
-func Narrowings(before, after *catalog.Set) []Narrowing {
-	if before == nil {
-		before = catalog.NewSet()
-	}
-	n := &narrowing{all: []Narrowing{}, before: before, after: after}
+func narrowings(before, after *catalog.Set) []api.AuthorityChange {
+	n := &narrowing{between(before, after)}
+	before, after = n.before, n.after
 	losses(api.KindSubagent, before.Subagents, after.Subagents, n.subagent)
 	losses(api.KindModel, before.Models, after.Models, n.model)
 	losses(api.KindEnv, before.Envs, after.Envs, n.env)
@@ -33,8 +24,7 @@ func Narrowings(before, after *catalog.Set) []Narrowing {
 	losses(api.KindGrant, before.Grants, after.Grants, n.grant)
 	losses(api.KindSchedule, before.Schedules, after.Schedules, n.schedule)
 	n.writes()
-	slices.SortStableFunc(n.all, func(a, b Narrowing) int { return byKind(a.Ref, b.Ref) })
-	return n.all
+	return n.sorted()
 }
 
 // losses calls report for each artifact of before, with the one after.
@@ -45,14 +35,7 @@ func losses[T any](kind api.Kind, before, after map[api.Name]T, report func(ref 
 	}
 }
 
-type narrowing struct {
-	all           []Narrowing
-	before, after *catalog.Set
-}
-
-func (n *narrowing) add(ref api.Ref, format string, args ...any) {
-	n.all = append(n.all, Narrowing{ref, fmt.Sprintf(format, args...)})
-}
+type narrowing struct{ authority }
 
 func (n *narrowing) subagent(ref api.Ref, old, v api.Subagent, has bool) {
 	if !has {
@@ -137,7 +120,7 @@ func (n *narrowing) grant(ref api.Ref, old, v api.Grant, has bool) {
 			n.add(ref, "smaller budget of %s", v.Principal)
 		}
 	}
-	if _, covered := coveredBy(n.after, old); covered {
+	if _, covered := CoveredBy(n.after, old); covered {
 		return // the principal keeps all of it
 	}
 	if !has || v.Principal != old.Principal {
@@ -209,17 +192,18 @@ func missing[T comparable](old, now []T) []T {
 	return slices.DeleteFunc(slices.Clone(old), func(v T) bool { return slices.Contains(now, v) })
 }
 
-// coveredBy returns a grant of the set that gives g's principal all that g gives.
-func coveredBy(set *catalog.Set, g api.Grant) (api.Name, bool) {
+// CoveredBy returns a grant of the set that gives g's principal all that g gives.
+func CoveredBy(set *catalog.Set, g api.Grant) (api.Name, bool) {
 	for _, name := range slices.Sorted(maps.Keys(set.Grants)) {
-		if covers(set.Grants[name], g) {
+		if Covers(set.Grants[name], g) {
 			return name, true
 		}
 	}
 	return "", false
 }
 
-func covers(o, g api.Grant) bool {
+// Covers reports whether o gives the principal of g all that g gives.
+func Covers(o, g api.Grant) bool {
 	return o.Principal == g.Principal && o.Ceiling >= g.Ceiling && len(missing(g.Subagents, o.Subagents)) == 0 && len(missing(g.Envs, o.Envs)) == 0 &&
 		len(missing(g.Sources, o.Sources)) == 0 && len(missing(g.Capabilities, o.Capabilities)) == 0 && len(missing(g.Targets, o.Targets)) == 0 &&
 		len(missing(g.Approve, o.Approve)) == 0 && (o.ApproveOwn || !g.ApproveOwn) && (o.Append || !g.Append) && len(missing(g.Reuse, o.Reuse)) == 0

@@ -1,4 +1,9 @@
-package deploy
+// Package catalogdiff compares two revisions of the catalog: field by field, and as
+// lines that say which authority principals and workers get or lose.
+//
+// deploy shows the lines before a revision is signed, and the service shows them
+// afterwards. The package reads nothing and writes nothing.
+package catalogdiff
 
 import (
 	"bytes"
@@ -12,37 +17,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
-// Op is the change of an artifact or a field.
-type Op string
-
-// The operations.
-const (
-	Add    Op = "add"
-	Change Op = "change"
-	Remove Op = "remove"
-)
-
-// ArtifactChange is the change of one artifact.
-type ArtifactChange struct {
-	Op     Op            `json:"op"`
-	Ref    api.Ref       `json:"ref"`
-	Fields []FieldChange `json:"fields"`
+// Compare returns how two sets of artifacts differ. A nil set is empty.
+func Compare(before, after *catalog.Set) api.CatalogDiff {
+	return api.CatalogDiff{Changes: Changes(before, after), Widens: widenings(before, after), Narrows: narrowings(before, after)}
 }
 
-// FieldChange is the change of one field.
-type FieldChange struct {
-	Op    Op     `json:"op"`
-	Field string `json:"field"` // "limits.memory", "files/setup.sh"
-	Old   string `json:"old,omitempty"`
-	New   string `json:"new,omitempty"`
-}
-
-// FieldProject is the field that says which project an artifact belongs to.
-const FieldProject = "project"
-
-// Diff compares two sets of artifacts, field by field. A nil set is empty. A change
-// of the project is a change of the artifact, in the field FieldProject.
-func Diff(before, after *catalog.Set) []ArtifactChange {
+// Changes compares two sets of artifacts, field by field. A nil set is empty. A change
+// of the project is a change of the artifact, in the field api.FieldProject.
+func Changes(before, after *catalog.Set) []api.ArtifactChange {
 	if before == nil {
 		before = catalog.NewSet()
 	}
@@ -50,54 +32,43 @@ func Diff(before, after *catalog.Set) []ArtifactChange {
 		after = catalog.NewSet()
 	}
 	refs := append(before.Refs(), after.Refs()...)
-	slices.SortFunc(refs, byKind)
-	all := []ArtifactChange{}
+	slices.SortFunc(refs, api.CompareRefs)
+	all := []api.ArtifactChange{}
 	for _, ref := range slices.Compact(refs) {
 		old, now := before.Document(ref), after.Document(ref)
-		fields := []FieldChange{}
+		fields := []api.FieldChange{}
 		if was, is := before.Project(ref), after.Project(ref); old != nil && now != nil && was != is {
-			fields = append(fields, FieldChange{Change, FieldProject, string(was), string(is)})
+			fields = append(fields, api.FieldChange{Op: api.OpChange, Field: api.FieldProject, Old: string(was), New: string(is)})
 		}
 		if bytes.Equal(old, now) && len(fields) == 0 {
 			continue
 		}
-		all = append(all, ArtifactChange{opOf(old != nil, now != nil), ref, append(fields, diffFields(flatten(old), flatten(now))...)})
+		all = append(all, api.ArtifactChange{Op: opOf(old != nil, now != nil), Ref: ref, Fields: append(fields, diffFields(flatten(old), flatten(now))...)})
 	}
 	return all
 }
 
-// byKind orders refs by kind, then by name.
-func byKind(a, b api.Ref) int {
-	ka, _, _ := strings.Cut(string(a), "/")
-	kb, _, _ := strings.Cut(string(b), "/")
-	kinds := api.Kinds()
-	if d := slices.Index(kinds, api.Kind(ka)) - slices.Index(kinds, api.Kind(kb)); d != 0 {
-		return d
-	}
-	return strings.Compare(string(a), string(b))
-}
-
-func opOf(before, after bool) Op {
+func opOf(before, after bool) api.ChangeOp {
 	switch {
 	case !before:
-		return Add
+		return api.OpAdd
 	case !after:
-		return Remove
+		return api.OpRemove
 	}
-	return Change
+	return api.OpChange
 }
 
-func diffFields(old, now map[string]string) []FieldChange {
+func diffFields(old, now map[string]string) []api.FieldChange {
 	names := maps.Clone(old)
 	maps.Copy(names, now)
-	all := []FieldChange{}
+	all := []api.FieldChange{}
 	for _, n := range slices.Sorted(maps.Keys(names)) {
 		o, before := old[n]
 		v, after := now[n]
 		if before && after && o == v {
 			continue
 		}
-		all = append(all, FieldChange{opOf(before, after), n, o, v})
+		all = append(all, api.FieldChange{Op: opOf(before, after), Field: n, Old: o, New: v})
 	}
 	return all
 }

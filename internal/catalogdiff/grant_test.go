@@ -1,4 +1,4 @@
-package deploy
+package catalogdiff
 
 import (
 	"strings"
@@ -27,7 +27,7 @@ func TestALooserRuleAboutWritesWidens(t *testing.T) {
 		}
 		return s
 	}
-	lines := func(list []Widening) string {
+	lines := func(list []api.AuthorityChange) string {
 		var out []string
 		for _, w := range list {
 			out = append(out, string(w.Ref)+": "+w.What)
@@ -51,13 +51,13 @@ func TestALooserRuleAboutWritesWidens(t *testing.T) {
 		"of all its grants":     {set(rule(1, 0, ann)), catalog.NewSet(), ""},
 		"kept by another grant": {set(rule(1, 0, ann), rule(1, 0, ann)), set(rule(1, 0, ann), nil), ""},
 	} {
-		if got := lines(Widenings(c.before, c.after)); got != c.want {
+		if got := lines(widenings(c.before, c.after)); got != c.want {
 			t.Errorf("%s: widens %q, want %q", name, got, c.want)
 		}
-		if back := Widenings(c.after, c.before); c.want != "" && len(back) > 0 {
+		if back := widenings(c.after, c.before); c.want != "" && len(back) > 0 {
 			t.Errorf("%s: the way back widens %q", name, lines(back))
 		}
-		if narrows := Narrowings(c.after, c.before); (len(narrows) > 0) != (c.want != "") && name != "of all its grants" {
+		if narrows := narrowings(c.after, c.before); (len(narrows) > 0) != (c.want != "") && name != "of all its grants" {
 			t.Errorf("%s: the way back narrows %v", name, narrows)
 		}
 	}

@@ -1,4 +1,4 @@
-package deploy
+package catalogdiff
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func (w *widening) tool(ref api.Ref, old, v api.ToolServer, had bool) {
 
 // toolHost lists what the jail of a server gains.
 func (w *widening) toolHost(ref api.Ref, oldServer, server api.ToolServer) {
-	v, old := hostOf(server), hostOf(oldServer)
+	v, old := server.Host(), oldServer.Host()
 	if v == nil {
 		return
 	}
@@ -105,7 +105,7 @@ func (w *widening) toolAllow(ref api.Ref, oldServer, server api.ToolServer, a ap
 	if old.Tainted == api.TaintedForbid && a.Tainted != api.TaintedForbid {
 		w.add(ref, "a tainted dispatch can call %s, with an approval", id)
 	}
-	if parts := changedParts(definitionOf(oldServer, a.Tool), definitionOf(server, a.Tool)); len(parts) > 0 {
+	if parts := ChangedParts(oldServer.Definitions, server.Definitions, a.Tool); len(parts) > 0 {
 		w.add(ref, "%s is defined otherwise: %s changed", id, strings.Join(parts, ", "))
 	}
 }
@@ -121,7 +121,7 @@ func (n *narrowing) tool(ref api.Ref, old, v api.ToolServer, has bool) {
 	for _, o := range old.Allow {
 		n.toolAllow(ref, old.Name, v, o)
 	}
-	was, is := hostOf(old), hostOf(v)
+	was, is := old.Host(), v.Host()
 	if was == nil || is == nil {
 		return
 	}
@@ -219,19 +219,15 @@ func allowOf(s api.ToolServer, tool string) (api.ToolAllow, bool) {
 	return s.Allow[i], true
 }
 
-func definitionOf(s api.ToolServer, tool string) *api.ToolDefinition {
-	i := slices.IndexFunc(s.Definitions, func(d api.ToolDefinition) bool { return d.Name == tool })
-	if i < 0 {
+// ChangedParts lists the parts in which a tool is defined otherwise; nil if one of the
+// lists does not define it.
+func ChangedParts(before, after []api.ToolDefinition, tool string) (parts []string) {
+	is := func(d api.ToolDefinition) bool { return d.Name == tool }
+	i, j := slices.IndexFunc(before, is), slices.IndexFunc(after, is)
+	if i < 0 || j < 0 {
 		return nil
 	}
-	return &s.Definitions[i]
-}
-
-// changedParts lists the parts in which two definitions differ.
-func changedParts(old, now *api.ToolDefinition) (parts []string) {
-	if old == nil || now == nil {
-		return nil
-	}
+	old, now := &before[i], &after[j]
 	for _, p := range []struct {
 		what    string
 		changed bool

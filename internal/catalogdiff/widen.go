@@ -1,4 +1,4 @@
-package deploy
+package catalogdiff
 
 import (
 	"fmt"
@@ -10,20 +10,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
-// Widening is one way in which a plan gives a principal or a worker more authority.
-// Reviewers read these lines first.
-type Widening struct {
-	Ref  api.Ref `json:"ref"`
-	What string  `json:"what"`
-}
-
-// Widenings lists every widening of authority between two sets. In doubt it lists
+// widenings lists every widening of authority between two sets. In doubt it lists
 // the change: nothing here can tell what a changed command or script does.
-func Widenings(before, after *catalog.Set) []Widening {
-	if before == nil {
-		before = catalog.NewSet()
-	}
-	w := &widening{all: []Widening{}, before: before, after: after}
+func widenings(before, after *catalog.Set) []api.AuthorityChange {
+	w := &widening{between(before, after)}
+	before, after = w.before, w.after
 	compare(api.KindCapability, before.Capabilities, after.Capabilities, w.capability)
 	compare(api.KindSubagent, before.Subagents, after.Subagents, w.subagent)
 	compare(api.KindModel, before.Models, after.Models, w.model)
@@ -36,8 +27,7 @@ func Widenings(before, after *catalog.Set) []Widening {
 	compare(api.KindSchedule, before.Schedules, after.Schedules, w.schedule)
 	w.lostBudgets()
 	w.writes()
-	slices.SortStableFunc(w.all, func(a, b Widening) int { return byKind(a.Ref, b.Ref) })
-	return w.all
+	return w.sorted()
 }
 
 // compare calls report for each artifact of after, with the one before.
@@ -48,14 +38,34 @@ func compare[T any](kind api.Kind, before, after map[api.Name]T, report func(ref
 	}
 }
 
-type widening struct {
-	all           []Widening
+// authority collects how authority changes between two sets.
+type authority struct {
+	all           []api.AuthorityChange
 	before, after *catalog.Set
 }
 
-func (w *widening) add(ref api.Ref, format string, args ...any) {
-	w.all = append(w.all, Widening{ref, fmt.Sprintf(format, args...)})
+// between returns an authority without lines. A nil set is empty.
+func between(before, after *catalog.Set) authority {
+	if before == nil {
+		before = catalog.NewSet()
+	}
+	if after == nil {
+		after = catalog.NewSet()
+	}
+	return authority{[]api.AuthorityChange{}, before, after}
 }
+
+func (a *authority) add(ref api.Ref, format string, args ...any) {
+	a.all = append(a.all, api.AuthorityChange{Ref: ref, What: fmt.Sprintf(format, args...)})
+}
+
+// sorted returns the lines in the order of their artifacts.
+func (a *authority) sorted() []api.AuthorityChange {
+	slices.SortStableFunc(a.all, func(x, y api.AuthorityChange) int { return api.CompareRefs(x.Ref, y.Ref) })
+	return a.all
+}
+
+type widening struct{ authority }
 
 func (w *widening) capability(ref api.Ref, old, v api.Capability, had bool) {
 	script := func(c api.Capability) api.Digest {
@@ -187,7 +197,7 @@ func (w *widening) grant(ref api.Ref, old, v api.Grant, had bool) {
 			w.add(ref, "%s", text)
 		}
 	}
-	if _, covered := coveredBy(w.before, v); covered {
+	if _, covered := CoveredBy(w.before, v); covered {
 		return // its principal had all of it
 	}
 	if !had {
