@@ -97,6 +97,8 @@ const (
 	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
 	CallTokenList     Call = "GET /v1/operator/tokens"
 	CallGrantList     Call = "GET /v1/operator/grants"
+	CallRevisionList  Call = "GET /v1/operator/revisions"
+	CallRevision      Call = "GET /v1/operator/revisions/{number}"
 	CallSecretList    Call = "GET /v1/operator/secrets"
 	CallSecretCheck   Call = "POST /v1/operator/secrets/check" //nolint:gosec // G101: a path
 	CallStopList      Call = "GET /v1/operator/stops"
@@ -200,6 +202,8 @@ func CallTable() map[Call]CallSpec {
 		CallPrincipal:     {Action: "operator.read"},
 		CallTokenList:     {Action: "operator.read"},
 		CallGrantList:     {Action: "operator.read"},
+		CallRevisionList:  {Action: "operator.read"},
+		CallRevision:      {Action: "operator.read"},
 		CallSecretList:    {Action: "operator.read"},
 		CallSecretCheck:   {Action: "operator.read", Repeatable: true},
 		CallStopList:      {Action: "operator.read"},

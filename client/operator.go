@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"io"
+	"net/url"
+	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -49,6 +51,21 @@ func (o Operator) Trust(ctx context.Context, w io.Writer) error {
 // Grants returns the grants of all principals, sorted by name.
 func (o Operator) Grants(ctx context.Context) ([]api.ArtifactInfo, error) {
 	return fetch[[]api.ArtifactInfo](ctx, o.c, on(api.CallGrantList))
+}
+
+// Revisions returns at most limit revisions of the catalog, newest first, older than the
+// number before if that is not 0.
+func (o Operator) Revisions(ctx context.Context, before uint64, limit int) ([]api.CatalogRevision, error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	if before > 0 {
+		query.Set("before", strconv.FormatUint(before, 10))
+	}
+	return fetch[[]api.CatalogRevision](ctx, o.c, on(api.CallRevisionList).where(query))
+}
+
+// Revision returns a revision of the catalog with what it changed in the one before.
+func (o Operator) Revision(ctx context.Context, number uint64) (api.RevisionChanges, error) {
+	return fetch[api.RevisionChanges](ctx, o.c, on(api.CallRevision, strconv.FormatUint(number, 10)))
 }
 
 // Head returns what the next operator record has to name as its predecessor.

@@ -40,6 +40,18 @@ func (s *reader) Revision(ctx context.Context) (*catalog.Revision, error) {
 	return p.Revision, err
 }
 
+// History returns revisions of the catalog; see snapshot.Reader. It checks no
+// permissions.
+func (s *reader) History(ctx context.Context, before uint64, limit int) ([]api.CatalogRevision, error) {
+	return s.snapshots.History(ctx, before, limit)
+}
+
+// Step returns a revision of the catalog and the one before it; see snapshot.Reader. It
+// checks no permissions.
+func (s *reader) Step(ctx context.Context, number uint64) (snapshot.Step, error) {
+	return s.snapshots.Step(ctx, number)
+}
+
 // Status fills in what this package knows.
 func (s *reader) Status(ctx context.Context, to *api.ServiceStatus) error {
 	var err error

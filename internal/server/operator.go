@@ -2,11 +2,15 @@ package server
 
 import (
 	"context"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 )
@@ -54,6 +58,8 @@ func (c *operatorCalls) handlers() map[api.Call]handler {
 		api.CallPrincipal:     show(c.principal),
 		api.CallTokenList:     show(c.tokens),
 		api.CallGrantList:     show(c.grants),
+		api.CallRevisionList:  show(c.revisions),
+		api.CallRevision:      show(c.revision),
 		api.CallSecretList:    show(c.secrets(false)),
 		api.CallSecretCheck:   show(c.secrets(true)),
 		api.CallStopList:      show(c.stops),
@@ -77,6 +83,46 @@ func (c *operatorCalls) status(ctx context.Context, _ *request) (api.ServiceStat
 
 func (c *operatorCalls) grants(ctx context.Context, _ *request) ([]api.ArtifactInfo, error) {
 	return c.cfg.Dispatch.Grants(ctx)
+}
+
+// revisionPage is how many revisions a page has unless limit is given.
+const revisionPage = 50
+
+// revisions lists the history of the catalog.
+func (c *operatorCalls) revisions(ctx context.Context, r *request) ([]api.CatalogRevision, error) {
+	q := r.query()
+	before, limit := q.number("before", 0, 1, math.MaxInt64), q.limit(revisionPage)
+	if q.err != nil {
+		return nil, q.err
+	}
+	return c.cfg.Dispatch.History(ctx, uint64(before), limit) //nolint:gosec // G115: not negative
+}
+
+// revision returns a revision with what it changed in the one before. Its work is
+// bounded by two revisions, which are read as the one in force is, one caller at a
+// time; its answer by catalogdiff.Bound.
+func (c *operatorCalls) revision(ctx context.Context, r *request) (api.RevisionChanges, error) {
+	number, err := strconv.ParseUint(r.PathValue("number"), 10, 63)
+	if err != nil || number == 0 {
+		return api.RevisionChanges{}, malformed(api.CodeInvalid, "revision %.40q: want its number, from 1", r.PathValue("number"))
+	}
+	step, err := c.cfg.Dispatch.Step(ctx, number)
+	if err != nil {
+		return api.RevisionChanges{}, err
+	}
+	rev, before := step.Revision, (*catalog.Set)(nil)
+	if step.Before != nil {
+		before = step.Before.Set()
+	}
+	changes := api.RevisionChanges{
+		CatalogRevision: api.CatalogRevision{Number: number, Digest: rev.Digest(), CreatedAt: rev.CreatedAt(), Author: rev.Author(), Reason: rev.Reason(), Artifacts: len(rev.Set().Refs())},
+		Current:         step.Current.Number(),
+	}
+	for _, k := range rev.Signers() {
+		changes.Keys = append(changes.Keys, string(k))
+	}
+	changes.CatalogDiff, changes.Omitted = catalogdiff.Bound(catalogdiff.Compare(before, rev.Set()))
+	return changes, nil
 }
 
 func (c *operatorCalls) stop(context.Context, *request) (none, error) {

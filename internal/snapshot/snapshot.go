@@ -54,6 +54,8 @@ type Reader struct {
 	pinned  revisions    // guarded by mu
 	highest catalog.Mark // the highest revision ever accepted; guarded by mu
 
+	pasts chan struct{} // has an element while somebody reads the past
+
 	originsMu sync.Mutex
 	origins   catalog.Origins // guarded by originsMu
 }
@@ -62,7 +64,7 @@ type Reader struct {
 // before. A catalog that is refused is not an error: the service still has
 // records to show and a refusal to log.
 func Open(ctx context.Context, cfg Config) (*Reader, error) {
-	r := &Reader{cfg: cfg}
+	r := &Reader{cfg: cfg, pasts: make(chan struct{}, 1)}
 	if err := cfg.Store.Read(ctx, func(v *store.View) error {
 		err := v.Get("SELECT number, digest FROM catalog_seen", nil, &r.highest.Number, &r.highest.Digest)
 		if errors.Is(err, store.ErrNoRow) {
