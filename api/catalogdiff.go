@@ -31,6 +31,25 @@ type FieldChange struct {
 	New   string   `json:"new,omitempty"`
 }
 
+// Lines returns the lines in which the two texts differ, and how many lines they share
+// at their beginning and at their end.
+func (f FieldChange) Lines() (before, after []string, head, tail int) {
+	split := func(s string) []string {
+		if s == "" {
+			return nil
+		}
+		return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	}
+	before, after = split(f.Old), split(f.New)
+	for head < len(before) && head < len(after) && before[head] == after[head] {
+		head++
+	}
+	for tail < len(before)-head && tail < len(after)-head && before[len(before)-1-tail] == after[len(after)-1-tail] {
+		tail++
+	}
+	return before[head : len(before)-tail], after[head : len(after)-tail], head, tail
+}
+
 // FieldProject is the field that says which project an artifact belongs to.
 const FieldProject = "project"
 

@@ -144,7 +144,7 @@ func (o *out) field(artifact api.ChangeOp, f api.FieldChange) {
 	}
 	if strings.Contains(f.Old, "\n") || strings.Contains(f.New, "\n") {
 		o.line(o.paint(code, fmt.Sprintf("    %s %s:", sign, name)))
-		o.block(f.Old, f.New)
+		o.block(f)
 		return
 	}
 	text := ""
@@ -172,21 +172,13 @@ func orNone(project string) string {
 
 // block shows how a text of several lines changes, without the unchanged lines at
 // its beginning and end.
-func (o *out) block(old, now string) {
-	before, after := lines(old), lines(now)
-	head := 0
-	for head < len(before) && head < len(after) && before[head] == after[head] {
-		head++
-	}
-	tail := 0
-	for tail < len(before)-head && tail < len(after)-head && before[len(before)-1-tail] == after[len(after)-1-tail] {
-		tail++
-	}
+func (o *out) block(f api.FieldChange) {
+	before, after, head, tail := f.Lines()
 	if head > 0 {
 		o.linef("        (%s unchanged)", lineCount(head))
 	}
-	o.part("31", "- ", before[head:len(before)-tail])
-	o.part("32", "+ ", after[head:len(after)-tail])
+	o.part("31", "- ", before)
+	o.part("32", "+ ", after)
 	if tail > 0 {
 		o.linef("        (%s unchanged)", lineCount(tail))
 	}
@@ -209,13 +201,6 @@ func lineCount(n int) string {
 	return fmt.Sprintf("%d lines", n)
 }
 
-func lines(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
-}
-
 func (o *out) artifact(ref api.Ref, e api.Entry, fields []api.FieldChange) {
 	o.row("artifact", string(ref))
 	o.row("project", orNone(string(e.Project)))
@@ -226,7 +211,7 @@ func (o *out) artifact(ref api.Ref, e api.Entry, fields []api.FieldChange) {
 			continue
 		}
 		o.linef("%s:", visible(f.Field))
-		for _, l := range lines(f.New) {
+		for l := range strings.SplitSeq(strings.TrimSuffix(f.New, "\n"), "\n") {
 			o.line("    " + visible(strings.ReplaceAll(l, "\t", "    ")))
 		}
 	}

@@ -156,7 +156,7 @@ func (o *out) paragraph(title, text string) {
 		return
 	}
 	o.linef("    %s:", title)
-	for _, l := range lines(text) {
+	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		o.line("      " + visible(strings.ReplaceAll(l, "\t", "    ")))
 	}
 }

@@ -3,13 +3,15 @@ package webpage
 import (
 	"context"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// historyPage is how many revisions the history of the catalog has.
+// historyPage is how many revisions a page of the history of the catalog has.
 const historyPage = 50
 
 // shelf is the artifacts of a kind.
@@ -28,20 +30,34 @@ type matrix struct {
 // catalog shows the revision in force and what of it the caller may use.
 func (s *site) catalog(r *http.Request) (*view, error) {
 	ctx := r.Context()
+	before, err := number(given(r), "before", 0, 1, math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
 	var shelves []shelf
 	for _, kind := range []api.Kind{api.KindSubagent, api.KindCapability, api.KindEnv, api.KindModel, api.KindSource, api.KindTarget, api.KindRole} {
 		shelves = append(shelves, shelf{kind, partOf(ctx, func(ctx context.Context) ([]api.ArtifactInfo, error) { return s.artifacts(ctx, kind) })})
 	}
 	roles := shelves[len(shelves)-1].Value
+	history := partOf(ctx, func(ctx context.Context) ([]api.CatalogRevision, error) {
+		return s.operator().Revisions(ctx, uint64(before), historyPage) //nolint:gosec // G115: not negative
+	})
+	older := ""
+	if n := len(history.Value); n > 0 && history.Value[n-1].Number > 1 {
+		older = linkWith(r, "before", strconv.FormatUint(history.Value[n-1].Number, 10)) + "#history"
+	}
 	return &view{"catalog", "Catalog", struct {
 		Status  part[api.ServiceStatus]
 		Shelves []shelf
 		Grants  part[[]api.ArtifactInfo]
 		Matrix  part[*matrix]
-		History part[[]api.LogLine]
+		History part[[]api.CatalogRevision]
+		Older   string // the revisions before those of History; empty if there are none
+		Seen    part[[]api.LogLine]
 	}{
 		partOf(ctx, s.operator().Status), shelves, partOf(ctx, s.operator().Grants),
 		partOf(ctx, func(ctx context.Context) (*matrix, error) { return s.matrix(ctx, roles) }),
+		history, older,
 		partOf(ctx, s.lines(api.LogQuery{Kinds: []string{"catalog.revision", "catalog.refused"}, Last: historyPage})),
 	}}, nil
 }

@@ -151,19 +151,27 @@ func (s *site) entry(r *http.Request) (*view, error) {
 		return nil, err
 	}
 	var about struct {
+		Kind     string         `json:"kind"`
 		Run      api.RunID      `json:"run"`
 		Dispatch api.DispatchID `json:"dispatch"`
+		Detail   struct {
+			Number uint64 `json:"number"`
+		} `json:"detail"`
 	}
 	_ = json.Unmarshal(list[0].Leaf, &about) // an entry of a hostile request has ids of no form, and no link
+	if about.Kind != "catalog.revision" {
+		about.Detail.Number = 0
+	}
 	return &view{"entry", "Entry #" + strconv.FormatUint(n, 10), struct {
 		api.LogLine
 		Entry    string
 		Run      api.RunID
 		Dispatch api.DispatchID
+		Revision uint64 // of the catalog; 0: none
 		Proof    part[string]
 		Status   part[api.ServiceStatus]
 	}{
-		list[0], string(list[0].Leaf), about.Run, about.Dispatch,
+		list[0], string(list[0].Leaf), about.Run, about.Dispatch, about.Detail.Number,
 		partOf(r.Context(), func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, proofTime)
 			defer cancel()

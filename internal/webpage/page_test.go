@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
@@ -39,6 +40,23 @@ func (w *world) furnish() {
 	}
 	budget := api.BudgetStatus{Grant: "g", Principal: "local:ann", Period: "2026-11-23", Budget: api.Budget{Dispatches: 5}}
 	action := api.ToolAction{V: 1, ID: "a-aaaaaaaaaaaa", Tool: "warehouse/drop", Arguments: json.RawMessage(`{"q":"<script>"}`), Definition: d, Tier: tier, Dispatch: "d-one", Subagent: "fixer", Role: "quality", Target: "local", Principal: "local:ann", Revision: d, Needs: 1, Expires: at}.Action()
+	widening := api.RevisionChanges{
+		CatalogRevision: api.CatalogRevision{Number: 2, Digest: d, CreatedAt: at, Author: hostileText, Reason: hostileText, Artifacts: 3}, Keys: []string{hostileText}, Current: 2,
+		CatalogDiff: api.CatalogDiff{
+			Changes: []api.ArtifactChange{
+				{Op: api.OpChange, Ref: "subagent/fixer", Fields: []api.FieldChange{
+					{Op: api.OpChange, Field: "command", Old: hostileText, New: hostileText + "2"},
+					{Op: api.OpAdd, Field: hostileText, New: hostileText},
+					{Op: api.OpRemove, Field: "model", Old: hostileText},
+					{Op: api.OpChange, Field: "system", Old: "same\nold\nend\n", New: "same\n" + hostileText + "\nend\n"},
+				}},
+				{Op: api.OpAdd, Ref: "env/new", Fields: []api.FieldChange{{Op: api.OpAdd, Field: "values.A", New: hostileText}}},
+				{Op: api.OpRemove, Ref: "role/gone", Fields: []api.FieldChange{{Op: api.OpRemove, Field: "description", Old: hostileText}}},
+			},
+			Widens:  []api.AuthorityChange{{Ref: "subagent/fixer", What: hostileText}, {Ref: "tool/elsewhere", What: "runs changed files of capability x"}},
+			Narrows: []api.AuthorityChange{{Ref: "role/gone", What: hostileText}},
+		},
+	}
 	line := func(seq uint64) string {
 		b, err := json.Marshal(api.LogLine{Seq: seq, Text: hostileText, Leaf: []byte(`{"kind":"task.done","run":"r-one","dispatch":"d-one"}`)})
 		if err != nil {
@@ -77,6 +95,9 @@ func (w *world) furnish() {
 		"GET /v1/runtime/who":                        api.Who{Principal: "local:ann", Auth: api.AuthAccount, Operator: true},
 		"GET /v1/operator/status":                    api.ServiceStatus{Ready: true, Anchors: []api.AnchorStatus{{Name: "a", Kind: "file", Error: hostileText, Entries: 9}}, CatalogError: hostileText, RevisionID: d},
 		"GET /v1/operator/grants":                    artifacts(api.KindGrant).Items,
+		"GET /v1/operator/revisions":                 []api.CatalogRevision{{Number: 2, Digest: d, CreatedAt: at, Author: hostileText, Reason: hostileText, Artifacts: 3}, {Number: 1, Digest: d, CreatedAt: at}},
+		"GET /v1/operator/revisions/1":               api.RevisionChanges{CatalogRevision: api.CatalogRevision{Number: 1, Digest: d, CreatedAt: at}, Current: 2},
+		"GET /v1/operator/revisions/2":               widening,
 		"GET /v1/operator/principals":                []api.PrincipalInfo{{Principal: "agent:claude", Grants: []api.Name{"one"}}},
 		"GET /v1/operator/tokens":                    []api.TokenInfo{{ID: "t-aaaaaaaaaaaa", Principal: "agent:claude", State: api.TokenActive, CreatedAt: at, ExpiresAt: at}},
 		"GET /v1/operator/stops":                     []api.Stop{{ID: "s-1", Scope: api.StopAll, Reason: hostileText, By: "local:ann", At: at}},
@@ -147,10 +168,55 @@ func TestEveryPageIsTextAndItsLinksLead(t *testing.T) {
 			}
 		}
 	}
-	for _, page := range []string{"/runs/r-one", "/dispatches/d-one", "/dispatches/d-one/statement", "/static/live.js"} {
+	for _, page := range []string{"/runs/r-one", "/catalog/1", "/catalog/2", "/dispatches/d-one", "/dispatches/d-one/statement", "/static/live.js"} {
 		if !seen[page] {
 			t.Errorf("nothing links to %s", page)
 		}
+	}
+}
+
+// The page of a revision says in words what widens authority, and at which artifact; what
+// it omits it counts.
+//
+// proves R-B5
+func TestThePageOfARevisionNamesWhatWidens(t *testing.T) {
+	w := newWorld(t, nil)
+	w.furnish()
+	words := func(name, body string, want ...string) {
+		t.Helper()
+		text := strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")), " ")
+		text = html.UnescapeString(text)
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s does not say %q: %s", name, part, text)
+			}
+		}
+	}
+	page := w.want("revision 2", sent{path: "/catalog/2"}, 200, `<a rel="prev" href="/catalog/1">`, `<a href="#change-1"><code>subagent/fixer</code></a>`).body
+	words("revision 2", page, "State in force", "Widens authority: 2", "Widens subagent/fixer : <script>alert(1)</script>U+202E", "Widens tool/elsewhere : runs changed files of capability x", "Takes authority away: 1", "Takes away role/gone :",
+		"~ changed subagent/fixer widens authority", "− removed role/gone takes authority away", "+ added env/new", "~ changed; lines that have not changed: 1 before, 1 after old <script>", "bailiwick catalog diff 1 2")
+	if strings.Contains(page, `rel="next"`) || strings.Contains(page, "too large") {
+		t.Errorf("revision 2: %s", page)
+	}
+	words("revision 1", w.want("revision 1", sent{path: "/catalog/1"}, 200, `<a rel="next" href="/catalog/2">`).body, "replaced; revision 2 is in force", "No line widens authority.", "No artifact differs.")
+	w.want("the entry of a revision", sent{path: "/log/7"}, 200)
+	w.service.answer("GET /v1/operator/log", `{"seq":7,"leaf":"`+base64.StdEncoding.EncodeToString([]byte(`{"kind":"catalog.revision","detail":{"number":2}}`))+`"}`)
+	w.want("the entry of a revision", sent{path: "/log/7"}, 200, `<a href="/catalog/2">What revision 2 changed</a>`)
+	w.service.answer("GET /v1/operator/revisions/2", api.RevisionChanges{
+		CatalogRevision: api.CatalogRevision{Number: 2, Digest: api.DigestOf(nil)}, Current: 3, CatalogDiff: api.CatalogDiff{Widens: []api.AuthorityChange{{Ref: "env/a", What: "x"}}}, Omitted: &api.DiffOmitted{Changes: 1, Fields: 2, Widens: 3, Texts: 4, Bytes: 5},
+	})
+	words("a large revision", w.want("a large revision", sent{path: "/catalog/2"}, 200).body, "Widens authority: 1, and 3 more", "Omitted: 3 lines that widen authority, 1 artifact, 2 fields, the ends of 4 texts. All of it: bailiwick catalog diff 1 2")
+	w.service.answer("GET /v1/operator/revisions/2", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.WriteHeader(http.StatusBadGateway)
+		_ = json.NewEncoder(rw).Encode(&api.Error{Code: api.CodeIntegrity, Message: "revision 1: env/plain does not verify"})
+	}))
+	w.want("a revision that does not verify", sent{path: "/catalog/2"}, api.Table()[api.CodeIntegrity].HTTP, "revision 1: env/plain does not verify")
+	w.service.calls("")
+	for _, path := range []string{"/catalog/0", "/catalog/x", "/catalog/-1", "/catalog?before=x"} {
+		w.want(path, sent{path: path}, 400)
+	}
+	if got := w.service.calls("/revisions"); got != nil {
+		t.Errorf("%q", got)
 	}
 }
 

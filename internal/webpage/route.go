@@ -62,6 +62,7 @@ func (s *site) routes() []route {
 		{pattern: "GET /log", page: s.log},
 		{pattern: "GET /log/{seq}", page: s.entry},
 		{pattern: "GET /catalog", page: s.catalog},
+		{pattern: "GET /catalog/{number}", page: s.revision},
 		{pattern: "GET /who", page: s.who},
 		{pattern: "GET /budgets", page: s.budgets},
 		{pattern: "GET /schedules", page: s.schedules},
