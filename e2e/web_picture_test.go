@@ -26,6 +26,7 @@ func TestPicturesOfTheGuide(t *testing.T) {
 	asks := w.submit(planned("choose", shellTask("colour", inquiry)))
 	run := w.awaitSettled(done)
 	w.awaitEvent(asks, event("task.waiting", "colour"))
+	w.widened("brushes")
 	walls := "/dispatches/" + string(task(t, run, "walls").DispatchID)
 	p := w.servePage()
 	tab := p.signedIn()
@@ -34,7 +35,7 @@ func TestPicturesOfTheGuide(t *testing.T) {
 	must(t, err)
 	for name, path := range map[string]string{
 		"overview": "/", "inbox": "/inbox", "run": "/runs/" + string(done), "graph": "/runs/" + string(done) + "/graph", "dispatch": walls,
-		"patch": walls + "/patch", "log": walls + "/log", "entry": "/log/20", "catalog": "/catalog",
+		"patch": walls + "/patch", "log": walls + "/log", "entry": "/log/20", "catalog": "/catalog", "revision": "/catalog/2",
 	} {
 		p.at(tab, path)
 		shot := tab.screenshot()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -203,6 +204,7 @@ func newPeopledWorld(t testing.TB) *peopledWorld {
 	w.downAtEnd()
 	t.Cleanup(func() { w.try("stop", "--all") }) // agents that wait would outlive the service
 	w.token("human:bob")
+	w.widened(plantedText)
 	hostile := strings.NewReplacer("'", `'"'"'`).Replace(plantedText)
 	work := `echo begun
 P='` + hostile + `'
@@ -232,6 +234,15 @@ call warehouse_query "$(jq -nc --arg t "$P" '{text: $t}')"`
 	return w
 }
 
+// widened applies a second revision, which has lines that widen authority and a text
+// wherever a manifest takes any.
+func (w *world) widened(text string) {
+	w.t.Helper()
+	w.replace(manifest, "\nenvs:\n", "\nenvs:\n  - name: planted\n    description: "+strconv.Quote(text)+"\n    values: {PATH: "+strconv.Quote("/opt/"+text)+"}\n")
+	w.replace(manifest, "COLOUR: blue", "COLOUR: red")
+	w.must("catalog", "apply", "-f", w.path(manifest), "--reason", text)
+}
+
 func labelled(p api.Plan) api.Plan {
 	p.Labels = map[api.Name]string{"ticket": "<b data-planted=1>OPS"}
 	return p
@@ -246,5 +257,5 @@ func (w *peopledWorld) dispatchOf(run api.RunID, id api.TaskID) api.DispatchID {
 // starts lists the pages that a crawl begins with: the first one, and of the runs and
 // dispatches those that have the most to show.
 func (w *peopledWorld) starts() []string {
-	return []string{"/", "/runs/" + string(w.done), "/dispatches/" + string(w.dispatchOf(w.done, "first")), "/dispatches/" + string(w.dispatchOf(w.asks, "a"))}
+	return []string{"/", "/catalog/2", "/runs/" + string(w.done), "/dispatches/" + string(w.dispatchOf(w.done, "first")), "/dispatches/" + string(w.dispatchOf(w.asks, "a"))}
 }
