@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// history is a catalog with revisions 1 to 3, each of which adds a role.
+// history is a catalog whose revisions each add a role.
 type history struct {
 	t       *testing.T
 	signer  seal.Signer

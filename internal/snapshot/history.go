@@ -44,8 +44,8 @@ func (r *Reader) Step(ctx context.Context, number uint64) (s Step, err error) {
 	return s, err
 }
 
-// past calls fn with the catalog and the revision in force, which is nil if there is
-// none. One caller at a time reads the past, and that delays no decision.
+// past calls fn with the catalog and the revision in force; both are nil before the
+// first revision. One caller at a time reads the past, and that delays no decision.
 func (r *Reader) past(ctx context.Context, fn func(*catalog.Catalog, *catalog.Revision) error) error {
 	select {
 	case r.pasts <- struct{}{}:

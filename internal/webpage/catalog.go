@@ -52,7 +52,7 @@ func (s *site) catalog(r *http.Request) (*view, error) {
 		Grants  part[[]api.ArtifactInfo]
 		Matrix  part[*matrix]
 		History part[[]api.CatalogRevision]
-		Older   string // the revisions before those of History; empty if there are none
+		Older   string // the revisions before those of History; may be empty
 		Seen    part[[]api.LogLine]
 	}{
 		partOf(ctx, s.operator().Status), shelves, partOf(ctx, s.operator().Grants),
