@@ -2,6 +2,7 @@ package catalogdiff
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -18,8 +19,9 @@ const (
 )
 
 // Bound returns a diff within the bounds, which is then for people to read, and what
-// that omits: nil if nothing. The beginning that two long values share is omitted first.
-// The lines have bytes of their own, so that no value crowds out a line.
+// that omits: nil if nothing. Artifacts with a line that widens authority are kept before
+// others, and the lines have bytes of their own, so that many changes hide no widening.
+// The beginning that two long values share is omitted first.
 func Bound(d api.CatalogDiff) (api.CatalogDiff, *api.DiffOmitted) {
 	b := &bounds{left: MaxTexts}
 	out := api.CatalogDiff{Changes: []api.ArtifactChange{}}
@@ -27,7 +29,7 @@ func Bound(d api.CatalogDiff) (api.CatalogDiff, *api.DiffOmitted) {
 	out.Narrows, b.omitted.Narrows = b.lines(d.Narrows)
 	b.left = MaxTexts
 	fields := 0
-	for i, c := range d.Changes {
+	for i, c := range widenedFirst(d) {
 		if i == MaxChanges {
 			b.omitted.Changes = len(d.Changes) - i
 			break
@@ -43,10 +45,29 @@ func Bound(d api.CatalogDiff) (api.CatalogDiff, *api.DiffOmitted) {
 		}
 		out.Changes = append(out.Changes, kept)
 	}
+	slices.SortFunc(out.Changes, func(x, y api.ArtifactChange) int { return api.CompareRefs(x.Ref, y.Ref) })
 	if b.omitted == (api.DiffOmitted{}) {
 		return out, nil
 	}
 	return out, &b.omitted
+}
+
+// widenedFirst returns the changes, first those of artifacts with a line that widens
+// authority.
+func widenedFirst(d api.CatalogDiff) []api.ArtifactChange {
+	widened := map[api.Ref]bool{}
+	for _, l := range d.Widens {
+		widened[l.Ref] = true
+	}
+	rank := func(c api.ArtifactChange) int {
+		if widened[c.Ref] {
+			return 0
+		}
+		return 1
+	}
+	changes := slices.Clone(d.Changes)
+	slices.SortStableFunc(changes, func(x, y api.ArtifactChange) int { return rank(x) - rank(y) })
+	return changes
 }
 
 type bounds struct {

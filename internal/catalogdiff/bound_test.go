@@ -3,6 +3,7 @@ package catalogdiff
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -31,7 +32,12 @@ func TestADiffIsCutWithACount(t *testing.T) {
 		huge.Widens = append(huge.Widens, api.AuthorityChange{Ref: "env/a", What: fmt.Sprint(i)})
 		huge.Narrows = append(huge.Narrows, api.AuthorityChange{Ref: "env/a", What: fmt.Sprint(i)})
 	}
+	last := huge.Changes[len(huge.Changes)-1].Ref
+	huge.Widens[0].Ref = last
 	got, omitted := Bound(huge)
+	if !slices.ContainsFunc(got.Changes, func(c api.ArtifactChange) bool { return c.Ref == last && len(c.Fields) == 20 }) {
+		t.Errorf("the fields of %s, which widen authority, are omitted", last)
+	}
 	fields := 0
 	for _, c := range got.Changes {
 		fields += len(c.Fields)
