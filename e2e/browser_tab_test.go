@@ -293,6 +293,15 @@ func (t *tab) click(selector string) {
 	}
 }
 
+// wheel turns the wheel of a mouse over an element, down by some pixels.
+func (t *tab) wheel(selector string, pixels float64) {
+	t.b.t.Helper()
+	var at struct{ X, Y float64 }
+	t.eval("(() => { const e = document.querySelector("+quoted(selector)+"); e.scrollIntoView({block: 'center', behavior: 'instant'});"+
+		"const r = e.getBoundingClientRect(); return {x: r.x + r.width / 2, y: r.y + r.height / 2}; })()", &at)
+	t.must("Input.dispatchMouseEvent", members{"type": "mouseWheel", "x": at.X, "y": at.Y, "deltaX": 0, "deltaY": pixels}, nil)
+}
+
 // fill clicks into a field and types text.
 func (t *tab) fill(selector, text string) {
 	t.b.t.Helper()

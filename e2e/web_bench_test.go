@@ -64,6 +64,70 @@ func BenchmarkPageOfALargeRun(b *testing.B) {
 	w.must("run", "cancel", string(id), "--reason", "measured")
 }
 
+// BenchmarkPageOfALargeLog measures the log of an agent that printed 300,000 lines: the first
+// paint of its page and of a search over all lines, a jump to a line until its text is there,
+// the frames while the log is scrolled, and the memory of bailiwick-web.
+func BenchmarkPageOfALargeLog(b *testing.B) {
+	w, dispatch := viewed(b)
+	p := w.servePage()
+	t := p.signedIn()
+	took := map[string][]float64{}
+	for b.Loop() {
+		for name, path := range map[string]string{"open": "/log", "find": "/log?find=line+299987+of"} {
+			p.at(t, dispatch+path)
+			var ms float64
+			const painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+			t.await(painted)
+			t.eval(painted, &ms)
+			took[name] = append(took[name], ms)
+		}
+		p.at(t, dispatch+"/log")
+		for _, line := range []int{299_999, 150_000, 75_000, 225_000, 30_000} {
+			var ms float64
+			t.eval(fmt.Sprintf(jumpScript, line), &ms)
+			took["jump"] = append(took["jump"], ms)
+		}
+		var frames []float64
+		t.eval(framesScript, &frames)
+		took["frame"] = append(took["frame"], frames...)
+	}
+	for name, ms := range took {
+		slices.Sort(ms)
+		b.ReportMetric(ms[len(ms)/2], name+"-ms")
+	}
+	frames := took["frame"]
+	b.ReportMetric(frames[len(frames)*99/100], "frame-p99-ms")
+	b.ReportMetric(frames[len(frames)-1], "frame-max-ms")
+	b.ReportMetric(float64(peak(child(b, p.cmd.Process.Pid)))/(1<<10), "web-MB")
+	b.ReportMetric(0, "ns/op")
+}
+
+// jumpScript leads to a line of a log as a link does, and returns the milliseconds until its
+// text is drawn.
+const jumpScript = `new Promise((done) => {
+  const from = performance.now(), line = %d;
+  location.hash = "#L" + line;
+  const look = () => document.querySelector("#L" + line + " code") ? done(performance.now() - from) : requestAnimationFrame(look);
+  look();
+})`
+
+// framesScript scrolls a log by 20 rows a frame, and returns the milliseconds of each frame.
+const framesScript = `new Promise((done) => {
+  const region = document.getElementById("log"), took = [];
+  let before = 0;
+  const step = (now) => {
+    took.push(now - before);
+    before = now;
+    region.scrollTop += 400;
+    if (took.length <= 500) {
+      requestAnimationFrame(step);
+    } else {
+      done(took.slice(1));
+    }
+  };
+  requestAnimationFrame(step);
+})`
+
 // updateScript shows a page anew, as static/live.js does, and returns the milliseconds.
 const updateScript = `new Promise((done) => {
   const from = performance.now();

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"image/png"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -27,17 +28,24 @@ func TestPicturesOfTheGuide(t *testing.T) {
 	run := w.awaitSettled(done)
 	w.awaitEvent(asks, event("task.waiting", "colour"))
 	w.widened("brushes")
-	walls := "/dispatches/" + string(task(t, run, "walls").DispatchID)
-	p := w.servePage()
+	w.passkey("ann")
+	tier := api.Stateful
+	lodged, err := w.conn().Operator().Lodge(t.Context(), api.LodgeRequest{Record: api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: api.Principal(w.me()), Ceiling: &tier, Reason: "ticket 12"}})
+	must(t, err)
+	p := w.servePage("--sign-addr", "127.0.0.1:0")
+	walls := p.origin + "/dispatches/" + string(task(t, run, "walls").DispatchID)
 	tab := p.signedIn()
+	p.signIn(tab, p.sign)
 	tab.size(1000, 640)
 	guide, err := os.ReadFile("../docs/guide-page.md")
 	must(t, err)
-	for name, path := range map[string]string{
-		"overview": "/", "inbox": "/inbox", "run": "/runs/" + string(done), "graph": "/runs/" + string(done) + "/graph", "dispatch": walls,
-		"patch": walls + "/patch", "log": walls + "/log", "entry": "/log/20", "catalog": "/catalog", "revision": "/catalog/2",
+	for name, url := range map[string]string{
+		"overview": p.origin + "/", "inbox": p.origin + "/inbox", "run": p.origin + "/runs/" + string(done), "graph": p.origin + "/runs/" + string(done) + "/graph", "dispatch": walls,
+		"patch": walls + "/patch", "log": walls + "/log", "entry": p.origin + "/log/20", "catalog": p.origin + "/catalog", "revision": p.origin + "/catalog/2", "sign": p.sign + "/" + string(lodged.ID),
 	} {
-		p.at(tab, path)
+		if status := tab.visit(url); status != http.StatusOK {
+			t.Errorf("%s has status %d", url, status)
+		}
 		shot := tab.screenshot()
 		file := filepath.Join("../docs/page", name+".png")
 		if *updateGuides {

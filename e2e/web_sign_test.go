@@ -1,43 +1,17 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
-	"os"
-	"os/exec"
+	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
-
-// signing is a page that is served with its signing page.
-type signing struct {
-	URL, Sign, Code string
-	cmd             *exec.Cmd
-}
-
-// serveSigning serves the page until the test ends.
-func (w *world) serveSigning() (s signing) {
-	w.t.Helper()
-	s.cmd = w.command(filepath.Join(bin, "bailiwick-web"), "serve", "--addr", "127.0.0.1:0", "--sign-addr", "127.0.0.1:0", "-o", "json")
-	s.cmd.Stderr = os.Stderr
-	out, err := s.cmd.StdoutPipe()
-	must(w.t, err)
-	must(w.t, s.cmd.Start())
-	w.t.Cleanup(func() {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM)
-		_ = s.cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	must(w.t, err)
-	decode(w.t, line, &s)
-	return s
-}
 
 // A person enrols a passkey in a browser, an operator adds it, and it signs a decision at
 // the signing page, which shows exactly what is signed. The evidence verifies offline.
@@ -54,12 +28,10 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 	w.downAtEnd()
 	first := w.trust()
 	token, _ := w.token("agent:claude")
-	s := w.serveSigning()
-	tab := newBrowser(t).open()
+	p := w.servePage("--sign-addr", "127.0.0.1:0")
+	tab := p.open()
 	tab.authenticator(members{"transport": "usb", "defaultBackupEligibility": false, "defaultBackupState": false})
-	tab.visit(s.Sign)
-	tab.fill("[name=code]", s.Code)
-	tab.loads("sign in", func() { tab.click("main form button") })
+	p.signIn(tab, p.sign)
 	if got := tab.text("h1"); got != "Sign decisions" {
 		t.Fatalf("after signing in: %q", got)
 	}
@@ -73,7 +45,7 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 		}
 	}
 	accessible()
-	tab.visit(s.Sign + "enrol")
+	tab.visit(p.sign + "/enrol")
 	accessible()
 	tab.fill("#name", "ann")
 	tab.click("#enrol")
@@ -87,7 +59,7 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 			decided <- w.try("ceiling", "set", "agent:claude", tier, "--passkey", "--reason", "<img src=x onerror=alert(1)>")
 		}()
 		l := w.lodged()
-		tab.visit(s.Sign + string(l.ID))
+		tab.visit(p.sign + "/" + string(l.ID))
 		return l
 	}
 	// Before an operator adds it, the page has nothing to sign with.
@@ -127,7 +99,7 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 	_, err := w.conn().Runtime().With(w.exchange(token).Handle, nil).Submit(t.Context(), api.RunRequest{Plan: []byte(plan)})
 	must(t, err)
 	asked := w.awaitAsked("one", "ship")
-	tab.visit(s.Sign)
+	tab.visit(p.sign + "/")
 	accessible()
 	tab.loads("lodge", func() { tab.click("[data-approval=" + asked + "] button") })
 	for _, want := range []string{"approve the task below", asked} {
@@ -163,11 +135,83 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 			t.Errorf("want exit status %d: %s", c.status, d)
 		}
 	}
-	for _, e := range tab.errors() {
-		if !strings.Contains(e, "401 (Unauthorized)") { // before signing in
-			t.Errorf("the page reports: %s", e)
+	p.quiet(tab)
+}
+
+// The signing page is read in light and dark colours, at 1000 and at 360 pixels, without a
+// violation of axe-core; hostile text of a caller and of an agent is text on it; and without
+// scripts it reads, says what to do instead, and lodges votes.
+func TestTheSigningPageReads(t *testing.T) {
+	t.Parallel()
+	w := newPeopledWorld(t)
+	w.passkey("ann")
+	p := w.servePage("--sign-addr", "127.0.0.1:0")
+	tab := p.open()
+	p.signIn(tab, p.sign)
+	tier := api.Observe
+	lodged, err := w.conn().Operator().Lodge(t.Context(), api.LodgeRequest{Record: api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "human:bob", Ceiling: &tier, Reason: plantedText + "\u202e"}})
+	must(t, err)
+	vote := func() (path string) {
+		t.Helper()
+		if status := tab.visit(p.sign + "/"); status != http.StatusOK {
+			t.Errorf("the list has status %d", status)
+		}
+		tab.loads("the vote", func() { tab.click("[data-approval] button[value='approval.approve']") })
+		return tab.value("location.pathname")
+	}
+	byScript := vote()
+	tab.script(false)
+	byForm := vote()
+	for path, c := range map[string]struct {
+		hostile bool     // it shows text of others
+		says    []string // without scripts
+	}{
+		"/":                     {false, []string{string(lodged.ID), "bailiwick decision list", "Enrol a passkey"}},
+		"/enrol":                {false, []string{"needs JavaScript", "bailiwick decision sign ID"}},
+		"/" + string(lodged.ID): {true, []string{"needs JavaScript", "bailiwick decision sign " + string(lodged.ID), "bailiwick decision show " + string(lodged.ID)}},
+		byScript:                {true, []string{"needs JavaScript", "bailiwick decision sign " + byScript[1:]}},
+		byForm:                  {true, []string{"needs JavaScript", "bailiwick decision sign " + byForm[1:]}},
+	} {
+		for _, script := range []bool{true, false} {
+			tab.script(script)
+			for _, scheme := range []string{"light", "dark"} {
+				for _, width := range []int{1000, 360} {
+					name := fmt.Sprintf("%s, %s, %d pixels, script %v", path, scheme, width, script)
+					tab.scheme(scheme)
+					tab.size(width, 750)
+					if status := tab.visit(p.sign + path); status != http.StatusOK {
+						t.Errorf("%s: status %d", name, status)
+					}
+					if n := tab.wide(); n > 0 {
+						t.Errorf("%s: %d px wider than the window", name, n)
+					}
+					for _, found := range tab.planted() {
+						t.Errorf("%s: %s", name, found)
+					}
+					if !script {
+						continue
+					}
+					for _, v := range tab.axe() {
+						t.Errorf("%s: %s", name, v)
+					}
+				}
+			}
+			text := tab.text("main")
+			if c.hostile && !strings.Contains(text, "</script>") {
+				t.Errorf("%s does not show the hostile text: the test shows nothing: %s", path, text)
+			}
+			if n := tab.count("#sign:enabled, #enrol:enabled"); (n > 0) != (script && path != "/") {
+				t.Errorf("%s, script %v: %d buttons that need it", path, script, n)
+			}
+			if !script {
+				wantIn(t, path, text, c.says...)
+			}
 		}
 	}
+	if len(tab.dialogs) > 0 {
+		t.Errorf("dialogs: %q", tab.dialogs)
+	}
+	p.quiet(tab)
 }
 
 // addPasskey adds the operator key of an enrolment.

@@ -25,6 +25,7 @@ type page struct {
 	w      *world
 	cmd    *exec.Cmd
 	origin string // http://127.0.0.1:PORT
+	sign   string // http://sign.bailiwick.localhost:PORT of the signing page, with --sign-addr
 }
 
 // servePage serves the page of a world until the test ends, and starts a browser. A
@@ -49,9 +50,9 @@ func (w *world) servePage(flags ...string) *page {
 	if err != nil {
 		w.t.Fatalf("bailiwick web serve prints no address: %v", err)
 	}
-	var listening struct{ URL string }
+	var listening struct{ URL, Sign string }
 	must(w.t, json.Unmarshal(first, &listening))
-	p.origin = strings.TrimSuffix(listening.URL, "/")
+	p.origin, p.sign = strings.TrimSuffix(listening.URL, "/"), strings.TrimSuffix(listening.Sign, "/")
 	p.browser = newBrowser(w.t)
 	return p
 }
@@ -61,16 +62,22 @@ func (p *page) signedIn() *tab {
 	p.t.Helper()
 	t := p.open()
 	t.scheme("light")
-	if status := t.visit(p.origin + "/"); status != http.StatusUnauthorized {
+	p.signIn(t, p.origin)
+	return t
+}
+
+// signIn signs a tab in to the page or to the signing page.
+func (p *page) signIn(t *tab, origin string) {
+	p.t.Helper()
+	if status := t.visit(origin + "/"); status != http.StatusUnauthorized {
 		p.t.Errorf("without a session the page answers with status %d", status)
 	}
 	t.fill("input[name=code]", strings.TrimSpace(p.w.must("web", "open", "-o", "name")))
 	t.loads("the first page", func() { t.press("Enter") })
-	if got := t.value("location.href"); got != p.origin+"/" || t.count("nav") == 0 {
+	if got := t.value("location.href"); got != origin+"/" || t.count("nav") == 0 {
 		p.t.Fatalf("after the code the browser is at %s:\n%s", got, t.text("body"))
 	}
 	t.forget()
-	return t
 }
 
 // forget drops the errors of the console so far: a login answers with status 401, which
@@ -161,7 +168,11 @@ func (p *page) quiet(t *tab) {
 	if got := t.errors(); len(got) > 0 {
 		p.t.Errorf("console: %q", got)
 	}
-	if got := p.elsewhere(p.origin); len(got) > 0 {
+	origins := []string{p.origin}
+	if p.sign != "" {
+		origins = append(origins, p.sign)
+	}
+	if got := p.elsewhere(origins...); len(got) > 0 {
 		p.t.Errorf("sent elsewhere: %q", got)
 	}
 }
@@ -222,7 +233,7 @@ call warehouse_query "$(jq -nc --arg t "$P" '{text: $t}')"`
 	w.asks = w.submit(planned("asks", shellTask("a", asks, as("quality"))))
 	failed := w.submit(planned("broken", shellTask("a", "echo half > half.txt; echo "+"'"+hostile+"'"+" >&2; exit 3", as("quality")), shellTask("b", "true", as("quality"), after("a"))))
 	w.submit(planned("under-way", shellTask("a", "GATE="+w.path("gate")+"\n"+awaitGate("end"), as("quality")), shellTask("b", "true", as("quality"), after("a"))))
-	w.submit(planned("calls", shellTask("a", "call warehouse_change '{\"text\": \"now\"}'", as("transform"))))
+	w.submit(planned("calls", shellTask("a", "call warehouse_change \"$(jq -nc --arg t '"+hostile+"' '{text: $t}')\"", as("transform"))))
 	cancelled := w.submit(planned("cancelled", shellTask("a", "GATE="+w.path("gate")+"\n"+awaitGate("never"), as("quality"))))
 	w.begunTask("under-way", "a")
 	w.must("run", "cancel", string(cancelled), "--reason", plantedText)

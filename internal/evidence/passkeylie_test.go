@@ -222,10 +222,11 @@ func (s *story) touchAgain(a *softkey.Authenticator, k seal.Key) {
 }
 
 // Every bit of the four parts of an assertion in an exported bundle counts, and one bit of
-// every byte of its encoding in the envelope. The log names the record and not its signatures, so a bundle
-// with another signature has the same log, entries and proofs, and nothing but the signature
-// can be what is refused. No flipped bit gives an equal assertion: the encoding has one
-// spelling, and of ECDSA only the low S. Control: the bundle without a flipped bit.
+// every byte of its encoding in the envelope. The log names the record and not its
+// signatures, so a bundle with another signature has the same log, entries and proofs, and
+// nothing but the signature can be what is refused. No flipped bit gives an equal assertion:
+// the encoding has one spelling, and of ECDSA only the low S. Control: the bundle without a
+// flipped bit.
 //
 // proves R-B9, R-A7
 func TestEveryFlippedBitOfAPasskeyIsFoundOffline(t *testing.T) {

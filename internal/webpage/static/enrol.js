@@ -3,6 +3,7 @@ const byId = id => document.getElementById(id);
 const text = bytes => btoa(Array.from(new Uint8Array(bytes), b => String.fromCharCode(b)).join(''));
 const random = n => crypto.getRandomValues(new Uint8Array(n));
 
+byId('enrol').disabled = false;
 byId('enrol').addEventListener('click', async () => {
   byId('problem').textContent = '';
   const name = byId('name').value.trim() || 'passkey', rpId = byId('enrol').dataset.rp;

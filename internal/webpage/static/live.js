@@ -12,9 +12,14 @@ function concerns(entry) {
   return member === "all" || (id !== undefined && entry[member] === id);
 }
 
+// edited reports whether the user has filled in a field that is not sent yet.
+const edited = (e) => (e.type === "radio" || e.type === "checkbox" ? e.checked !== e.defaultChecked :
+  e.options ? [...e.options].some((o) => o.selected && !o.defaultSelected && e.selectedIndex > 0) : e.value !== e.defaultValue);
+
 // busy reports whether the user is in the middle of a form of the page, or of a click.
 const busy = () => main.querySelector(":active") !== null ||
-  (main.contains(document.activeElement) && document.activeElement.matches("input, textarea, select"));
+  (main.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) ||
+  [...main.querySelectorAll("form input, form textarea, form select")].some(edited);
 
 function entryWritten({ seq, entry }) {
   newest = seq;

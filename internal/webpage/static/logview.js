@@ -172,6 +172,7 @@ function start() {
   button.hidden = ended;
   region.scrollTop = (Number(region.dataset.from) - 1) * height;
   goTo();
+  draw(); // before the browser scrolls to the row of the link: the rows of the page have lost their places
 }
 
 if (region && Number(region.dataset.total) <= most) {
