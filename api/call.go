@@ -87,6 +87,7 @@ const (
 	CallGC            Call = "POST /v1/operator/gc"
 	CallTrust         Call = "GET /v1/operator/trust"
 	CallRecordHead    Call = "GET /v1/operator/records/head"
+	CallRecord        Call = "GET /v1/operator/records/{number}"
 	CallRecordAdd     Call = "POST /v1/operator/records"
 	CallOperatorKeys  Call = "GET /v1/operator/keys"
 	CallLodge         Call = "POST /v1/operator/lodged"
@@ -192,6 +193,7 @@ func CallTable() map[Call]CallSpec {
 		CallGC:            {Action: "service.gc", Logged: true, Repeatable: true},
 		CallTrust:         {Action: "audit.read"},
 		CallRecordHead:    {Action: "operator.read"},
+		CallRecord:        {Action: "operator.read"},
 		CallRecordAdd:     {Action: "operator.record"},
 		CallOperatorKeys:  {Action: "operator.read"},
 		CallLodge:         {Action: "operator.record", Operation: "operator.lodge"},

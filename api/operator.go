@@ -164,6 +164,31 @@ type OperatorReceipt struct {
 	AuditEntry uint64 `json:"auditEntry"`
 }
 
+// Decision is an operator record that is in force, with what proves it.
+type Decision struct {
+	OperatorReceipt
+	Record OperatorRecord `json:"record"`
+	// Payload is exactly what was signed: the canonical JSON of Record.
+	Payload []byte `json:"payload"`
+	Digest  Digest `json:"digest"` // of Payload
+	// Challenge is what a passkey signed; see LodgedRecord.
+	Challenge []byte `json:"challenge"`
+	// Text says in plain words what Record decides, all of an action included. It is not
+	// signed.
+	Text       string              `json:"text"`
+	Set        uint64              `json:"set"` // of operator keys, that was in force
+	Threshold  int                 `json:"threshold"`
+	Signatures []DecisionSignature `json:"signatures"` // that were verified
+}
+
+// DecisionSignature is a signature of a decision.
+type DecisionSignature struct {
+	Key  string `json:"key"` // id
+	Name string `json:"name,omitempty"`
+	// Assertion is the signature of a passkey; nil: a key of a file signed.
+	Assertion *Assertion `json:"assertion,omitempty"`
+}
+
 // PrincipalInfo describes a principal.
 type PrincipalInfo struct {
 	Principal Principal     `json:"principal"`

@@ -73,6 +73,11 @@ func (o Operator) Head(ctx context.Context) (api.OperatorHead, error) {
 	return fetch[api.OperatorHead](ctx, o.c, on(api.CallRecordHead))
 }
 
+// Decision returns the operator record with a number, from 1.
+func (o Operator) Decision(ctx context.Context, number uint64) (api.Decision, error) {
+	return fetch[api.Decision](ctx, o.c, on(api.CallRecord, strconv.FormatUint(number, 10)))
+}
+
 // Record submits a decision that an operator's key signed. It is in force when
 // this returns. It is never repeated when its effect is unknown: the service
 // would refuse the duplicate. content is the encrypted value of a secret that the

@@ -20,6 +20,7 @@ type tab struct {
 	console  []string // errors: uncaught exceptions, console.error, what the policy refused
 	loaded   int      // documents that have loaded
 	dialogs  []string // messages of alert, confirm and the like, which are dismissed
+	held     []string // ids of requests that hold keeps
 }
 
 // tabRequest is a request that a page made, answered or not.
@@ -70,6 +71,11 @@ func (t *tab) take(m devtools) {
 					t.requests[i].Status = e.Response.Status
 				}
 			}
+		}
+	case "Fetch.requestPaused":
+		var e struct{ RequestID string }
+		if json.Unmarshal(m.Params, &e) == nil {
+			t.held = append(t.held, e.RequestID)
 		}
 	case "Page.loadEventFired":
 		t.loaded++
@@ -127,6 +133,18 @@ func (t *tab) scheme(name string) {
 func (t *tab) script(on bool) {
 	t.b.t.Helper()
 	t.must("Emulation.setScriptExecutionDisabled", members{"value": !on}, nil)
+}
+
+// hold keeps requests whose URL matches a pattern until the function that it returns is
+// called, which waits for one.
+func (t *tab) hold(pattern string) (release func()) {
+	t.b.t.Helper()
+	t.must("Fetch.enable", members{"patterns": []members{{"urlPattern": pattern}}}, nil)
+	return func() {
+		t.b.t.Helper()
+		t.awaitEvent("request "+pattern, func() bool { return len(t.held) > 0 })
+		t.must("Fetch.disable", nil, nil) // lets all continue
+	}
 }
 
 // downloads is instead of a status: the answer is a file to save, which is not saved.

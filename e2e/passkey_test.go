@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +103,12 @@ func TestAPasskeyDecides(t *testing.T) {
 	}
 	if said := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(said, string(key.ID)) {
 		t.Errorf("the log does not name %s: %s", key.ID, said)
+	}
+
+	inForce := w.must("decision", "show", strconv.FormatUint(signed.Receipt.Number, 10))
+	wantIn(t, "decision show", inForce, "Consent to agent:claude acting up to the tier STATEFUL", "ticket 12", string(key.ID)+" ann, passkey", fmt.Sprintf("log entry #%d", signed.Receipt.AuditEntry), fmt.Sprintf("%x", l.Challenge))
+	if d := w.try("decision", "show", "999"); d.status == 0 || !strings.Contains(d.stderr, "no decision 999: the newest is") {
+		t.Errorf("a decision that does not exist: %s", d)
 	}
 
 	// A copied authenticator.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +49,37 @@ func TestABrowserFollowsARun(t *testing.T) {
 		}
 		p.quiet(tab)
 	}
+}
+
+// A window that loads while another one has the stream misses no entry.
+func TestASecondWindowMissesNothing(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("followed", shellTask("first", awaitGate("one")), shellTask("second", awaitGate("two"), after("first"))))
+	t.Cleanup(func() { w.try("stop", "--all") })
+	w.begunTask(id, "first")
+	p := w.servePage()
+	first, second := p.signedIn(), p.open()
+	for _, tab := range []*tab{first, second} {
+		tab.must("Emulation.setFocusEmulationEnabled", members{"enabled": true}, nil) // visible at the same time
+	}
+	p.at(first, "/runs/"+string(id))
+	first.awaitEvent("the stream", func() bool {
+		return slices.ContainsFunc(first.requests, func(r tabRequest) bool { return r.Type == "EventSource" && r.Status == http.StatusOK })
+	})
+	release := second.hold("*/static/live.js")
+	second.must("Page.navigate", members{"url": p.origin + "/runs/" + string(id)}, nil)
+	second.awaitEvent("its script", func() bool { return len(second.held) > 0 })
+	if state := second.value(stateOf("first")); state != "running" {
+		t.Fatalf("control: the window shows %s", state)
+	}
+	w.open("one")
+	first.await(stateOf("second") + " === 'running'")
+	release()
+	second.await(stateOf("second") + " === 'running'")
+	w.open("two")
+	w.awaitSettled(id)
+	second.await(stateOf("second") + " === 'done'")
 }
 
 // With --steer a person answers a question on the page, with the same entry as the

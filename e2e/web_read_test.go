@@ -10,7 +10,7 @@ import (
 func pageKinds() []string {
 	return []string{
 		"/", "/inbox", "/runs", "/runs/ID", "/runs/ID/graph", "/dispatches/ID", "/dispatches/ID/log", "/dispatches/ID/patch", "/dispatches/ID/outputs", "/dispatches/ID/tools", "/dispatches/ID/network", "/dispatches/ID/statement",
-		"/log", "/log/ID", "/catalog", "/catalog/ID", "/who", "/budgets", "/schedules",
+		"/log", "/log/ID", "/decisions/ID", "/catalog", "/catalog/ID", "/who", "/budgets", "/schedules",
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,11 +68,12 @@ func (t *operatorVerbs) lodgedVerb(cmd *cobra.Command, do func(context.Context, 
 }
 
 func (t *operatorVerbs) decisionShowCommand() *cobra.Command {
-	return t.lodgedVerb(&cobra.Command{
-		Use: "show ID", Short: "Show exactly what a lodged decision decides",
-		Long: `Show in plain words what a lodged decision decides, and what is signed: -o json has it as
-payload. Compare the challenge with the one that the signing page shows.`,
-		Example: console.Examples("bailiwick decision show ID", "bailiwick decision show ID -o json"),
+	cmd := t.lodgedVerb(&cobra.Command{
+		Use: "show ID|NUMBER", Short: "Show exactly what a decision decides",
+		Long: `Show in plain words what a lodged decision, or one in force with its number, decides, and
+what is signed: -o json has it as payload. Compare the challenge with the one that the
+signing page shows.`,
+		Example: console.Examples("bailiwick decision show ID", "bailiwick decision show 3", "bailiwick decision show ID -o json"),
 	}, func(_ context.Context, _ client.Operator, l api.LodgedRecord) error {
 		return t.Emit(l, string(l.ID), func() {
 			fmt.Fprintln(t.Stdout, console.Plain(l.Text))
@@ -81,6 +83,36 @@ payload. Compare the challenge with the one that the signing page shows.`,
 			t.OptionalRow("refused", "%s", console.Line(l.Refusal))
 		})
 	})
+	lodged := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		number, err := strconv.ParseUint(args[0], 10, 53)
+		if err != nil {
+			return lodged(cmd, args)
+		}
+		return t.withOperator(func(o client.Operator) error {
+			d, err := o.Decision(cmd.Context(), number)
+			if err != nil {
+				return err
+			}
+			return t.Emit(d, strconv.FormatUint(d.Number, 10), func() { t.printDecision(d) })
+		})
+	}
+	return cmd
+}
+
+func (t *operatorVerbs) printDecision(d api.Decision) {
+	fmt.Fprintln(t.Stdout, console.Plain(d.Text))
+	t.Row("in force", "since log entry #%d", d.AuditEntry)
+	t.Row("set", "%d of the operator keys, %d must sign", d.Set, d.Threshold)
+	for _, s := range d.Signatures {
+		kind := "key of a file"
+		if s.Assertion != nil {
+			kind = "passkey"
+		}
+		t.Row("signed by", "%s %s, %s", s.Key, console.Cell(s.Name), kind)
+	}
+	t.Row("digest", "%s", d.Digest)
+	t.Row("challenge", "%x", d.Challenge)
 }
 
 func (t *operatorVerbs) decisionSignCommand() *cobra.Command {

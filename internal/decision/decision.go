@@ -22,10 +22,13 @@ import (
 // label, and each of its lines behind a mark, so that no part of it can look like
 // a row of this program or overwrite one.
 func Text(r api.OperatorRecord, action *api.Action) string {
+	return "\nYou are asked to sign ONE decision of the operator:\n\n" + Recorded(r, action)
+}
+
+// Recorded is Text about a record that is signed. Without action it names that of a vote
+// by its digest.
+func Recorded(r api.OperatorRecord, action *api.Action) string {
 	o := &out{}
-	o.line("")
-	o.line("You are asked to sign ONE decision of the operator:")
-	o.line("")
 	what := "call"
 	if action != nil && action.Step != nil {
 		what = "task"

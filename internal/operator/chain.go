@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,7 +165,7 @@ func (r *Registry) stored(ctx context.Context, each func(number uint64, envelope
 // logged compares the chain with the log entries that recorded it.
 func (r *Registry) logged(ctx context.Context, digests []api.Digest) error {
 	n := 0
-	if err := r.entries(ctx, record.KindOperatorRecorded, func(c audit.Committed) error {
+	if err := r.entries(ctx, audit.Query{Kind: record.KindOperatorRecorded}, func(c audit.Committed) error {
 		d, _ := c.Entry.Detail.(record.OperatorDecision)
 		switch {
 		case n >= len(digests):
@@ -183,11 +184,12 @@ func (r *Registry) logged(ctx context.Context, digests []api.Digest) error {
 	return nil
 }
 
-// entries calls each for every log entry of a kind, in order.
-func (r *Registry) entries(ctx context.Context, kind record.Kind, each func(audit.Committed) error) error {
+// entries calls each for every log entry of q, in order.
+func (r *Registry) entries(ctx context.Context, q audit.Query, each func(audit.Committed) error) error {
 	const page = 1000
-	for from, more := uint64(0), true; more; {
-		list, err := r.cfg.Ledger.List(ctx, audit.Query{From: from, Limit: page, Kind: kind})
+	q.Limit = page
+	for more := true; more; {
+		list, err := r.cfg.Ledger.List(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -195,7 +197,7 @@ func (r *Registry) entries(ctx context.Context, kind record.Kind, each func(audi
 			if err := each(c); err != nil {
 				return err
 			}
-			from = c.Seq + 1
+			q.From = c.Seq + 1
 		}
 		more = len(list) == page
 	}
@@ -323,6 +325,92 @@ func entry(by api.Principal, v verified, next *state) record.Entry {
 	return record.Entry{
 		Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: record.DecisionOf(&v.record, v.signers()),
 	}
+}
+
+// Decision returns the record with a number, verified by the keys of its time, without
+// its text.
+func (r *Registry) Decision(ctx context.Context, number uint64) (d api.Decision, err error) {
+	s := r.current.Load()
+	if number < 1 || number > s.number {
+		return d, api.Errorf(api.CodeNotFound, "no decision %d: the newest is %d", number, s.number).WithHint("see: bailiwick audit list --kind %s", record.KindOperatorRecorded)
+	}
+	var envelope string
+	if err := r.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Get("SELECT envelope FROM operator_record WHERE number = ?", store.Args{int64(number)}, &envelope) //nolint:gosec // G115: numbers count up from 1
+	}); err != nil {
+		return d, fmt.Errorf("decision %d: %w", number, err)
+	}
+	i := len(s.sets) - 1
+	for s.sets[i].from > number {
+		i--
+	}
+	v, err := r.verify([]byte(envelope), s.sets[i].operators)
+	if err == nil && v.record.Number != number {
+		err = fmt.Errorf("its record has number %d", v.record.Number)
+	}
+	if err == nil {
+		d, err = decided(v, []byte(envelope), s.sets[i].operators)
+	}
+	if err == nil {
+		d.AuditEntry, err = r.entryOf(ctx, v)
+	}
+	if err != nil {
+		return api.Decision{}, api.Errorf(api.CodeIntegrity, "decision %d: %w", number, err)
+	}
+	return d, nil
+}
+
+// entryOf returns the number of the log entry of a record.
+func (r *Registry) entryOf(ctx context.Context, v verified) (seq uint64, err error) {
+	found := errors.New("found") // ends the search
+	// It is at the time of the record, unless the clock was set back meanwhile.
+	for _, since := range []time.Time{v.record.At.Add(-maxClockLead), {}} {
+		if err = r.entries(ctx, audit.Query{Kind: record.KindOperatorRecorded, Since: since}, func(c audit.Committed) error {
+			if c.Entry.Refs[record.RefRecord] == v.digest {
+				seq = c.Seq
+				return found
+			}
+			return nil
+		}); err != nil {
+			break
+		}
+	}
+	switch {
+	case err == nil:
+		return 0, errors.New("the log has no entry of it")
+	case errors.Is(err, found):
+		return seq, nil
+	}
+	return 0, err
+}
+
+func decided(v verified, envelope []byte, operators *seal.Operators) (d api.Decision, err error) {
+	e, err := seal.Open(envelope, seal.Operator)
+	if err != nil {
+		return d, err
+	}
+	challenge := seal.Challenge(seal.Operator, e.Payload())
+	root := operators.Root()
+	d = api.Decision{
+		OperatorReceipt: api.OperatorReceipt{Number: v.record.Number}, Record: v.record, Payload: e.Payload(), Digest: v.digest, Challenge: challenge[:],
+		Set: operators.Number(), Threshold: root.Threshold,
+	}
+	raw := e.SignaturesBy(v.keys)
+	for _, k := range root.Keys {
+		if !slices.Contains(v.keys, k.ID) {
+			continue
+		}
+		s := api.DecisionSignature{Key: string(k.ID), Name: k.Name}
+		if k.Passkey != nil {
+			a, err := seal.ParseAssertion(raw[k.ID])
+			if err != nil {
+				return d, err
+			}
+			s.Assertion = (*api.Assertion)(&a)
+		}
+		d.Signatures = append(d.Signatures, s)
+	}
+	return d, nil
 }
 
 // Envelopes returns the first n records as they were submitted, in order.

@@ -20,7 +20,7 @@ func digestOf(first *seal.Operators) api.Digest {
 
 // start makes operators.json the set in force.
 func (s *state) start(first *seal.Operators) {
-	s.operators, s.keys = first, nil
+	s.operators, s.sets, s.keys = first, []setFrom{{1, first.Clone()}}, nil
 	for _, k := range first.Root().Keys {
 		s.keys = append(s.keys, api.OperatorKey{ID: string(k.ID), Name: k.Name})
 	}
@@ -32,6 +32,7 @@ func (s *state) follow(v verified) error {
 	if err := s.operators.Follow(v.record.Set); err != nil {
 		return api.Errorf(api.CodeConflict, "%w", err).WithHint("see: bailiwick operators list")
 	}
+	s.sets = append(slices.Clip(s.sets), setFrom{v.record.Number + 1, s.operators.Clone()})
 	now := s.operators.Root()
 	change := &api.OperatorKeyChange{Set: v.record.Set.Number, Decision: v.record.Number, At: v.record.At}
 	for i, k := range s.keys {

@@ -93,6 +93,21 @@ func TestARotatedOperatorKeySignsNothingMore(t *testing.T) {
 	}
 	o.mustBy(o.newcomer("d"), second, third)
 	o.mustBy(o.nextSet(1, third), second, third)
+	// Each decision is shown with the keys of its time.
+	for number, want := range map[uint64]struct {
+		set  uint64
+		keys int
+	}{1: {1, 1}, 2: {1, 1}, 3: {2, 1}, 4: {2, 1}, 5: {3, 2}, 6: {3, 2}} {
+		d, err := o.registry.Decision(t.Context(), number)
+		if err != nil || d.Number != number || d.Record.Number != number || d.Set != want.set || len(d.Signatures) != want.keys || api.DigestOf(d.Payload) != d.Digest {
+			t.Errorf("decision %d: %+v, %v", number, d, err)
+		}
+	}
+	for _, number := range []uint64{0, 7} {
+		if _, err := o.registry.Decision(t.Context(), number); api.CodeOf(err) != api.CodeNotFound {
+			t.Errorf("decision %d: %v", number, err)
+		}
+	}
 	keys, err := o.registry.Keys(t.Context())
 	if err != nil || keys.Set != 4 || keys.Threshold != 1 || len(keys.Keys) != 3 {
 		t.Fatalf("%+v, %v", keys, err)

@@ -28,6 +28,7 @@ type state struct {
 	counter    seal.SignCounter // of the passkeys
 
 	operators *seal.Operators // whose signatures count; nil without operators.json
+	sets      []setFrom       // all that were in force, in order
 	keys      []api.OperatorKey
 }
 
@@ -36,6 +37,12 @@ type state struct {
 type ballot struct {
 	approval api.ApprovalID
 	action   api.Digest
+}
+
+// setFrom is a set of operator keys, and the number of the first record under it.
+type setFrom struct {
+	from      uint64
+	operators *seal.Operators // nothing follows it
 }
 
 type principal struct{ oauth *api.OAuthSubject }

@@ -35,7 +35,7 @@ func (r *Registry) loadStops(ctx context.Context) error {
 		return err
 	}
 	n := 0
-	if err := r.entries(ctx, record.KindStopEngaged, func(c audit.Committed) error {
+	if err := r.entries(ctx, audit.Query{Kind: record.KindStopEngaged}, func(c audit.Committed) error {
 		d, _ := c.Entry.Detail.(record.StopEngaged)
 		if n >= len(list) {
 			return fmt.Errorf("stop %s is missing: log entry #%d says that it was engaged", d.Stop, c.Seq)

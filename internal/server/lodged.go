@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
@@ -20,6 +21,7 @@ func (c *lodgedCalls) handlers() map[api.Call]handler {
 		api.CallLodgedList: show(c.list),
 		api.CallLodged:     show(c.get),
 		api.CallLodgedSign: handle(c.sign),
+		api.CallRecord:     show(c.recorded),
 	}
 }
 
@@ -107,23 +109,46 @@ func (c *lodgedCalls) sign(ctx context.Context, r *request, by api.LodgedSignatu
 
 // told adds what l decides in plain words.
 func (c *lodgedCalls) told(ctx context.Context, l api.LodgedRecord) (api.LodgedRecord, error) {
-	var action *api.Action
-	if l.Record.Approval != "" {
-		asked, err := c.cfg.Approvals.Get(ctx, l.Record.Approval)
-		if err != nil {
-			return l, err
-		}
-		action = &asked.Action
-		doc, err := canon.Marshal(action)
-		if err == nil && api.DigestOf(doc) != l.Record.Content {
-			err = api.Errorf(api.CodeIntegrity, "lodged record %s: it is about action %s, but the action of approval %s is another", l.ID, l.Record.Content, l.Record.Approval)
-		}
-		if err != nil {
-			return l, err
-		}
+	action, err := c.action(ctx, l.Record)
+	if err != nil {
+		return l, err
 	}
 	l.Text = decision.Text(l.Record, action)
 	return l, nil
+}
+
+// action returns the action that a vote is about; nil of another record.
+func (c *lodgedCalls) action(ctx context.Context, rec api.OperatorRecord) (*api.Action, error) {
+	if rec.Approval == "" {
+		return nil, nil //nolint:nilnil // it is no vote
+	}
+	asked, err := c.cfg.Approvals.Get(ctx, rec.Approval)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := canon.Marshal(asked.Action)
+	if err == nil && api.DigestOf(doc) != rec.Content {
+		err = api.Errorf(api.CodeIntegrity, "operator record %d: it is about action %s, but the action of approval %s is another", rec.Number, rec.Content, rec.Approval)
+	}
+	return &asked.Action, err
+}
+
+// recorded returns a record that is in force.
+func (c *lodgedCalls) recorded(ctx context.Context, r *request) (api.Decision, error) {
+	number, err := strconv.ParseUint(r.PathValue("number"), 10, 53)
+	if err != nil {
+		return api.Decision{}, malformed(api.CodeInvalid, "decision %.40q: want its number", r.PathValue("number"))
+	}
+	d, err := c.cfg.Registry.Decision(ctx, number)
+	if err != nil {
+		return d, err
+	}
+	action, err := c.action(ctx, d.Record)
+	if err != nil {
+		return d, err
+	}
+	d.Text = decision.Recorded(d.Record, action)
+	return d, nil
 }
 
 func lodgedID(r *request) (id api.LodgedID, err error) {

@@ -104,7 +104,9 @@ func (s *site) who(r *http.Request) (*view, error) {
 		Principals part[[]api.PrincipalInfo]
 		Tokens     part[[]api.TokenInfo]
 		Stops      part[[]api.Stop]
-	}{me, partOf(ctx, s.operator().Principals), partOf(ctx, s.operator().Tokens), partOf(ctx, s.operator().Stops)}}, nil
+		Operators  part[api.OperatorKeys]
+		Head       part[api.OperatorHead]
+	}{me, partOf(ctx, s.operator().Principals), partOf(ctx, s.operator().Tokens), partOf(ctx, s.operator().Stops), partOf(ctx, s.operator().Keys), partOf(ctx, s.operator().Head)}}, nil
 }
 
 // budgets lists budgets and what is left of them.

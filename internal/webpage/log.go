@@ -159,19 +159,18 @@ func (s *site) entry(r *http.Request) (*view, error) {
 		} `json:"detail"`
 	}
 	_ = json.Unmarshal(list[0].Leaf, &about) // an entry of a hostile request has ids of no form, and no link
-	if about.Kind != "catalog.revision" {
-		about.Detail.Number = 0
-	}
+	number := map[string]uint64{about.Kind: about.Detail.Number}
 	return &view{"entry", "Entry #" + strconv.FormatUint(n, 10), struct {
 		api.LogLine
 		Entry    string
 		Run      api.RunID
 		Dispatch api.DispatchID
 		Revision uint64 // of the catalog; 0: none
+		Decision uint64 // number of the operator record that it is about; 0: none
 		Proof    part[string]
 		Status   part[api.ServiceStatus]
 	}{
-		list[0], string(list[0].Leaf), about.Run, about.Dispatch, about.Detail.Number,
+		list[0], string(list[0].Leaf), about.Run, about.Dispatch, number["catalog.revision"], number["operator.recorded"],
 		partOf(r.Context(), func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, proofTime)
 			defer cancel()

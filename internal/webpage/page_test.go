@@ -57,6 +57,10 @@ func (w *world) furnish() {
 			Narrows: []api.AuthorityChange{{Ref: "role/gone", What: hostileText}},
 		},
 	}
+	decision := api.Decision{
+		OperatorReceipt: api.OperatorReceipt{Number: 1, AuditEntry: seq}, Record: api.OperatorRecord{Verb: api.VerbApprove, Reason: hostileText}, Payload: []byte(`{"reason":"` + hostileText + `"}`), Digest: d, Text: hostileText,
+		Signatures: []api.DecisionSignature{{Key: "k", Name: hostileText, Assertion: &api.Assertion{ClientDataJSON: []byte(hostileText)}}, {Key: "f"}},
+	}
 	line := func(seq uint64) string {
 		b, err := json.Marshal(api.LogLine{Seq: seq, Text: hostileText, Leaf: []byte(`{"kind":"task.done","run":"r-one","dispatch":"d-one"}`)})
 		if err != nil {
@@ -104,6 +108,10 @@ func (w *world) furnish() {
 		"GET /v1/operator/schedules":                 []api.ScheduleInfo{{Schedule: api.Schedule{Name: "nightly", Principal: "ci:main"}, Digest: d, Error: hostileText}},
 		"GET /v1/operator/schedules/nightly":         api.ScheduleInfo{Schedule: api.Schedule{Name: "nightly", Principal: "ci:main"}, Digest: d, Next: []time.Time{at}},
 		"GET /v1/operator/schedules/nightly/slots":   []api.Slot{{Schedule: "nightly", Slot: at, State: api.SlotSkipped, Message: hostileText, At: at}},
+		"GET /v1/operator/keys":                      api.OperatorKeys{Set: 2, Digest: d, Threshold: 1, Keys: []api.OperatorKey{{ID: "k", Name: hostileText, Added: &api.OperatorKeyChange{Set: 2, Decision: 2}}}},
+		"GET /v1/operator/records/head":              api.OperatorHead{Number: 2},
+		"GET /v1/operator/records/1":                 decision,
+		"GET /v1/operator/records/2":                 decision,
 		"GET /v1/operator/log":                       line(7),
 		"GET /v1/runtime/dispatches/d-one/log":       lines(api.Chunk{Data: []byte(hostileText + "\n")}, api.Chunk{Offset: int64(len(hostileText)) + 1, Ended: true}),
 		"GET /v1/runtime/dispatches/d-one/patch":     "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a\n+" + hostileText + "\n",

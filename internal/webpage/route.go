@@ -61,6 +61,7 @@ func (s *site) routes() []route {
 		{pattern: "GET /dispatches/{id}/statement.json", raw: s.downloadStatement},
 		{pattern: "GET /log", page: s.log},
 		{pattern: "GET /log/{seq}", page: s.entry},
+		{pattern: "GET /decisions/{number}", page: s.decision},
 		{pattern: "GET /catalog", page: s.catalog},
 		{pattern: "GET /catalog/{number}", page: s.revision},
 		{pattern: "GET /who", page: s.who},

@@ -23,17 +23,22 @@ const busy = () => main.querySelector(":active") !== null ||
 
 function entryWritten({ seq, entry }) {
   newest = seq;
-  if (concerns(entry) && !due) {
-    due = setTimeout(refresh, 500);
+  if (concerns(entry)) {
+    later(500);
   }
+}
+
+function later(wait) {
+  due ||= setTimeout(refresh, wait);
 }
 
 // refresh shows the page anew. The browser parses the answer as a document, which runs
 // no script.
 function refresh() {
+  clearTimeout(due);
   due = 0;
   if (busy()) {
-    due = setTimeout(refresh, 2000);
+    later(2000);
     return;
   }
   const request = new XMLHttpRequest();
@@ -103,4 +108,5 @@ if (about) {
     }
   });
   follow();
+  later(500); // another tab told of entries between the reading of this page and now
 }
