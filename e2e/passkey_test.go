@@ -106,7 +106,7 @@ func TestAPasskeyDecides(t *testing.T) {
 	}
 
 	inForce := w.must("decision", "show", strconv.FormatUint(signed.Receipt.Number, 10))
-	wantIn(t, "decision show", inForce, "Consent to agent:claude acting up to the tier STATEFUL", "ticket 12", string(key.ID)+" ann, passkey", fmt.Sprintf("log entry #%d", signed.Receipt.AuditEntry), fmt.Sprintf("%x", l.Challenge))
+	wantIn(t, "decision show", inForce, "Consent to agent:claude acting up to the tier STATEFUL", "ticket 12", string(key.ID)+` "ann", passkey`, fmt.Sprintf("log entry #%d", signed.Receipt.AuditEntry), fmt.Sprintf("%x", l.Challenge))
 	if d := w.try("decision", "show", "999"); d.status == 0 || !strings.Contains(d.stderr, "no decision 999: the newest is") {
 		t.Errorf("a decision that does not exist: %s", d)
 	}

@@ -105,11 +105,14 @@ func (t *operatorVerbs) printDecision(d api.Decision) {
 	t.Row("in force", "since log entry #%d", d.AuditEntry)
 	t.Row("set", "%d of the operator keys, %d must sign", d.Set, d.Threshold)
 	for _, s := range d.Signatures {
-		kind := "key of a file"
+		name, kind := "", "key of a file"
+		if s.Name != "" {
+			name = " " + console.Cell(s.Name)
+		}
 		if s.Assertion != nil {
 			kind = "passkey"
 		}
-		t.Row("signed by", "%s %s, %s", s.Key, console.Cell(s.Name), kind)
+		t.Row("signed by", "%s%s, %s", s.Key, name, kind)
 	}
 	t.Row("digest", "%s", d.Digest)
 	t.Row("challenge", "%x", d.Challenge)
