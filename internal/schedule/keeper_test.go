@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -520,6 +521,56 @@ func TestRunNow(t *testing.T) {
 	}
 	if _, ok := w.k.Owner(ctx, "nightly-7"); ok {
 		t.Error("an ordinary run id is reserved")
+	}
+}
+
+// A hundred requests at once follow the overlap rule: at most one run is open, each other
+// request is refused or has its slot cancelled, and no two share a slot.
+//
+// proves R-O10
+func TestRequestsThatRaceFollowTheOverlapRule(t *testing.T) {
+	for overlap, want := range map[api.Overlap]struct{ least, most int }{
+		api.OverlapSkip: {1, 1}, api.OverlapQueue: {1, 2}, api.OverlapCancel: {1, 100},
+	} {
+		t.Run(string(overlap), func(t *testing.T) {
+			w := newWorld(t, day(1, 1, 0), nightly(func(s *api.Schedule) { s.Overlap = overlap }))
+			w.tick()
+			var all sync.WaitGroup
+			var taken, refused atomic.Int64
+			slots := make(chan time.Time, 100)
+			for range 100 {
+				all.Go(func() {
+					switch s, err := w.k.Run(t.Context(), dispatch.Caller{Principal: "local:op"}, "nightly"); {
+					case err == nil:
+						taken.Add(1)
+						slots <- s.Slot
+					case api.CodeOf(err) == api.CodeConflict:
+						refused.Add(1)
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			close(slots)
+			w.tick()
+			seen := map[time.Time]bool{}
+			for at := range slots {
+				if seen[at] {
+					t.Errorf("slot %s was given twice", at)
+				}
+				seen[at] = true
+			}
+			open := 0
+			for _, state := range w.runs {
+				if !state.Settled() {
+					open++
+				}
+			}
+			if n := int(taken.Load()); n < want.least || n > want.most || n+int(refused.Load()) != 100 || open != 1 {
+				t.Errorf("%d taken, %d refused, %d runs are open", n, refused.Load(), open)
+			}
+		})
 	}
 }
 
