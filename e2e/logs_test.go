@@ -68,12 +68,17 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 		}
 		later <- got.String()
 	}()
-	// The output decides when to kill.
+	// The output decides when to kill. A busy machine delivers it late, so the service may
+	// be still down from the strike before.
+	running := func() int {
+		eventually(t, "a service answers", func() bool { return w.try("status", "-o", "json").stdout != "" })
+		return w.status().PID
+	}
 	strikes := map[string]func(){
-		"line 100 é✓": func() { kill(t, w.status().PID) },
-		"line 400 é✓": func() { w.must("down") },
-		"line 700 é✓": func() { kill(t, w.status().PID) },
-		"line 900 é✓": func() { must(t, syscall.Kill(w.status().PID, syscall.SIGTERM)) },
+		"line 100 é✓": func() { kill(t, running()) },
+		"line 400 é✓": func() { running(); w.must("down") },
+		"line 700 é✓": func() { kill(t, running()) },
+		"line 900 é✓": func() { must(t, syscall.Kill(running(), syscall.SIGTERM)) },
 	}
 	var got strings.Builder
 	for text.Scan() {
