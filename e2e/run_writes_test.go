@@ -89,6 +89,8 @@ func TestPeopleApproveATaskBeforeItWrites(t *testing.T) {
 	}
 	w.verifyEvidence(string(late))
 
+	w.replace(manifest, "timeout: 1s", "timeout: 1h")
+	w.must("catalog", "apply", "-f", w.path(manifest))
 	cancelled := w.submitted("cancelled", tasks)
 	w.awaitAsked(cancelled, "ship")
 	w.must("run", "cancel", string(cancelled))
