@@ -155,9 +155,12 @@ func TestTheDriverFindsWhatIsWrong(t *testing.T) {
 			origin := samplePage(t, c.body)
 			tab := b.open()
 			tab.scheme("light")
-			tab.visit(origin + "/")
-			tab.awaitText("#note", "script")
-			eventually(t, "the defect is found: "+c.want, func() bool { return strings.Contains(strings.Join(c.found(tab, origin), "\n"), c.want) })
+			// A busy browser skips what a page only hints at, so it gets the page several times.
+			eventually(t, "the defect is found: "+c.want, func() bool {
+				tab.visit(origin + "/")
+				tab.awaitText("#note", "script")
+				return strings.Contains(strings.Join(c.found(tab, origin), "\n"), c.want)
+			})
 		})
 	}
 }
