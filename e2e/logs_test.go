@@ -68,10 +68,10 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 		}
 		later <- got.String()
 	}()
-	// The output decides when to kill. A busy machine delivers it late, so the service may
-	// be still down from the strike before.
+	// The output decides when to kill. A busy machine delivers it late: the service may be
+	// down from the strike before, and a follower that has all of it starts none.
 	running := func() int {
-		eventually(t, "a service answers", func() bool { return w.try("status", "-o", "json").stdout != "" })
+		w.up()
 		return w.status().PID
 	}
 	strikes := map[string]func(){
