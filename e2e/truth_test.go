@@ -267,7 +267,9 @@ func (s *story) wrongContent(endRefs map[string]api.Digest, say func(string, ...
 	if patch != endRefs["patch"] {
 		say("UNTRUE: the record has the patch %q, the log %q", patch, endRefs["patch"])
 	}
-	if sealed && s.kind.patch && r.State != api.EventCancelled {
+	// On a busy machine the time of an attempt may end before its agent has done anything.
+	idle := r.Reason == api.ReasonTimeout && r.Outcome != nil && r.Outcome.LogBytes == 0 && s.log == ""
+	if sealed && s.kind.patch && r.State != api.EventCancelled && !idle {
 		if patch == "" {
 			say("LOST: it has no patch")
 		}
