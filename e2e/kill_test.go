@@ -436,6 +436,7 @@ func (a *assault) both(h hit, who string) {
 				a.noteKill("both "+string(h.name), pid, true)
 			}
 		})
+		_ = syscall.Kill(h.pid, syscall.SIGKILL) // it is suspended, so the number is still its own; it may be a tool host
 		a.k.killService()
 		a.noteKill("both "+string(h.name), h.pid, false)
 		return
