@@ -13,6 +13,7 @@ function start() {
   const status = document.getElementById("log-state");
   const button = document.getElementById("follow");
   const windows = new Map(); // by number of the first line; a promise or the lines
+  const rows = new Map(); // in the list, by number
   let total = Number(region.dataset.total);
   let ended = region.dataset.ended === "true";
   let follows = false;
@@ -108,18 +109,31 @@ function start() {
     return li;
   }
 
+  // draw keeps the rows that stay in view, in their order: making all anew takes more than a frame.
   function draw() {
     due = false;
     const first = Math.max(1, Math.floor(region.scrollTop / height) - 20);
     const last = Math.min(total, Math.ceil((region.scrollTop + region.clientHeight) / height) + 20);
-    const rows = [];
+    const focused = list.contains(document.activeElement) ? document.activeElement.getAttribute("href") : "";
+    for (const [n, old] of rows) {
+      if (n < first || n > last || old.total !== total) {
+        old.li.remove();
+        rows.delete(n);
+      }
+    }
     for (let n = first; n <= last; n++) {
       const begin = 1 + Math.floor((n - 1) / size) * size;
-      rows.push(row(n, lines(begin)[n - begin]));
+      const line = lines(begin)[n - begin];
+      const old = rows.get(n);
+      if (old && old.line === line && old.chosen === (n === chosen)) {
+        continue;
+      }
+      old?.li.remove();
+      const li = row(n, line);
+      list.insertBefore(li, list.children[n - first] || null);
+      rows.set(n, { li, line, total, chosen: n === chosen });
     }
-    const focused = list.contains(document.activeElement) ? document.activeElement.getAttribute("href") : "";
-    list.replaceChildren(...rows);
-    if (focused) {
+    if (focused && !list.contains(document.activeElement)) {
       (list.querySelector(`a[href="${focused}"]`) || region).focus({ preventScroll: true });
     }
     if (follows) {
@@ -171,6 +185,7 @@ function start() {
   list.style.height = `${total * height}px`;
   button.hidden = ended;
   region.scrollTop = (Number(region.dataset.from) - 1) * height;
+  list.replaceChildren();
   goTo();
   draw(); // before the browser scrolls to the row of the link: the rows of the page have lost their places
 }
