@@ -553,7 +553,12 @@ func TestRequestsThatRaceFollowTheOverlapRule(t *testing.T) {
 			}
 			all.Wait()
 			close(slots)
-			w.tick()
+			for flying := 1; flying > 0; {
+				w.tick()
+				w.k.mu.Lock()
+				flying = len(w.k.flights)
+				w.k.mu.Unlock()
+			}
 			seen := map[time.Time]bool{}
 			for at := range slots {
 				if seen[at] {
@@ -562,11 +567,13 @@ func TestRequestsThatRaceFollowTheOverlapRule(t *testing.T) {
 				seen[at] = true
 			}
 			open := 0
+			w.mu.Lock()
 			for _, state := range w.runs {
 				if !state.Settled() {
 					open++
 				}
 			}
+			w.mu.Unlock()
 			if n := int(taken.Load()); n < want.least || n > want.most || n+int(refused.Load()) != 100 || open != 1 {
 				t.Errorf("%d taken, %d refused, %d runs are open", n, refused.Load(), open)
 			}
