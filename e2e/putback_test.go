@@ -118,6 +118,7 @@ func TestStateChangedWhileRunningAdmitsNothing(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "echo x > x.txt"})
 	w.up()
 	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "work"), api.EventFinished, "")
+	eventually(t, "its statement is in the row", func() bool { return w.show("work").Statement != "" })
 	w.must("audit", "verify", "--log") // the control
 	undo := w.alter("dispatch", "UPDATE dispatch SET state = 'failed', record = json_set(record, '$.state', 'failed')")
 	w.refused(1, []string{"the state differs from the log: dispatch work"}, "audit", "verify", "--log")
