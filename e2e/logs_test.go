@@ -71,8 +71,12 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 	// The output decides when to kill. A busy machine delivers it late: the service may be
 	// down from the strike before, and a follower that has all of it starts none.
 	running := func() int {
-		w.up()
-		return w.status().PID
+		var s api.ServiceStatus
+		eventually(t, "a service answers", func() bool {
+			w.try("up") // beside a follower, whose service may be about to exit
+			return json.Unmarshal([]byte(w.try("status", "-o", "json").stdout), &s) == nil
+		})
+		return s.PID
 	}
 	strikes := map[string]func(){
 		"line 100 é✓": func() { kill(t, running()) },
