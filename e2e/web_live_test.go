@@ -14,14 +14,22 @@ func stateOf(task string) string {
 	return "document.querySelector(" + quoted("tr[data-task="+task+"] .state") + ")?.dataset.state"
 }
 
-// A run is followed live to its end, in the tab that holds the stream and in one that
-// gets the news from it. Neither is loaded again.
-func TestABrowserFollowsARun(t *testing.T) {
-	t.Parallel()
+// followed returns a world whose run has begun its first task. The tasks first and second
+// wait for the gates one and two.
+func followed(t *testing.T) (*world, api.RunID) {
+	t.Helper()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("followed", shellTask("first", awaitGate("one")), shellTask("second", awaitGate("two"), after("first"))))
 	t.Cleanup(func() { w.try("stop", "--all") })
 	w.begunTask(id, "first")
+	return w, id
+}
+
+// A run is followed live to its end, in the tab that holds the stream and in one that
+// gets the news from it. Neither is loaded again.
+func TestABrowserFollowsARun(t *testing.T) {
+	t.Parallel()
+	w, id := followed(t)
 	p := w.servePage()
 	tabs := []*tab{p.signedIn(), p.open()}
 	for _, tab := range tabs {
@@ -54,10 +62,7 @@ func TestABrowserFollowsARun(t *testing.T) {
 // A window that loads while another one has the stream misses no entry.
 func TestASecondWindowMissesNothing(t *testing.T) {
 	t.Parallel()
-	w := orchestrated(t, 0)
-	id := w.submit(planned("followed", shellTask("first", awaitGate("one")), shellTask("second", awaitGate("two"), after("first"))))
-	t.Cleanup(func() { w.try("stop", "--all") })
-	w.begunTask(id, "first")
+	w, id := followed(t)
 	p := w.servePage()
 	first, second := p.signedIn(), p.open()
 	for _, tab := range []*tab{first, second} {

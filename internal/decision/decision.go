@@ -25,8 +25,7 @@ func Text(r api.OperatorRecord, action *api.Action) string {
 	return "\nYou are asked to sign ONE decision of the operator:\n\n" + Recorded(r, action)
 }
 
-// Recorded is Text about a record that is signed. Without action it names that of a vote
-// by its digest.
+// Recorded is Text about a record that is signed.
 func Recorded(r api.OperatorRecord, action *api.Action) string {
 	o := &out{}
 	what := "call"

@@ -27,9 +27,9 @@ type signatureView struct {
 // decision shows a decision of the operators that is in force, with who signed exactly
 // what.
 func (s *site) decision(r *http.Request) (*view, error) {
-	n, err := strconv.ParseUint(r.PathValue("number"), 10, 53)
+	n, err := pathNumber(r, "number", "decision", 1)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "decision %.40q: want its number", r.PathValue("number"))
+		return nil, err
 	}
 	ctx := r.Context()
 	d, err := s.operator().Decision(ctx, n)

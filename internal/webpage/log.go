@@ -134,9 +134,9 @@ const proofTime = 5 * time.Second
 
 // entry shows one entry with what proves its place in the log, as the service gives it.
 func (s *site) entry(r *http.Request) (*view, error) {
-	n, err := strconv.ParseUint(r.PathValue("seq"), 10, 53)
+	n, err := pathNumber(r, "seq", "entry", 0)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "entry %.40q: want its number", r.PathValue("seq"))
+		return nil, err
 	}
 	q := api.LogQuery{First: 1}
 	if n > 0 {
@@ -159,6 +159,7 @@ func (s *site) entry(r *http.Request) (*view, error) {
 		} `json:"detail"`
 	}
 	_ = json.Unmarshal(list[0].Leaf, &about) // an entry of a hostile request has ids of no form, and no link
+	// An entry of either kind has the number of what it is about; any other has no link.
 	number := map[string]uint64{about.Kind: about.Detail.Number}
 	return &view{"entry", "Entry #" + strconv.FormatUint(n, 10), struct {
 		api.LogLine

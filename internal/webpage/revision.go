@@ -43,9 +43,9 @@ type authorityLine struct {
 
 // revision shows what a revision of the catalog changed in the one before.
 func (s *site) revision(r *http.Request) (*view, error) {
-	n, err := strconv.ParseUint(r.PathValue("number"), 10, 63)
-	if err != nil || n == 0 {
-		return nil, api.Errorf(api.CodeInvalid, "revision %.40q: want its number, from 1", r.PathValue("number"))
+	n, err := pathNumber(r, "number", "revision", 1)
+	if err != nil {
+		return nil, err
 	}
 	rev, err := s.operator().Revision(r.Context(), n)
 	if err != nil {

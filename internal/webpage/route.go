@@ -5,7 +5,9 @@ import (
 	"html/template"
 	"net/http"
 	"path"
+	"strconv"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
 )
@@ -121,6 +123,15 @@ func (s *site) handler(rt route) http.HandlerFunc {
 			s.render(w, r, http.StatusOK, v.template, v.title, v.data)
 		}
 	}
+}
+
+// pathNumber reads the number of what a path is about. The first is number least.
+func pathNumber(r *http.Request, name, what string, least uint64) (uint64, error) {
+	n, err := strconv.ParseUint(r.PathValue(name), 10, 53)
+	if err != nil || n < least {
+		return 0, api.Errorf(api.CodeInvalid, "%s %.40q: want its number, from %d", what, r.PathValue(name), least)
+	}
+	return n, nil
 }
 
 // static serves a file of the page: its style, a script or its icon.
