@@ -38,8 +38,9 @@ func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 // entry of its submission has it. Runs of the versions before Rules 2 failed when a
 // task was cancelled by itself, and no entry said that their wall time expired. Before
 // Rules 3 the entry of an answer had an option only where the caller gave its number.
-// Before Rules 4 no run grew, and no task had a condition.
-const Rules = 4
+// Before Rules 4 no run grew, and no task had a condition. Before Rules 5 operator keys
+// belonged to no principal, so a voter could use the key of another one.
+const Rules = 5
 
 // RunEvent is what happens to a run. The set is closed.
 type RunEvent string
