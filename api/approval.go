@@ -26,7 +26,7 @@ func (id *ApprovalID) UnmarshalText(b []byte) error {
 // ToolAction is what people approve: one call with everything that it is decided by.
 // The digest of its canonical JSON is what they sign.
 type ToolAction struct {
-	V          int             `json:"v"` // 1
+	V          int             `json:"v"` // ToolActionVersion; 1 of older ones
 	ID         ApprovalID      `json:"approval"`
 	Tool       string          `json:"tool"`
 	Arguments  json.RawMessage `json:"arguments"`
@@ -45,6 +45,10 @@ type ToolAction struct {
 	Needs      int             `json:"needs"` // different people
 	Expires    time.Time       `json:"expires"`
 }
+
+// ToolActionVersion is the version of a ToolAction. Before 2 a denial denied a call only as
+// long as its dispatch had read the same text from outside; from 2 on it denies the call.
+const ToolActionVersion = 2
 
 // TaskAction is what people approve: a task of a run, by the products that they are
 // shown. The digest of its canonical JSON is what they sign.

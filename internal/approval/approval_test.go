@@ -317,6 +317,77 @@ func TestAnApprovalIsUsedOnce(t *testing.T) {
 	}
 }
 
+// A denial of a call denies it for the rest of its dispatch, whatever the dispatch reads
+// after it and whichever rule wants the approval: also requests that are open already.
+// Controls: without a denial, and after one of another call, the same requests are open
+// and can be approved.
+//
+// proves R-G6
+func TestADenialIsNotShedByReading(t *testing.T) {
+	tainted := func(a *api.ToolAction) { a.Taint = &api.Taint{Dispatch: "d-one", Attempt: 1, Call: 1, Tool: "web"} }
+	ways := map[string]func(*api.ToolAction){
+		"again":              func(*api.ToolAction) {},
+		"tainted":            tainted,
+		"by another rule":    func(a *api.ToolAction) { a.Policies = []string{"taint"} },
+		"tainted, by both":   func(a *api.ToolAction) { tainted(a); a.Policies = []string{"approval", "taint"} },
+		"in another writing": func(a *api.ToolAction) { a.Arguments = json.RawMessage(" {\n\"sql\": \"x\"}"); tainted(a) },
+	}
+	for name, change := range ways {
+		for _, order := range []string{"denied before", "denied after", "not denied", "another denied"} {
+			d := newDesk(t)
+			first, again := d.ask(action()), action()
+			change(&again)
+			var second api.Approval
+			if order == "denied after" {
+				second = d.ask(again)
+			}
+			switch denied := first; order {
+			case "not denied":
+			case "another denied":
+				other := action()
+				other.Arguments = json.RawMessage(`{"sql":"y"}`)
+				denied = d.ask(other)
+				fallthrough
+			default:
+				d.must(d.says(api.VerbDeny, "human:ann", "k1", denied, nil))
+			}
+			if order == "denied after" {
+				if err := d.use(second.Action.ID); err == nil || d.state(second.Action.ID) != api.ApprovalDenied {
+					t.Errorf("%s, %s: %v, %s", name, order, err, d.state(second.Action.ID))
+				}
+			}
+			second = d.ask(again)
+			if want := order == "denied before" || order == "denied after"; (second.State == api.ApprovalDenied) != want {
+				t.Errorf("%s, %s: %s", name, order, second.State)
+			} else if want {
+				continue
+			}
+			d.must(d.says(api.VerbApprove, "human:bob", "k2", second, nil))
+			d.must(d.use(second.Action.ID))
+		}
+	}
+}
+
+// A request that was open beside a denied one before a service bound denials to calls
+// cannot be used.
+//
+// proves R-G6
+func TestARequestBesideADenialCannotBeUsed(t *testing.T) {
+	d := newDesk(t)
+	other := action()
+	other.Taint = &api.Taint{Dispatch: "d-one", Attempt: 1, Call: 1, Tool: "web"}
+	first, second := d.ask(action()), d.ask(other)
+	d.must(d.says(api.VerbApprove, "human:bob", "k2", second, nil))
+	if s := d.state(second.Action.ID); s != api.ApprovalApproved {
+		t.Fatalf("control: %s", s)
+	}
+	d.must(d.st.Update(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE approval SET state = 'denied' WHERE id = ?", string(first.Action.ID))
+		return err
+	}))
+	wants(t, d.use(second.Action.ID), "the same call was denied in approval "+string(first.Action.ID))
+}
+
 // One denial denies, for the rest of the dispatch.
 func TestADenialStands(t *testing.T) {
 	d := newDesk(t)

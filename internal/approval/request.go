@@ -24,18 +24,23 @@ const maxWords = api.MaxReport
 
 // Ask returns the request for the same call of the same dispatch, open, approved or
 // denied, or makes one: durable together with its log entry. It fills in the id of
-// action. words are what the agent reported last.
+// action. words are what the agent reported last. A denial is returned whatever the
+// dispatch has read since: taint can only add requirements.
 func (a *Approvals) Ask(ctx context.Context, action api.ToolAction, attempt int, words string) (api.Approval, error) {
 	now := a.cfg.Now().UTC()
 	if action.Expires.IsZero() {
 		action.Expires = now.Add(time.Duration(api.DefaultApprovalExpiry))
 	}
-	action.V, action.Needs = 1, policy.ToolApprovers(action.Tier)
+	arguments, err := canon.Canonicalize(action.Arguments)
+	if err != nil {
+		return api.Approval{}, api.Errorf(api.CodeInvalid, "approval: arguments: %w", err)
+	}
+	action.V, action.Arguments, action.Needs = api.ToolActionVersion, arguments, policy.ToolApprovers(action.Tier)
 	same, err := sameness(action)
 	if err != nil {
 		return api.Approval{}, api.Errorf(api.CodeInvalid, "approval: %w", err)
 	}
-	if found, ok, err := a.find(ctx, action.Dispatch, same); ok || err != nil {
+	if found, ok, err := a.find(ctx, &action, same); ok || err != nil {
 		return found, err
 	}
 	action.ID, action.Expires = newID(), action.Expires.UTC().Truncate(time.Second)
@@ -46,7 +51,7 @@ func (a *Approvals) Ask(ctx context.Context, action api.ToolAction, attempt int,
 	r := row{action: action.Action(), digest: api.DigestOf(doc), attempt: attempt, state: api.ApprovalOpen, requested: now, words: cut(words)}
 	_, err = a.cfg.Ledger.Record(ctx, entry(record.KindApprovalRequest, r), func(tx *store.Tx) error { return insert(tx, r, same, doc) })
 	if errors.Is(err, errAsked) {
-		found, _, err := a.find(ctx, action.Dispatch, same)
+		found, _, err := a.find(ctx, &action, same)
 		return found, err
 	}
 	if err != nil {
@@ -66,7 +71,7 @@ func (a *Approvals) asked(r row) api.Approval {
 	return r.approval(nil)
 }
 
-var errAsked = errors.New("the same call was asked for meanwhile")
+var errAsked = errors.New("the same call was asked for or denied meanwhile")
 
 func insert(tx *store.Tx, r row, same api.Digest, doc []byte) error {
 	var open, twice int
@@ -79,6 +84,13 @@ func insert(tx *store.Tx, r row, same api.Digest, doc []byte) error {
 		return errAsked
 	case open >= maxOpen:
 		return api.Errorf(api.CodeConflict, "dispatch %s has %d open requests for approvals, the limit is %d: wait until people decide", dispatch, open, maxOpen)
+	}
+	denied, err := aboutCall(tx, r.action.Call, api.ApprovalDenied)
+	if err == nil && len(denied) > 0 {
+		err = errAsked
+	}
+	if err != nil {
+		return err
 	}
 	return r.insert(tx, same, doc)
 }
@@ -96,20 +108,40 @@ func (r *row) insert(tx *store.Tx, same api.Digest, doc []byte) error {
 }
 
 // find returns the request for the same call that stands. What a human denied once
-// stays denied in its dispatch, however often its agent asks.
-func (a *Approvals) find(ctx context.Context, dispatch api.DispatchID, same api.Digest) (found api.Approval, ok bool, err error) {
-	list, err := a.list(ctx, "dispatch = ? AND same = ? AND state IN ('open', 'denied')", store.Args{string(dispatch), string(same)})
-	if err != nil || len(list) == 0 || list[0].State == api.ApprovalExpired {
+// stays denied in its dispatch, however often its agent asks and whatever it has read.
+func (a *Approvals) find(ctx context.Context, action *api.ToolAction, same api.Digest) (found api.Approval, ok bool, err error) {
+	list, err := a.list(ctx, "dispatch = ? AND (state = 'denied' OR state = 'open' AND same = ?) ORDER BY state, requested, id", store.Args{string(action.Dispatch), string(same)})
+	if err != nil {
 		return found, false, err
 	}
-	call := list[0].Action.Call
-	if call == nil {
-		return found, false, api.Errorf(api.CodeIntegrity, "the row of approval %s is about no call", list[0].Action.ID)
+	for i := range list {
+		call := list[i].Action.Call
+		switch {
+		case list[i].State == api.ApprovalDenied && (call == nil || !policy.SameCall(call, action)), list[i].State == api.ApprovalExpired:
+			continue
+		case call == nil:
+			return found, false, api.Errorf(api.CodeIntegrity, "the row of approval %s is about no call", list[i].Action.ID)
+		case list[i].State == api.ApprovalDenied:
+			return list[i], true, nil
+		}
+		if of, err := sameness(*call); err != nil || of != same { // people approved another call
+			return found, false, errors.Join(err, api.Errorf(api.CodeIntegrity, "the row of approval %s is about another call than its action", list[i].Action.ID))
+		}
+		return list[i], true, nil
 	}
-	if of, err := sameness(*call); err != nil || of != same { // people approved another call
-		return found, false, errors.Join(err, api.Errorf(api.CodeIntegrity, "the row of approval %s is about another call than its action", list[0].Action.ID))
-	}
-	return list[0], true, nil
+	return found, false, nil
+}
+
+// aboutCall returns the ids of the requests in a state that are about the same call as
+// action, in a transaction.
+func aboutCall(tx *store.Tx, action *api.ToolAction, state api.ApprovalState) (ids []api.ApprovalID, err error) {
+	err = each(tx, "dispatch = ? AND state = ? ORDER BY requested, id", store.Args{string(action.Dispatch), string(state)}, func(r row) error {
+		if r.action.Call != nil && policy.SameCall(r.action.Call, action) {
+			ids = append(ids, r.action.ID)
+		}
+		return nil
+	})
+	return ids, err
 }
 
 // Wait returns a request once it is no longer open. If ctx ends before, it returns the
@@ -141,10 +173,18 @@ func (a *Approvals) Use(tx *store.Tx, id api.ApprovalID) error {
 	if err != nil {
 		return err
 	}
+	var denied []api.ApprovalID
+	if r.action.Call != nil {
+		if denied, err = aboutCall(tx, r.action.Call, api.ApprovalDenied); err != nil {
+			return err
+		}
+	}
 	rules := a.rules.Load()
 	switch {
 	case r.state != api.ApprovalOpen:
 		return api.Errorf(api.CodeConflict, "approval %s is %s", id, r.state)
+	case len(denied) > 0:
+		return api.Errorf(api.CodeConflict, "approval %s: the same call was denied in approval %s", id, denied[0])
 	case a.timeLeft(&r.action) <= 0:
 		return api.Errorf(api.CodeConflict, "approval %s expired at %s", id, r.action.Expires.Format(time.RFC3339))
 	case rules == nil || !rules.Approved(&r.action, votes):

@@ -70,12 +70,30 @@ func (a *Approvals) count(tx *store.Tx, by api.Principal, id api.ApprovalID, rec
 		return api.Errorf(api.CodeConflict, "approval %s expired at %s", id, r.action.Expires.Format(time.RFC3339))
 	}
 	if !v.Approve {
-		return settle(tx, id, api.ApprovalDenied)
+		return deny(tx, &r)
 	}
 	if err := independent(v, earlier); err != nil || r.action.Call != nil || !a.rules.Load().Approved(&r.action, append(slices.Clone(earlier), v)) {
 		return err
 	}
 	return settle(tx, id, api.ApprovalApproved)
+}
+
+// deny denies a request, and with one about a call every open request about the same call:
+// its dispatch may have read text from outside since, and asked for it again.
+func deny(tx *store.Tx, r *row) error {
+	ids := []api.ApprovalID{r.action.ID}
+	if r.action.Call != nil {
+		var err error
+		if ids, err = aboutCall(tx, r.action.Call, api.ApprovalOpen); err != nil {
+			return err
+		}
+	}
+	for _, id := range ids {
+		if err := settle(tx, id, api.ApprovalDenied); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func settled(id api.ApprovalID, state api.ApprovalState) error {

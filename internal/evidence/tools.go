@@ -93,6 +93,14 @@ func (t *toolset) load(v *verification, m *record.Manifest) error {
 	return nil
 }
 
+// rulesOf returns the rules under which a run was submitted; 0 if the bundle does not say.
+func (v *verification) rulesOf(id api.RunID) int64 {
+	if r := v.replayed[id]; id != "" && r != nil && r.submitted != nil {
+		return detailAs[record.RunRequest](r.submitted).Rules
+	}
+	return 0
+}
+
 // tool returns the tool of an entry, and false if its role has no such tool or the
 // bundle does not say.
 func (s *scene) tool() (api.Tool, bool) {
@@ -249,6 +257,9 @@ func (d *decider) approved(a *admission, s *scene, id string) error {
 	case !e.At.Before(action.Expires):
 		return fmt.Errorf("it expired at %s, before the call", action.Expires)
 	}
+	if err := d.undenied(request, s); err != nil {
+		return err
+	}
 	if err := v.work.spend(unitCompare * len(d.line.votes[action.ID])); err != nil {
 		return err
 	}
@@ -266,6 +277,28 @@ func (d *decider) approved(a *admission, s *scene, id string) error {
 		}
 		return nil
 	})
+}
+
+// undenied refuses an approval of a call that was denied before in its dispatch, whatever
+// that has read since. Requests of version 1 keep the older rule.
+func (d *decider) undenied(request *entry, s *scene) error {
+	if request.action.V < api.ToolActionVersion {
+		return nil
+	}
+	if err := d.v.work.spend(unitCompare * len(s.h.approvals)); err != nil {
+		return err
+	}
+	for id, other := range s.h.approvals {
+		if other.action == nil || other.seq >= s.e.seq || !policy.SameCall(other.action, request.action) {
+			continue
+		}
+		for _, v := range d.votes(other, s.e) {
+			if !v.Approve {
+				return fmt.Errorf("%s denied the same call in approval %s", v.Principal, id)
+			}
+		}
+	}
+	return nil
 }
 
 // votes returns the votes about an action between its request and the call.
@@ -301,9 +334,12 @@ func (c *closure) request(a *attempt, e *entry) error {
 		return fmt.Errorf("entry #%d requests an approval of %s, which role %s does not have", e.seq, record.Word(e.Tool), m.Role)
 	}
 	want := &api.ToolAction{
-		V: 1, ID: api.ApprovalID(d.Approval), Tool: e.Tool, Arguments: got.Arguments, Definition: of.definition[t.ID], Tier: t.Tier,
+		V: got.V, ID: api.ApprovalID(d.Approval), Tool: e.Tool, Arguments: got.Arguments, Definition: of.definition[t.ID], Tier: t.Tier,
 		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal, Revision: m.RevisionDigest,
 		Policies: got.Policies, Taint: got.Taint, Needs: policy.ToolApprovers(t.Tier), Expires: got.Expires,
+	}
+	if got.V != api.ToolActionVersion && (got.V != 1 || c.v.rulesOf(m.Run) >= 5) {
+		return fmt.Errorf("entry #%d requests an approval of version %d", e.seq, got.V)
 	}
 	if got.Taint != nil && !sameTaint(got.Taint, e.taint) { // another call may taint it meanwhile, which d.approved finds
 		return fmt.Errorf("entry #%d requests an approval for a dispatch with %s, which has %s", e.seq, taintWords(got.Taint), taintWords(e.taint))

@@ -159,6 +159,17 @@ func no(who api.Principal) func(s *story, action api.Digest) {
 	return func(s *story, action api.Digest) { s.vote(api.VerbDeny, who, approvalID, action, s.operator) }
 }
 
+// deniedThen requests an approval that is denied, and after read one that is approved and
+// used.
+func deniedThen(version int, read func(*calls)) func(*story, *calls) {
+	return func(s *story, c *calls) {
+		of := func(a *api.ToolAction) { a.V = version }
+		s.vote(api.VerbDeny, "local:eve", "a-aaaaaaaaaaab", c.request("warehouse/apply", "a-aaaaaaaaaaab", of), s.second)
+		read(c)
+		approvedBy("warehouse/apply", of, yes("local:bob"))(s, c)
+	}
+}
+
 // The verifier repeats each call that a service which lies has logged as allowed. Each lie
 // has its honest control.
 //
@@ -277,6 +288,23 @@ func TestForgedToolCallsAreRefused(t *testing.T) {
 			c.call("web/get", "")
 			c.call("warehouse/write", approvalID)
 		}}},
+		"denied, then approved after text from outside": {false, toolLie{call: deniedThen(api.ToolActionVersion, func(c *calls) { c.call("web/get", "") })}},
+		"denied, then approved again":                   {false, toolLie{call: deniedThen(api.ToolActionVersion, func(*calls) {})}},
+		"denied after the second request": {false, toolLie{call: func(s *story, c *calls) {
+			first := c.request("warehouse/apply", "a-aaaaaaaaaaab")
+			c.call("web/get", "")
+			yes("local:bob")(s, c.request("warehouse/apply", approvalID))
+			s.vote(api.VerbDeny, "local:eve", "a-aaaaaaaaaaab", first, s.second)
+			c.call("warehouse/apply", approvalID)
+		}}},
+		"another call denied": {true, toolLie{call: func(s *story, c *calls) {
+			s.vote(api.VerbDeny, "local:bob", "a-aaaaaaaaaaab", c.request("warehouse/write", "a-aaaaaaaaaaab"), s.operator)
+			c.call("web/get", "")
+			approvedBy("warehouse/apply", nil, yes("local:bob"))(s, c)
+		}}},
+		// Services before version 2 of an action asked again.
+		"denied, then approved, of version 1": {true, toolLie{call: deniedThen(1, func(c *calls) { c.call("web/get", "") })}},
+		"a version that does not exist":       {false, toolLie{call: approvedBy("warehouse/apply", func(a *api.ToolAction) { a.V = 3 }, yes("local:bob"))}},
 		"an approval of another tool": {false, toolLie{call: func(s *story, c *calls) {
 			yes("local:bob")(s, c.request("warehouse/apply", approvalID))
 			c.call("warehouse/write", approvalID)

@@ -139,7 +139,7 @@ func (c *calls) request(id string, approval api.ApprovalID, change ...func(a *ap
 	definition, err := canon.Marshal(t.Definition)
 	c.s.must(err)
 	a := api.ToolAction{
-		V: 1, ID: approval, Tool: id, Arguments: argumentsOf(id, 0), Definition: api.DigestOf(definition), Tier: t.Tier, Dispatch: m.ID, Run: m.Run, Task: m.Task,
+		V: api.ToolActionVersion, ID: approval, Tool: id, Arguments: argumentsOf(id, 0), Definition: api.DigestOf(definition), Tier: t.Tier, Dispatch: m.ID, Run: m.Run, Task: m.Task,
 		Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal, Revision: m.RevisionDigest, Policies: []string{"approval"}, Taint: c.taint,
 		Needs: policy.ToolApprovers(t.Tier), Expires: c.s.at.Add(time.Hour),
 	}

@@ -97,7 +97,7 @@ func (v *View) await(ctx context.Context, c *call, a api.Approval, wait time.Dur
 func (v *View) action(c *call, d policy.Decision) api.ToolAction {
 	m := v.a.Manifest
 	return api.ToolAction{
-		V: 1, Tool: c.tool.ID, Arguments: c.arguments, Definition: c.tool.definition, Tier: c.tool.Tier,
+		V: api.ToolActionVersion, Tool: c.tool.ID, Arguments: c.arguments, Definition: c.tool.definition, Tier: c.tool.Tier,
 		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal,
 		Revision: m.RevisionDigest, Policies: d.Policies(), Taint: v.taint.Load(), Needs: policy.ToolApprovers(c.tool.Tier),
 		Expires: v.g.cfg.Now().UTC().Add(time.Duration(approvalOf(c.tool).Expires)),
@@ -144,7 +144,7 @@ func deniedText(a api.Approval) string {
 				return text
 			}
 		}
-		return fmt.Sprintf("approval %s was denied", a.Action.ID)
+		return fmt.Sprintf("approval %s was denied, with another request for the same call", a.Action.ID)
 	case api.ApprovalExpired:
 		return fmt.Sprintf("approval %s expired at %s", a.Action.ID, a.Action.Expires.UTC().Format(time.RFC3339))
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -102,6 +103,13 @@ func (e *Engine) Approved(a *api.Action, votes []api.Vote) bool {
 	return Approvers(slices.DeleteFunc(slices.Clone(votes), func(v api.Vote) bool {
 		return !e.DecideVote(VoteRequest{Voter: v.Principal, Action: *a}).Allowed()
 	})) >= needs
+}
+
+// SameCall reports whether two actions are about one call of one dispatch: its tool with its
+// canonical arguments. A denial of one denies the other, whatever its agent has read, or
+// which rules want an approval, meanwhile.
+func SameCall(a, b *api.ToolAction) bool {
+	return a.Dispatch == b.Dispatch && a.Tool == b.Tool && bytes.Equal(a.Arguments, b.Arguments)
 }
 
 // Approvers counts the people who approve in votes, in their order: of several votes of
