@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -157,19 +156,4 @@ func (w *world) awaitLog(id, words string) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-}
-
-// processes lists the command lines on this machine that contain words.
-func processes(t testing.TB, words string) (found []string) {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), words) {
-			found = append(found, string(b))
-		}
-	}
-	return found
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -108,7 +107,7 @@ envs:
 		id := w.detached("sweep", "--source", "repo", "--env", "tokens")
 		w.awaitLog(id, "ready")
 		all := redact.New([]string{heldKey, heldToken, shownText})
-		for _, path := range argumentsAndEnvironments(t) {
+		for _, path := range argumentsAndEnvironments() {
 			b, _ := os.ReadFile(path) // a process may have exited
 			if _, has := redact.New([]string{heldKey, heldToken}).Bytes(b); has {
 				t.Errorf("%s has a value", path)
@@ -156,14 +155,9 @@ envs:
 	})
 }
 
-// argumentsAndEnvironments lists those of all processes of this machine but the test.
-func argumentsAndEnvironments(t *testing.T) []string {
-	t.Helper()
-	list, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(t, err)
-	more, err := filepath.Glob("/proc/[0-9]*/environ")
-	must(t, err)
-	return slices.DeleteFunc(append(list, more...), func(p string) bool { return strings.HasPrefix(p, fmt.Sprintf("/proc/%d/", os.Getpid())) })
+// argumentsAndEnvironments lists those of ownProcesses but the test.
+func argumentsAndEnvironments() []string {
+	return slices.DeleteFunc(append(ownProcesses("cmdline"), ownProcesses("environ")...), func(p string) bool { return strings.HasPrefix(p, fmt.Sprintf("/proc/%d/", os.Getpid())) })
 }
 
 // awaitAsking waits until a dispatch has asked a question.

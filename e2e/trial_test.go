@@ -493,7 +493,7 @@ func (k *trial) remainingProcesses(hits []hit) (left []string) {
 	if runs := k.dispatchesOf(hits); len(runs) > 0 {
 		ours = regexp.MustCompile("BAILIWICK_DISPATCH=(" + k.prefix + "|" + strings.Join(runs, "|") + ")")
 	}
-	for _, f := range procFiles("cmdline") {
+	for _, f := range ownProcesses("cmdline") {
 		dir := filepath.Dir(f)
 		pid, _ := strconv.Atoi(filepath.Base(dir))
 		cmd, err := os.ReadFile(f)

@@ -16,9 +16,9 @@ import (
 )
 
 // cleanUp ends every descendant of this process that outlives grace, detaches
-// every mount below root, removes the control groups of jails without an owner,
-// and removes root. It returns what it found; testsAt names the tests of a time.
-func cleanUp(root, groups string, grace time.Duration, testsAt func(time.Time) []string) (left []string, err error) {
+// every mount below root, leaves and removes the suite's control groups, and
+// removes root. It returns what it found; testsAt names the tests of a time.
+func cleanUp(root string, groups []group, grace time.Duration, testsAt func(time.Time) []string) (left []string, err error) {
 	for deadline := time.Now().Add(grace); time.Now().Before(deadline) && len(descendants()) > 0; {
 		reap()
 		time.Sleep(50 * time.Millisecond)
@@ -44,10 +44,10 @@ func cleanUp(root, groups string, grace time.Duration, testsAt func(time.Time) [
 		left = append(left, "mount "+mount)
 		err = errors.Join(err, unix.Unmount(mount, unix.MNT_DETACH))
 	}
-	for _, group := range ownerlessGroups(groups) {
-		left = append(left, "control group "+group)
-		err = errors.Join(err, os.Remove(group))
+	for _, path := range leftGroups(groups) {
+		left = append(left, "control group "+path)
 	}
+	err = errors.Join(err, leaveGroups(groups))
 	entries, readErr := os.ReadDir(root)
 	for _, e := range entries {
 		left = append(left, "directory "+filepath.Join(root, e.Name()))
@@ -120,32 +120,4 @@ func mountsBelow(root string) (found []string) {
 	slices.Sort(found)
 	slices.Reverse(found)
 	return found
-}
-
-// ownerlessGroups lists the control groups with a matching name whose owner has
-// exited: the owner holds a lock on the directory.
-func ownerlessGroups(match string) (found []string) {
-	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		roots, _ := filepath.Glob(pattern)
-		for _, root := range roots {
-			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-				if err != nil || !d.IsDir() {
-					return nil //nolint:nilerr // what cannot be read is not ours
-				}
-				if ok, _ := filepath.Match(match, d.Name()); !ok {
-					return nil
-				}
-				dir, err := os.Open(path) //nolint:gosec // G304, G122: a control group
-				if err == nil {
-					if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-						found = append(found, path)
-					}
-					_ = dir.Close()
-				}
-				return filepath.SkipDir
-			})
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
 }

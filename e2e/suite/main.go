@@ -2,7 +2,8 @@
 // package that finishes, with those that remain, and the slowest tests at the
 // end. Whatever ends the tests (their own end, a panic, a timeout, an
 // interrupt), it removes the processes, mounts, control groups and directories
-// that they leave behind. After a normal end a leftover is a failure.
+// that they leave behind. After a normal end a leftover is a failure. Suites can
+// run at the same time: each has a directory and control groups of its own.
 //
 //	suite -- -race -timeout=20m PACKAGE...
 //
@@ -11,6 +12,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -32,9 +34,8 @@ const interruptGrace = 5 * time.Second
 
 func main() {
 	grace := flag.Duration("grace", 10*time.Second, "how long processes may outlive a normal end of the tests")
-	groups := flag.String("groups", "bailiwick-jail-*", "which control groups to remove where no process holds their lock")
 	flag.Parse()
-	status, err := run(flag.Args(), *groups, *grace, os.Stdout)
+	status, err := run(flag.Args(), *grace, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 		status = max(status, 1)
@@ -43,14 +44,22 @@ func main() {
 }
 
 // run executes go test with args and returns its exit status.
-func run(args []string, groups string, grace time.Duration, out io.Writer) (int, error) {
+func run(args []string, grace time.Duration, out io.Writer) (int, error) {
 	// Orphans of the tests become children of this process, so none escapes.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, fmt.Errorf("become the reaper of orphans: %w", err)
 	}
-	root, err := makeRoot()
+	checkout, err := os.Getwd()
 	if err != nil {
 		return 1, err
+	}
+	root, err := makeRoot(checkout)
+	if err != nil {
+		return 1, err
+	}
+	groups, err := enterGroups()
+	if err != nil {
+		return 1, errors.Join(err, os.Remove(root))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
@@ -68,11 +77,13 @@ func run(args []string, groups string, grace time.Duration, out io.Writer) (int,
 }
 
 // makeRoot creates the temporary directory of the tests. Its path is short, since
-// sockets have at most 107 bytes of it, and the same each time where no other
-// suite runs, since go test caches a pass by the environment.
-func makeRoot() (string, error) {
+// sockets have at most 107 bytes of it. It differs between checkouts, and is the
+// same each time where no other suite of the checkout runs, since go test caches
+// a pass by the environment.
+func makeRoot(checkout string) (string, error) {
+	name := fmt.Sprintf("bw-%x", sha256.Sum256([]byte(checkout)))[:len("bw-")+4]
 	for n := 0; ; n++ {
-		root := filepath.Join(os.TempDir(), fmt.Sprintf("bw-%d", n))
+		root := filepath.Join(os.TempDir(), fmt.Sprintf("%s-%d", name, n))
 		err := os.Mkdir(root, 0o755) //nolint:gosec // G301: tests run programs as other accounts
 		if err == nil {
 			err = os.Chmod(root, 0o755) //nolint:gosec // G302: likewise, whatever the umask

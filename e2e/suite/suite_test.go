@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,40 +40,66 @@ func build(t *testing.T) string {
 	return suite
 }
 
-// runLeaky runs command on the fixture. signal, when not 0, is sent to it once the fixture has leaked.
-func runLeaky(t *testing.T, end string, signal syscall.Signal, command ...string) leak {
+// leaky is a run of the fixture that has not been waited for.
+type leaky struct {
+	leak
+	cmd    *exec.Cmd
+	output *bytes.Buffer
+	report string
+}
+
+// startLeaky runs command on the fixture, in the temporary directory tmp.
+func startLeaky(t *testing.T, tmp, end string, timeout time.Duration, command ...string) *leaky {
 	t.Helper()
-	report := filepath.Join(t.TempDir(), "report")
-	l := leak{controlRoot: t.TempDir()}
-	groups := "/sys/fs/cgroup/pids"
-	if _, err := os.Stat(groups); err != nil {
-		groups = "/sys/fs/cgroup"
-	}
-	l.group = filepath.Join(groups, fmt.Sprintf("bailiwick-leaky-%d-%s", os.Getpid(), end))
-	cmd := exec.Command(command[0], append(command[1:], "-count=1", "-timeout=4s", "./testdata/leaky")...)
-	cmd.Env = append(os.Environ(), "LEAKY_END="+end, "LEAKY_REPORT="+report, "LEAKY_GROUP="+l.group, "TMPDIR="+l.controlRoot)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second // the control's daemon does not hold the pipe; a broken fixture might
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if signal != 0 {
-		for _, err := os.Stat(report); errors.Is(err, os.ErrNotExist); _, err = os.Stat(report) {
-			time.Sleep(20 * time.Millisecond)
-		}
-		_ = cmd.Process.Signal(signal)
-	}
-	_ = cmd.Wait()
-	l.status, l.out = cmd.ProcessState.ExitCode(), out.String()
-	b, err := os.ReadFile(report)
-	if err != nil {
-		t.Fatalf("the fixture did not run: %v\n%s", err, l.out)
-	}
-	if _, err := fmt.Sscanf(string(b), "%d\n%s", &l.pid, &l.dir); err != nil {
+	l := &leaky{leak: leak{controlRoot: tmp}, output: &bytes.Buffer{}, report: filepath.Join(t.TempDir(), "report")}
+	l.cmd = exec.Command(command[0], append(command[1:], "-count=1", fmt.Sprint("-timeout=", timeout), "./testdata/leaky")...)
+	l.cmd.Env = append(os.Environ(), "LEAKY_END="+end, "LEAKY_REPORT="+l.report, "TMPDIR="+tmp)
+	l.cmd.Stdout, l.cmd.Stderr = l.output, l.output
+	l.cmd.WaitDelay = time.Second // the control's daemon does not hold the pipe; a broken fixture might
+	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// awaitLeak waits until the fixture has leaked.
+func (l *leaky) awaitLeak(t *testing.T) {
+	t.Helper()
+	for _, err := os.Stat(l.report); errors.Is(err, os.ErrNotExist); _, err = os.Stat(l.report) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	l.read(t)
+}
+
+func (l *leaky) read(t *testing.T) {
+	t.Helper()
+	b, err := os.ReadFile(l.report)
+	if err != nil {
+		t.Fatalf("the fixture did not run: %v\n%s", err, l.output)
+	}
+	if _, err := fmt.Sscanf(string(b), "%d\n%s\n%s", &l.pid, &l.dir, &l.group); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait returns the run once it has ended.
+func (l *leaky) wait(t *testing.T) leak {
+	t.Helper()
+	_ = l.cmd.Wait()
+	l.status, l.out = l.cmd.ProcessState.ExitCode(), l.output.String()
+	l.read(t)
+	return l.leak
+}
+
+// runLeaky runs command on the fixture. signal, when not 0, is sent to it once the fixture has leaked.
+func runLeaky(t *testing.T, end string, signal syscall.Signal, command ...string) leak {
+	t.Helper()
+	l := startLeaky(t, t.TempDir(), end, 4*time.Second, command...)
+	if signal != 0 {
+		l.awaitLeak(t)
+		_ = l.cmd.Process.Signal(signal)
+	}
+	return l.wait(t)
 }
 
 // remains lists what of a leak is still there.
@@ -108,7 +135,7 @@ func TestSuiteRemovesWhatTestsLeave(t *testing.T) {
 		{"hang", syscall.SIGTERM, 130, ""},
 	} {
 		t.Run(fmt.Sprintf("%s %d", c.end, c.signal), func(t *testing.T) {
-			l := runLeaky(t, c.end, c.signal, suite, "-grace=0s", "-groups=bailiwick-leaky-*", "--")
+			l := runLeaky(t, c.end, c.signal, suite, "-grace=0s", "--")
 			if l.status != c.status || !strings.Contains(l.out, c.says) {
 				t.Errorf("exit status %d, want %d and %q in:\n%s", l.status, c.status, c.says, l.out)
 			}
@@ -125,13 +152,87 @@ func TestSuiteRemovesWhatTestsLeave(t *testing.T) {
 	}
 }
 
+// Another suite of the account, in the same temporary directory, ends while the
+// tests of the first still use what they made. It touches and reports nothing of it.
+func TestTwoSuitesRunAtTheSameTime(t *testing.T) {
+	suite, tmp := build(t), t.TempDir()
+	first := startLeaky(t, tmp, "hang", time.Hour, suite, "-grace=0s", "--")
+	first.awaitLeak(t)
+	before := first.remains()
+	if len(before) != len(everything()) {
+		t.Fatalf("the first suite has only %v", before)
+	}
+	second := startLeaky(t, tmp, "normal", time.Hour, suite, "-grace=0s", "--").wait(t)
+	if left := second.remains(); left != nil {
+		t.Errorf("of the second suite remains %v", left)
+	}
+	if left := first.remains(); !slices.Equal(left, before) {
+		t.Errorf("after the second suite the first has %v, before it had %v", left, before)
+	}
+	for _, name := range []string{first.dir, first.group, fmt.Sprintf("process %d ", first.pid)} {
+		if strings.Contains(second.out, name) {
+			t.Errorf("the second suite reports %q of the first:\n%s", name, second.out)
+		}
+	}
+	if second.dir == first.dir || second.group == first.group && os.Geteuid() == 0 {
+		t.Errorf("both suites have the directory %s or the control group %s", first.dir, first.group)
+	}
+	// The control: the first suite's own end removes it, and the same check sees that.
+	_ = first.cmd.Process.Signal(syscall.SIGTERM)
+	if left := first.wait(t).remains(); left != nil {
+		t.Errorf("of the first suite remains %v", left)
+	}
+}
+
+// A suite that was killed leaves its groups; the next one removes them.
+func TestASuiteRemovesTheGroupsOfAKilledOne(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // control groups are made as root
+	}
+	suite, tmp := build(t), t.TempDir()
+	killed := startLeaky(t, tmp, "hang", time.Hour, suite, "-grace=0s", "--")
+	killed.awaitLeak(t)
+	_ = killed.cmd.Process.Kill()
+	left := killed.wait(t)
+	if !slices.Contains(left.remains(), "group") {
+		t.Fatalf("after SIGKILL remains only %v", left.remains())
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		rest := processesOf(left.group)
+		if len(rest) == 0 {
+			break
+		}
+		for _, text := range rest {
+			if pid, err := strconv.Atoi(text); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	_ = syscall.Unmount(filepath.Join(left.dir, "mount"), 0)
+	startLeaky(t, tmp, "fail", time.Hour, suite, "-grace=0s", "--").wait(t)
+	if slices.Contains(left.remains(), "group") {
+		t.Errorf("the group %s of the killed suite remains", left.group)
+	}
+}
+
+// processesOf lists the processes in the group that contains path.
+func processesOf(path string) []string {
+	b, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cgroup.procs"))
+	return strings.Fields(string(b))
+}
+
+// everything is what the fixture leaves.
+func everything() []string {
+	if os.Geteuid() == 0 {
+		return []string{"directory", "group", "mount", "process"}
+	}
+	return []string{"directory", "process"}
+}
+
 // The control: go test alone leaves all of it.
 func TestGoTestAloneLeavesEverything(t *testing.T) {
 	l := runLeaky(t, "normal", 0, "go", "test")
-	want := []string{"directory", "process"}
-	if os.Geteuid() == 0 {
-		want = []string{"directory", "group", "mount", "process"}
-	}
+	want := everything()
 	if left := l.remains(); !slices.Equal(left, want) {
 		t.Errorf("remains %v, want %v", left, want)
 	}

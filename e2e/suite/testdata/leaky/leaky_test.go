@@ -46,9 +46,11 @@ func TestLeaks(t *testing.T) {
 		if err := syscall.Mount("none", mount, "tmpfs", 0, ""); err != nil {
 			t.Fatal(err)
 		}
-		_ = os.Mkdir(os.Getenv("LEAKY_GROUP"), 0o755)
+		if err := os.Mkdir(group(t), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(os.Getenv("LEAKY_REPORT"), append(pid, dir...), 0o644); err != nil {
+	if err := os.WriteFile(os.Getenv("LEAKY_REPORT"), append(pid, dir+"\n"+group(t)...), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	switch os.Getenv("LEAKY_END") {
@@ -59,4 +61,27 @@ func TestLeaks(t *testing.T) {
 	case "hang":
 		time.Sleep(time.Hour)
 	}
+}
+
+// group returns the path of a control group where a jail of this process would
+// have one: in version 1 in its own group, in version 2 beside it.
+func group(t *testing.T) string {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "bailiwick-jail-leaky-" + os.Getenv("LEAKY_END")
+	for line := range strings.Lines(string(own)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if fields[1] == "pids" {
+			return filepath.Join("/sys/fs/cgroup/pids", fields[2], name)
+		}
+		if fields[1] == "" {
+			if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+				return filepath.Join("/sys/fs/cgroup", filepath.Dir(fields[2]), name)
+			}
+		}
+	}
+	t.Fatalf("no control group for processes:\n%s", own)
+	return ""
 }
