@@ -9,8 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// leases are the locks that the running tasks of one run hold, and the last
-// fencing token. Other runs that use the same locks are not in the bundle.
+// leases are the locks that the tasks of one run hold, and the last fencing token. Other runs that use the same locks are not in the bundle.
 type leases struct {
 	last int64
 	held map[string]*holding
@@ -21,15 +20,16 @@ type holding struct {
 	sharers int
 }
 
-// take gives a started task its locks, or returns why it cannot have got them.
-func (l *leases) take(t *api.PlanTask, d record.TaskStart) error {
+// take gives a task that started the locks that it takes, or returns why it cannot
+// have got them.
+func (l *leases) take(task api.TaskID, locks []api.Lock, d record.TaskStart) error {
 	if d.Fence <= l.last {
 		return fmt.Errorf("started with fencing token %d after %d", d.Fence, l.last)
 	}
 	l.last = d.Fence
 	var exclusive, shared []string
 	size := 0
-	for _, k := range t.Locks {
+	for _, k := range locks {
 		size += len(k.Key)
 		if k.Shared {
 			shared = append(shared, k.Key)
@@ -40,13 +40,13 @@ func (l *leases) take(t *api.PlanTask, d record.TaskStart) error {
 	slices.Sort(exclusive)
 	slices.Sort(shared)
 	// Longer lists may be cut in the entry.
-	if len(t.Locks) < uncut && size < 4<<10 && (!slices.Equal(exclusive, d.Locks) || !slices.Equal(shared, d.Shared)) {
+	if len(locks) < uncut && size < 4<<10 && (!slices.Equal(exclusive, d.Locks) || !slices.Equal(shared, d.Shared)) {
 		return errors.New("started with other locks than the plan's")
 	}
 	if l.held == nil {
 		l.held = map[string]*holding{}
 	}
-	for _, k := range t.Locks {
+	for _, k := range locks {
 		h := l.held[k.Key]
 		switch {
 		case h == nil:
@@ -56,7 +56,7 @@ func (l *leases) take(t *api.PlanTask, d record.TaskStart) error {
 			return fmt.Errorf("started while %d tasks shared the lock %.80q", h.sharers, k.Key)
 		}
 	}
-	for _, k := range t.Locks {
+	for _, k := range locks {
 		h := l.held[k.Key]
 		if h == nil {
 			h = &holding{}
@@ -65,21 +65,21 @@ func (l *leases) take(t *api.PlanTask, d record.TaskStart) error {
 		if k.Shared {
 			h.sharers++
 		} else {
-			h.owner = t.ID
+			h.owner = task
 		}
 	}
 	return nil
 }
 
 // release gives back a task's locks.
-func (l *leases) release(t *api.PlanTask) {
-	for _, k := range t.Locks {
+func (l *leases) release(task api.TaskID, locks []api.Lock) {
+	for _, k := range locks {
 		h := l.held[k.Key]
 		switch {
 		case h == nil: // it never had it, which take reported
 		case k.Shared:
 			h.sharers--
-		case h.owner == t.ID:
+		case h.owner == task:
 			h.owner = ""
 		}
 	}

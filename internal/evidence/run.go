@@ -117,13 +117,27 @@ func (r *replay) step(e *entry) error {
 	if err := r.task(i, e); err != nil {
 		return fmt.Errorf("task %s: %w", e.Task, err)
 	}
-	if was == api.TaskRunning && r.tasks[i].State != api.TaskRunning {
-		r.leases.release(&r.plan.Tasks[i])
+	if r.holdsLocks(i, was) && !r.holdsLocks(i, r.tasks[i].State) {
+		r.leases.release(r.plan.Tasks[i].ID, r.locksOf(i))
 	}
 	if !was.Settled() && r.tasks[i].State.Settled() {
 		r.settledTask(i)
 	}
 	return nil
+}
+
+// rules are those that the run follows.
+func (r *replay) rules() int64 {
+	request, _ := r.submitted.Detail.(record.RunRequest)
+	return request.Rules
+}
+
+// locksOf returns the locks that a task takes when it starts.
+func (r *replay) locksOf(i int) []api.Lock { return r.plan.LocksOf(i, r.rules()) }
+
+// holdsLocks reports whether a task in this state holds its locks.
+func (r *replay) holdsLocks(i int, state api.TaskState) bool {
+	return state == api.TaskRunning || state == api.TaskGrowing && r.plan.HoldsForGate(i, r.rules())
 }
 
 // task applies the next entry of a task: first by the table of transitions, then
@@ -207,7 +221,7 @@ func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error
 	case r.ending(i):
 		wrong = errors.New("started after its cancellation was requested")
 	}
-	if taken := r.leases.take(&r.plan.Tasks[i], d); wrong == nil {
+	if taken := r.leases.take(r.plan.Tasks[i].ID, r.locksOf(i), d); wrong == nil {
 		wrong = taken
 	}
 	if t.begun == nil {

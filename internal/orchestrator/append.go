@@ -2,12 +2,16 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
@@ -19,7 +23,8 @@ import (
 // what follows from it are durable in one commit. They are checked as a plan is, and
 // every dispatch that they can lead to is decided as if it were submitted now, with the
 // names of the revision of the run. steers is true for an operator call; any other needs
-// a grant (see policy.AppendRequest). A repeated key adds nothing.
+// a grant (see policy.AppendRequest). A request that is repeated with its key adds nothing;
+// another one with that key is a conflict.
 func (o *Orchestrator) Append(ctx context.Context, caller dispatch.Caller, steers bool, id api.RunID, req api.RunAppend) (api.Run, error) {
 	if o.Err() != nil {
 		return api.Run{}, o.unavailable()
@@ -59,8 +64,12 @@ func (o *Orchestrator) append(ctx context.Context, caller dispatch.Caller, steer
 	if err != nil {
 		return api.Run{}, err
 	}
-	if req.Key != "" && r.hasGrowth(req.Key) {
-		return r.view(0, defaultPage), nil
+	by := request{key: req.Key}
+	if doc, err := canon.Canonicalize(req.Tasks); err == nil { // ParseAppend says what is wrong with other text
+		by.asked = api.DigestOf(doc)
+	}
+	if done, err := r.repeats(by, req.Tasks); done || err != nil {
+		return r.view(0, defaultPage), err
 	}
 	if err := r.open(); err != nil {
 		return api.Run{}, err
@@ -70,14 +79,14 @@ func (o *Orchestrator) append(ctx context.Context, caller dispatch.Caller, steer
 		return api.Run{}, err
 	}
 	if req.DryRun {
-		if _, err := r.grow(g, ""); err != nil {
+		if _, err := r.grow(g, by); err != nil {
 			return api.Run{}, err
 		}
 		v := r.view(0, defaultPage)
 		v.DryRun = true
 		return v, nil
 	}
-	return api.Run{}, o.commitAppend(ctx, caller, decision, r, g, req.Key)
+	return api.Run{}, o.commitAppend(ctx, caller, decision, r, g, by, req.Tasks)
 }
 
 // mayAppend decides whether the caller may append to a run that it may see.
@@ -107,9 +116,41 @@ func (o *Orchestrator) mayAppend(ctx context.Context, caller dispatch.Caller, st
 	})
 }
 
-// hasGrowth reports whether a request with a key was carried out.
-func (r *run) hasGrowth(key string) bool {
-	return slices.ContainsFunc(r.growths, func(g growth) bool { return g.key == key })
+// repeats reports whether a request with a key was carried out. Its error is that another
+// request used the key. tasks are those of the request.
+func (r *run) repeats(by request, tasks json.RawMessage) (bool, error) {
+	i := slices.IndexFunc(r.growths, func(g growth) bool { return by.key != "" && g.key == by.key })
+	if i < 0 {
+		return false, nil
+	}
+	was := r.growths[i]
+	if was.asked == by.asked || was.asked == "" { // older rows have no digest
+		return true, nil
+	}
+	return false, api.Errorf(api.CodeConflict, "key %.80q was used to append other tasks to run %s: %s", by.key, r.id, difference(was, tasks)).
+		WithHint("use another key for these tasks; or repeat the first request unchanged, which adds nothing")
+}
+
+// difference says how the tasks of a request differ from those of an earlier one.
+func difference(was growth, tasks json.RawMessage) string {
+	var now []struct{ ID api.TaskID }
+	old, err := plan.ReadGrowth([]byte(was.doc))
+	if err = errors.Join(err, json.Unmarshal(tasks, &now)); err != nil {
+		return "the content differs"
+	}
+	var before, after []string
+	for i := range old.Tasks {
+		before = append(before, string(old.Tasks[i].ID))
+	}
+	for i := range now {
+		after = append(after, string(now[i].ID))
+	}
+	slices.Sort(before)
+	slices.Sort(after)
+	if slices.Equal(before, after) {
+		return fmt.Sprintf("the tasks %.300s have other content", strings.Join(before, ", "))
+	}
+	return fmt.Sprintf("it added %.300s, and this request has %.300s", strings.Join(before, ", "), strings.Join(after, ", "))
 }
 
 // open refuses a run that takes no more tasks.
@@ -174,7 +215,7 @@ func (o *Orchestrator) productsFor(ctx context.Context, caller dispatch.Caller, 
 
 // commitAppend has the engine add a growth, unless the run has changed meanwhile so that
 // it does not fit any more.
-func (o *Orchestrator) commitAppend(ctx context.Context, caller dispatch.Caller, decision policy.Decision, stored *run, g plan.Growth, key string) error {
+func (o *Orchestrator) commitAppend(ctx context.Context, caller dispatch.Caller, decision policy.Decision, stored *run, g plan.Growth, by request, tasks json.RawMessage) error {
 	if err := o.cfg.Ledger.Admits(record.KindRunAppended); err != nil {
 		return err
 	}
@@ -196,10 +237,13 @@ func (o *Orchestrator) commitAppend(ctx context.Context, caller dispatch.Caller,
 		if r == nil {
 			return errSettled
 		}
-		if err := r.open(); err != nil || key != "" && r.hasGrowth(key) {
+		if err := r.open(); err != nil {
 			return err
 		}
-		first, err := r.grow(g, key)
+		if done, err := r.repeats(by, tasks); done || err != nil {
+			return err
+		}
+		first, err := r.grow(g, by)
 		if err != nil {
 			return err
 		}

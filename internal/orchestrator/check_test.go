@@ -128,9 +128,12 @@ func (w *world) running() (wrong []string) {
 func (w *world) idle() (wrong []string) {
 	now := w.config.Now()
 	taken := map[api.Name]int{}
-	var running, ready []*replayTask
+	var running, holders, ready []*replayTask
 	backoffs := 0
 	for t := range w.log.each {
+		if t.holds() {
+			holders = append(holders, t)
+		}
 		switch t.shown(w.log, now) {
 		case api.TaskRunning:
 			taken[t.run.queue]++
@@ -153,14 +156,14 @@ func (w *world) idle() (wrong []string) {
 		first := func(other *replayTask) bool {
 			return other != t && clash(t.plan.Locks, other.plan.Locks) != "" && !other.since(w.log).After(t.since(w.log))
 		}
-		if !slices.ContainsFunc(running, func(o *replayTask) bool { return clash(t.plan.Locks, o.plan.Locks) != "" }) && !slices.ContainsFunc(ready, first) {
+		if !slices.ContainsFunc(holders, func(o *replayTask) bool { return clash(t.plan.Locks, o.plan.Locks) != "" }) && !slices.ContainsFunc(ready, first) {
 			wrong = append(wrong, fmt.Sprintf("task %s could run since %s and does not", t.name(), clock(t.since(w.log))))
 		}
 	}
 	if w.o.Busy() != (len(running) > 0 || backoffs > 0) {
 		wrong = append(wrong, fmt.Sprintf("busy %v while %d tasks run and %d wait for their next attempt", w.o.Busy(), len(running), backoffs))
 	}
-	if len(ready) > 0 && len(running) == 0 {
+	if len(ready) > 0 && len(holders) == 0 {
 		wrong = append(wrong, fmt.Sprintf("task %s and %d others are ready and nothing runs", ready[0].name(), len(ready)-1))
 	}
 	for t := range w.log.each {

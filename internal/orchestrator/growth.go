@@ -12,12 +12,16 @@ import (
 // growBy adds the tasks of a growth to a run: all in this commit, or none, and then the
 // task that grows fails.
 func (e *engine) growBy(b *batch, r *run, i int32, g plan.Growth) {
-	first, err := r.grow(g, "")
+	first, err := r.grow(g, request{})
 	if err != nil {
 		e.cannotGrow(b, r, i, err)
 		return
 	}
-	if r.tasks[i].state == api.TaskRunning {
+	switch {
+	case r.tasks[i].state != api.TaskRunning:
+	case r.holdsForGate(i):
+		e.releaseSlot(r, i)
+	default:
 		e.releaseTask(r, i)
 	}
 	e.transition(r, i, record.EventGrow)

@@ -35,16 +35,27 @@ CREATE TRIGGER run_growth_removed AFTER DELETE ON run BEGIN
 END;
 `
 
+// askedSchema has the digest of the tasks of an append as the request had them, before
+// their commits were pinned. It is empty in older rows.
+const askedSchema = `ALTER TABLE run_growth ADD COLUMN asked TEXT NOT NULL DEFAULT '';`
+
 // growth is a growth of a run as it is stored.
 type growth struct {
-	key    string // of the request; empty where an end of a task caused it
+	request
 	doc    string // canonical
 	digest api.Digest
 }
 
+// request is what identifies the request of an append. It is empty where an end of a task
+// caused the growth.
+type request struct {
+	key   string
+	asked api.Digest // of its tasks as canonical JSON
+}
+
 // grow adds a growth to a run in memory, and returns the index of the first task. After
 // an error nothing has changed.
-func (r *run) grow(g plan.Growth, key string) (first int, err error) {
+func (r *run) grow(g plan.Growth, by request) (first int, err error) {
 	doc, err := g.Canonical()
 	if err != nil {
 		return 0, err
@@ -52,7 +63,7 @@ func (r *run) grow(g plan.Growth, key string) (first int, err error) {
 	if first, err = r.plan.Grow(g); err != nil {
 		return 0, err
 	}
-	r.growths = append(r.growths, growth{key, string(doc), api.DigestOf(doc)})
+	r.growths = append(r.growths, growth{by, string(doc), api.DigestOf(doc)})
 	r.bytes += len(doc)
 	r.addTasks()
 	return first, nil
@@ -65,7 +76,7 @@ func (r *run) begin(list []plan.Growth) error {
 		if err != nil {
 			return err
 		}
-		r.growths = append(r.growths, growth{"", string(doc), api.DigestOf(doc)})
+		r.growths = append(r.growths, growth{request{}, string(doc), api.DigestOf(doc)})
 		r.bytes += len(doc)
 	}
 	return nil
@@ -123,16 +134,17 @@ func (e *engine) startAdded(b *batch, r *run, first int) {
 // saveGrowth stores a growth.
 func saveGrowth(tx *store.Tx, r *run, number int32) error {
 	g := r.growths[number]
-	_, err := tx.Exec("INSERT INTO run_growth(run, n, key, doc) VALUES (?, ?, ?, ?)", r.seq, number, g.key, g.doc)
+	_, err := tx.Exec("INSERT INTO run_growth(run, n, key, doc, asked) VALUES (?, ?, ?, ?, ?)", r.seq, number, g.key, g.doc, g.asked)
 	return err
 }
 
 // loadGrowths reads the growths of a run in their order.
 func loadGrowths(v store.Reader, r *run) error {
-	return v.Each("SELECT n, key, doc FROM run_growth WHERE run = ? ORDER BY n", store.Args{r.seq}, func(scan store.Scan) error {
+	return v.Each("SELECT n, key, doc, asked FROM run_growth WHERE run = ? ORDER BY n", store.Args{r.seq}, func(scan store.Scan) error {
 		var number int
-		var key, doc string
-		if err := scan(&number, &key, &doc); err != nil {
+		var by request
+		var doc string
+		if err := scan(&number, &by.key, &doc, &by.asked); err != nil {
 			return err
 		}
 		g, err := plan.ReadGrowth([]byte(doc))
@@ -140,7 +152,7 @@ func loadGrowths(v store.Reader, r *run) error {
 			err = fmt.Errorf("growth %d is missing", len(r.growths))
 		}
 		if err == nil {
-			_, err = r.grow(g, key)
+			_, err = r.grow(g, by)
 		}
 		if err != nil {
 			return fmt.Errorf("run %s: stored growth %d: %w", r.id, number, err)

@@ -58,7 +58,7 @@ func (l *locks) key(name string) *lockKey {
 
 // newLease returns the lease that a task needs, to be requested once.
 func (l *locks) newLease(r *run, task int32) *lease {
-	wanted := r.plan.Tasks[task].Locks
+	wanted := r.locksOf(task)
 	w := &lease{run: r, task: task, tickets: make([]ticket, len(wanted))}
 	for i, k := range wanted {
 		w.tickets[i] = ticket{lease: w, key: l.key(k.Key), shared: k.Shared}
@@ -129,14 +129,14 @@ func (l *locks) grant(w *lease) {
 	}
 }
 
-// adopt grants a lease at once, before any is requested: its task was running
-// before a restart. It fails when a conflicting task was running too, which
-// violates an invariant.
+// adopt grants a lease at once, before any is requested: its task held it before a
+// restart. It fails when a conflicting task held it too, which violates an
+// invariant.
 func (l *locks) adopt(w *lease) error {
 	for i := range w.tickets {
 		k := w.tickets[i].key
 		if k.owner != nil || !w.tickets[i].shared && k.sharers > 0 {
-			return fmt.Errorf("run %s task %s: another running task holds its lock %q", w.run.id, w.run.plan.Tasks[w.task].ID, k.name)
+			return fmt.Errorf("run %s task %s: another task holds its lock %q", w.run.id, w.run.plan.Tasks[w.task].ID, k.name)
 		}
 	}
 	l.grant(w)

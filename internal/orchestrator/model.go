@@ -58,10 +58,12 @@ type runDoc struct {
 	From       []api.TaskID        `json:"from,omitempty"`    // of a retry: tasks to run again
 	Changed    []string            `json:"changed,omitempty"` // of a retry: see plan.Retry
 	Key        string              `json:"key,omitempty"`     // of the request that submitted it
+	Asked      api.Digest          `json:"asked,omitempty"`   // of a retry: the digest of its request
 	NoReuse    bool                `json:"noReuse,omitempty"`
 	Grown      int                 `json:"grown,omitempty"` // of a retry: growths of the earlier run, that it began with
 	Trace      api.Trace           `json:"trace,omitempty"`
-	Slot       *Slot               `json:"slot,omitempty"` // of a schedule
+	Slot       *Slot               `json:"slot,omitempty"`  // of a schedule
+	Rules      int64               `json:"rules,omitempty"` // see plan.Rules; 0 before Rules 5
 }
 
 func sourceKey(s *api.SourceRequest) string { return string(s.Name) + "@" + s.Commit }
@@ -126,6 +128,12 @@ func newRun(id api.RunID, p *plan.Plan, doc runDoc) *run {
 	r.addTasks()
 	return r
 }
+
+// locksOf returns the locks that a task takes when it starts.
+func (r *run) locksOf(i int32) []api.Lock { return r.plan.LocksOf(int(i), r.doc.Rules) }
+
+// holdsForGate reports whether a task holds its locks until its gate is settled.
+func (r *run) holdsForGate(i int32) bool { return r.plan.HoldsForGate(int(i), r.doc.Rules) }
 
 // set changes a task's state and the counts.
 func (r *run) set(i int32, to api.TaskState) {

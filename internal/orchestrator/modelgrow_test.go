@@ -297,7 +297,7 @@ func gateTasks(t *replayTask, round int) (list []api.PlanTask) {
 	name := func(kind string, n int) api.TaskID { return api.TaskID(fmt.Sprintf("%s.%s%d", t.plan.ID, kind, n)) }
 	if round > 1 {
 		fix := one
-		fix.ID, fix.Subagent = name("fix", round-1), fixer
+		fix.ID, fix.Subagent, fix.Locks = name("fix", round-1), fixer, nil // its task holds them
 		list = append(list, fix)
 		one.DependsOn = []api.TaskID{fix.ID}
 	}

@@ -72,16 +72,20 @@ func (e *engine) loadQueues(v store.Reader) error {
 }
 
 // adoptRunning gives the tasks that are stored as running their slots and locks,
-// and submits their dispatches again.
+// and submits their dispatches again. A task whose gate is not settled gets its
+// locks.
 func (e *engine) adoptRunning(b *batch, r *run) error {
 	for i := range r.tasks {
 		t, i := &r.tasks[i], int32(i) //nolint:gosec // G115: bounded by api.MaxPlanTasks
-		if t.state != api.TaskRunning {
+		if t.state != api.TaskRunning && (t.state != api.TaskGrowing || !r.holdsForGate(i)) {
 			continue
 		}
 		t.lease = e.locks.newLease(r, i)
 		if err := e.locks.adopt(t.lease); err != nil {
 			return fmt.Errorf("invariant violated: %w", err)
+		}
+		if t.state == api.TaskGrowing {
+			continue
 		}
 		e.running++
 		r.queue.running++

@@ -514,6 +514,8 @@ func (m *replay) mayStart(c *audit.Committed, t *replayTask) {
 			if other.run.queue == t.run.queue {
 				running++
 			}
+		}
+		if other.holds() {
 			if key != "" {
 				m.object(c.Seq, "task %s is started while %s holds %q", t.name(), other.name(), key)
 			}
@@ -528,6 +530,12 @@ func (m *replay) mayStart(c *audit.Committed, t *replayTask) {
 	if running >= q.slots {
 		m.object(c.Seq, "task %s is started while %d of %d slots of queue %s are taken", t.name(), running, q.slots, t.run.queue)
 	}
+}
+
+// holds reports whether a task has its locks: while it runs, and then until its gate
+// is settled.
+func (t *replayTask) holds() bool {
+	return t.state == api.TaskRunning || t.state == api.TaskGrowing && t.plan.Gate != nil && t.plan.ForEach == nil
 }
 
 // wait takes that a task waits for an answer or for its next attempt.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
@@ -55,7 +56,11 @@ func (o *Orchestrator) retried(ctx context.Context, caller dispatch.Caller, old 
 	if err != nil {
 		return nil, api.Run{}, err
 	}
-	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
+	asked, err := askedBy(req)
+	if err != nil {
+		return nil, api.Run{}, err
+	}
+	if run, ok, err := o.repeated(ctx, caller, p, runDoc{Key: req.Key, Asked: asked}); ok || err != nil {
 		return nil, run, err
 	}
 	earlier, err := old.readGrowths()
@@ -67,7 +72,7 @@ func (o *Orchestrator) retried(ctx context.Context, caller dispatch.Caller, old 
 		return nil, api.Run{}, err
 	}
 	r := newRun(next, p, runDoc{
-		Ceiling: caller.Ceiling, RetryOf: old.id, Commits: old.doc.Commits, Key: req.Key, From: req.From, Changed: change.Changed, NoReuse: old.doc.NoReuse,
+		Rules: plan.Rules, Ceiling: caller.Ceiling, Asked: asked, RetryOf: old.id, Commits: old.doc.Commits, Key: req.Key, From: req.From, Changed: change.Changed, NoReuse: old.doc.NoReuse,
 		Grown: len(change.Growths),
 	})
 	if err := r.begin(change.Growths); err != nil {
@@ -93,6 +98,16 @@ func (o *Orchestrator) retried(ctx context.Context, caller dispatch.Caller, old 
 			WithHint("run a task and those that depend on it again: --from TASK; or change something: --source NAME@COMMIT, --set TASK.KEY=VALUE")
 	}
 	return r, api.Run{}, nil
+}
+
+// askedBy returns the digest of a request, apart from what identifies it.
+func askedBy(req api.RunRetry) (api.Digest, error) {
+	req.RunID, req.Key = "", ""
+	doc, err := canon.Marshal(req)
+	if err != nil {
+		return "", api.Errorf(api.CodeInvalid, "retry: %v", err)
+	}
+	return api.DigestOf(doc), nil
 }
 
 // pinned replaces the commits of sources by what they refer to now, as far as the

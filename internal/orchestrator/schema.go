@@ -48,7 +48,7 @@ CREATE TABLE run_queue ( -- those that are paused
 	at   INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE run_fence (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL) STRICT;
-`, findSchema, retrySchema, labelSchema, growthSchema}}
+`, findSchema, retrySchema, labelSchema, growthSchema, askedSchema}}
 }
 
 // retrySchema finds the runs that retry a run: their evidence needs its plan.

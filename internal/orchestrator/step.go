@@ -79,7 +79,7 @@ func (e *engine) startTask(b *batch, w *lease) {
 	t.notBefore, t.ended, t.inFlight = time.Time{}, time.Time{}, true
 	e.running++
 	r.queue.running++
-	exclusive, shared := lockNames(r.plan.Tasks[i].Locks)
+	exclusive, shared := lockNames(r.locksOf(i))
 	e.log(b, record.KindTaskStarted, r, i, record.TaskStart{Fence: int64(t.fence), Locks: exclusive, Shared: shared}) //nolint:gosec // G115: counts up from 1
 	b.task(r, i)
 	b.effects = append(b.effects, ef)
@@ -87,10 +87,14 @@ func (e *engine) startTask(b *batch, w *lease) {
 
 // releaseTask releases the slot and the locks of a running task.
 func (e *engine) releaseTask(r *run, i int32) {
+	e.releaseSlot(r, i)
+	e.withdraw(r, i)
+}
+
+func (e *engine) releaseSlot(r *run, i int32) {
 	e.running--
 	r.queue.running--
 	r.tasks[i].inFlight = false
-	e.withdraw(r, i)
 }
 
 // finishTask settles a task, and the dependents that cannot run any more.

@@ -44,10 +44,10 @@ func (o *Orchestrator) submit(ctx context.Context, caller dispatch.Caller, req a
 	if err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
-	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
+	if run, ok, err := o.repeated(ctx, caller, p, runDoc{Key: req.Key, Slot: slot}); ok || err != nil {
 		return run, o.invalid(ctx, caller, err)
 	}
-	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key, NoReuse: req.NoReuse, Template: plan.Template(req.Plan), Parameters: said(req.Parameters), Slot: slot})
+	r := newRun(p.ID, p, runDoc{Rules: plan.Rules, Ceiling: caller.Ceiling, Key: req.Key, NoReuse: req.NoReuse, Template: plan.Template(req.Plan), Parameters: said(req.Parameters), Slot: slot})
 	return o.admit(ctx, caller, r)
 }
 
@@ -57,10 +57,10 @@ func (o *Orchestrator) dryRun(ctx context.Context, caller dispatch.Caller, p *pl
 	if err != nil {
 		return api.Run{}, err
 	}
-	if run, ok, err := o.repeated(ctx, caller, p, ""); ok || err != nil {
+	if run, ok, err := o.repeated(ctx, caller, p, runDoc{}); ok || err != nil {
 		return run, err
 	}
-	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling})
+	r := newRun(p.ID, p, runDoc{Rules: plan.Rules, Ceiling: caller.Ceiling})
 	r.dry = true
 	decision, err := o.validate(ctx, caller, r)
 	if err == nil && !decision.Allowed() {
@@ -148,8 +148,9 @@ func (o *Orchestrator) invalid(ctx context.Context, caller dispatch.Caller, err 
 }
 
 // repeated returns the run of a request that the same caller has made before, and
-// refuses another request under the same id. key is that of the request.
-func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan, key string) (api.Run, bool, error) {
+// refuses another request under the same id. doc has the key of the request, and of a
+// retry its digest: its plan differs where a branch has moved since.
+func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan, doc runDoc) (api.Run, bool, error) {
 	var r *run
 	var ok bool
 	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
@@ -161,8 +162,20 @@ func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *
 	if !ok {
 		return api.Run{}, false, o.refuseExpired(ctx, p.ID)
 	}
-	again := key != "" && r.doc.Key == key
-	if r.principal != caller.Principal || r.doc.Digest != p.Digest() && !again {
+	again := doc.Key != "" && r.doc.Key == doc.Key
+	same := r.doc.Digest == p.Digest()
+	switch {
+	case again && doc.Slot != nil: // the plan of its schedule may have changed since
+		same = true
+	case again && doc.Asked != "":
+		same = r.doc.Asked == doc.Asked || r.doc.Asked == "" // older rows have no digest
+	}
+	switch {
+	case r.principal == caller.Principal && same:
+	case r.principal == caller.Principal && again:
+		return api.Run{}, false, api.Errorf(api.CodeConflict, "key %.80q belongs to another request, which submitted run %s", doc.Key, p.ID).
+			WithHint("use another key and another id; or repeat the first request unchanged, which submits nothing")
+	default:
 		return api.Run{}, false, api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).
 			WithHint("submit this plan under an id of its own: --id NEW or --new; or run the tasks of the other again, with changes: bailiwick run retry %s", p.ID)
 	}
@@ -212,7 +225,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		o.capacity.release(r.principal, r.size())
 	}
 	if errors.Is(err, errDuplicate) { // the same request was admitted at the same time
-		run, ok, err := o.repeated(ctx, caller, r.plan, r.doc.Key)
+		run, ok, err := o.repeated(ctx, caller, r.plan, r.doc)
 		if err == nil && !ok {
 			err = errDuplicate
 		}
@@ -230,7 +243,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 func submitEntry(r *run) record.Entry {
 	request := record.RunRequest{
 		Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
-		Changed: r.doc.Changed, Rules: plan.Rules, Template: string(r.doc.Template), Parameters: r.doc.Parameters, NoReuse: r.doc.NoReuse,
+		Changed: r.doc.Changed, Rules: r.doc.Rules, Template: string(r.doc.Template), Parameters: r.doc.Parameters, NoReuse: r.doc.NoReuse,
 	}
 	for _, t := range r.doc.From {
 		request.From = append(request.From, string(t))

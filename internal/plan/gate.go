@@ -11,6 +11,22 @@ import (
 // Fixes is how many fixes a gate has at most.
 func Fixes(g *api.Gate) int { return max(1, g.Attempts) }
 
+// HoldsForGate reports whether task i, once it is growing, holds its locks until its
+// gate is settled, under the rules of its run. Before Rules 5 it gave them back when
+// its dispatch ended, so another task could change what a fix was about.
+func (p *Plan) HoldsForGate(i int, rules int64) bool {
+	return rules >= 5 && p.Tasks[i].Gate != nil && p.Tasks[i].ForEach == nil
+}
+
+// LocksOf returns the locks that task i takes when it starts. A fix takes none of its
+// own where the task that it is for still holds them.
+func (p *Plan) LocksOf(i int, rules int64) []api.Lock {
+	if up := p.parent[i]; up >= 0 && p.HoldsForGate(int(up), rules) {
+		return nil
+	}
+	return p.Tasks[i].Locks
+}
+
 // gateName is the id of a task that grows from a gate or a quorum.
 func gateName(t *api.PlanTask, kind string, n int) api.TaskID {
 	return api.TaskID(fmt.Sprintf("%s.%s%d", t.ID, kind, n))
