@@ -72,7 +72,7 @@ func (t *replayed) offspring(cause string, round int) (list []*replayed) {
 	case cause == "gate" && p.Gate != nil && round == t.rounds+1 && round <= max(1, p.Gate.Attempts)+1:
 		check, fix := p, p
 		check.Gate, check.Locks, check.Subagent = nil, nil, p.Gate.Verify.Subagent
-		fix.Gate, fix.Subagent = nil, p.Gate.Fix.Subagent
+		fix.Gate, fix.Locks, fix.Subagent = nil, nil, p.Gate.Fix.Subagent // its task holds the locks
 		if round == 1 {
 			add(name("gate", 1), check)
 			break
@@ -113,10 +113,7 @@ func (r *replay) grown(e *entry, run *replayedRun, t *replayed) {
 	if t.children = append(t.children, added...); e.Detail.Cause == "gate" {
 		t.rounds++
 	}
-	t.state = api.TaskGrowing
-	for key := range r.holds {
-		delete(r.holds[key], e.Run+"/"+e.Task)
-	}
+	t.state = api.TaskGrowing // with a gate it holds its locks until it settles
 	if e.Detail.Tasks != len(added) || e.Detail.Total != len(run.tasks) {
 		r.say(e, "LOST or UNTRUE: it grows %d tasks, %d in all, and its plan gives %d, %d in all", e.Detail.Tasks, e.Detail.Total, len(added), len(run.tasks))
 	}
