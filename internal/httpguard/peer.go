@@ -1,142 +1,188 @@
 package httpguard
 
 import (
-	"bufio"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net"
 	"net/netip"
-	"strconv"
-	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// peerFiles are the tables of TCP sockets below /proc, of this network namespace. An
-// IPv6 socket that is connected to an IPv4 address is in the second.
-func peerFiles() []string { return []string{"self/net/tcp", "self/net/tcp6"} }
+// Sizes and offsets of struct nlmsghdr, inet_diag_req_v2 and inet_diag_msg, from
+// linux/netlink.h and linux/inet_diag.h.
+const (
+	netlinkHead = 16
+	diagRequest = netlinkHead + 56
+	diagAnswer  = netlinkHead + 72
+	diagState   = netlinkHead + 1
+	diagID      = netlinkHead + 8 // of the request
+	answerID    = netlinkHead + 4
+	diagUID     = netlinkHead + 4 + 48 + 12
+	diagIDSize  = 2 + 2 + 16 + 16 // ports and addresses
 
-// established is the state of a socket that a process still holds. Later states have
-// lost the account: the kernel reports 0 for them.
-const established = "01"
+	established = 1 // TCP_ESTABLISHED: later states have lost the account
+	diagTime    = time.Second
+)
 
-// PeerUID returns the account that holds the other end of a connection between two
-// addresses of this machine, as the kernel reports it below proc, which is /proc. It
-// fails if no process of this machine does.
-func PeerUID(proc fs.FS, local, remote netip.AddrPort) (int, error) {
-	for _, name := range peerFiles() {
-		uid, found, err := findPeer(proc, name, local, remote)
-		if err != nil {
-			return 0, err
-		}
-		if found {
-			return uid, nil
-		}
+// PeerUID returns the account that holds the other end of a TCP connection between two
+// addresses of this machine. The kernel looks up that one socket, by sock_diag(7), so
+// the cost does not depend on how many connections the machine has. PeerUID fails if no
+// process of this network namespace holds the socket.
+func PeerUID(local, remote netip.AddrPort) (int, error) {
+	answer, err := askKernel(diagMessage(remote, local))
+	if err != nil {
+		return 0, fmt.Errorf("connection from %s: look up its account by sock_diag: %w", remote, err)
 	}
-	return 0, fmt.Errorf("connection from %s: no process of this machine holds it", remote)
+	uid, err := uidOf(answer, remote, local)
+	if err != nil {
+		return 0, fmt.Errorf("connection from %s: %w", remote, err)
+	}
+	return uid, nil
 }
 
-// findPeer looks for the socket whose own address is remote and whose peer is local.
-func findPeer(proc fs.FS, name string, local, remote netip.AddrPort) (uid int, found bool, err error) {
-	file, err := proc.Open(name)
-	if err != nil {
-		return 0, false, err
+// diagMessage asks for the socket with these addresses.
+func diagMessage(own, peer netip.AddrPort) []byte {
+	b := make([]byte, diagRequest)
+	binary.NativeEndian.PutUint32(b, diagRequest)
+	binary.NativeEndian.PutUint16(b[4:], unix.SOCK_DIAG_BY_FAMILY)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	b[netlinkHead], b[netlinkHead+1] = unix.AF_INET, unix.IPPROTO_TCP
+	if own.Addr().Unmap().Is6() {
+		b[netlinkHead] = unix.AF_INET6
 	}
-	defer file.Close() //nolint:errcheck // only read
-	lines := bufio.NewScanner(file)
-	lines.Scan() // the head
-	for lines.Scan() {
-		// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid ...
-		f := strings.Fields(lines.Text())
-		if len(f) < 8 {
-			return 0, false, fmt.Errorf("/proc/%s: malformed line %q", name, lines.Text())
-		}
-		if f[3] != established || !sameSocket(f[1], remote) || !sameSocket(f[2], local) {
+	binary.NativeEndian.PutUint32(b[netlinkHead+4:], 1<<established)
+	copy(b[diagID:], diagAddresses(own, peer))
+	for i := diagID + diagIDSize + 4; i < diagRequest; i++ {
+		b[i] = 0xff // INET_DIAG_NOCOOKIE
+	}
+	return b
+}
+
+// diagAddresses is the beginning of struct inet_diag_sockid.
+func diagAddresses(own, peer netip.AddrPort) []byte {
+	b := make([]byte, diagIDSize)
+	binary.BigEndian.PutUint16(b, own.Port())
+	binary.BigEndian.PutUint16(b[2:], peer.Port())
+	copy(b[4:20], own.Addr().Unmap().AsSlice())
+	copy(b[20:36], peer.Addr().Unmap().AsSlice())
+	return b
+}
+
+// askKernel returns the kernel's answer to one message.
+func askKernel(message []byte) ([]byte, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	limit := unix.NsecToTimeval(diagTime.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		return nil, err
+	}
+	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, 4096)
+	for {
+		n, from, err := unix.Recvfrom(fd, answer, 0)
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		uid, err := strconv.Atoi(f[7])
-		return uid, err == nil, err
+		if err != nil {
+			return nil, err
+		}
+		if kernel, ok := from.(*unix.SockaddrNetlink); ok && kernel.Pid == 0 {
+			return answer[:n], nil
+		}
 	}
-	return 0, false, lines.Err()
 }
 
-// sameSocket reports whether the kernel's spelling of an address is want: ADDRESS:PORT in
-// hexadecimal, the address in words of the machine's byte order.
-func sameSocket(text string, want netip.AddrPort) bool {
-	address, port, _ := strings.Cut(text, ":")
-	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != want.Port() {
-		return false
+// uidOf reads the account of the socket with these addresses from an answer.
+func uidOf(answer []byte, own, peer netip.AddrPort) (int, error) {
+	if len(answer) < netlinkHead+4 {
+		return 0, fmt.Errorf("malformed answer of %d bytes", len(answer))
 	}
-	b, err := hex.DecodeString(address)
-	if err != nil || len(b)%4 != 0 {
-		return false
+	switch kind := binary.NativeEndian.Uint16(answer[4:]); kind {
+	case unix.NLMSG_ERROR:
+		errno := unix.Errno(-int32(binary.NativeEndian.Uint32(answer[netlinkHead:]))) //nolint:gosec // G115: an error number
+		if errno == unix.ENOENT {
+			return 0, errors.New("no process of this machine holds it")
+		}
+		return 0, errno
+	case unix.SOCK_DIAG_BY_FAMILY:
+	default:
+		return 0, fmt.Errorf("answer of kind %d", kind)
 	}
-	for i := 0; i < len(b); i += 4 {
-		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	if len(answer) < diagAnswer {
+		return 0, fmt.Errorf("malformed answer of %d bytes", len(answer))
 	}
-	got, ok := netip.AddrFromSlice(b)
-	return ok && got.Unmap() == want.Addr().Unmap()
+	// A socket that listens on the port also matches.
+	if answer[diagState] != established || !sameSocket(answer[answerID:], own, peer) {
+		return 0, errors.New("no process of this machine holds it")
+	}
+	return int(binary.NativeEndian.Uint32(answer[diagUID:])), nil
+}
+
+// sameSocket reports whether an answer is about the socket with these addresses. An IPv6
+// socket that is connected to an IPv4 address has mapped ones.
+func sameSocket(id []byte, own, peer netip.AddrPort) bool {
+	same := func(raw []byte, want netip.Addr) bool {
+		if want = want.Unmap(); want.Is4() {
+			mapped := want.As16()
+			plain := want.As4()
+			return netip.AddrFrom16([16]byte(raw)) == netip.AddrFrom16(mapped) || [4]byte(raw[:4]) == plain && [12]byte(raw[4:]) == [12]byte{}
+		}
+		return netip.AddrFrom16([16]byte(raw)) == want
+	}
+	return binary.BigEndian.Uint16(id) == own.Port() && binary.BigEndian.Uint16(id[2:]) == peer.Port() &&
+		same(id[4:20], own.Addr()) && same(id[20:36], peer.Addr())
 }
 
 // LocalListener accepts connections of one account of this machine, and passes on only
-// requests whose framing is unambiguous. A connection of another account is closed
+// requests whose framing is unambiguous. It closes a connection of another account
 // without an answer.
 type LocalListener struct {
 	net.Listener
 
-	UID  int
-	Proc fs.FS // /proc
+	UID int
 	// Refused is called with why a connection was closed.
 	Refused func(error)
+
+	peer func(local, remote netip.AddrPort) (int, error) // PeerUID, but for tests
 }
 
-// Accept does not wait for the account: the first Read of the connection establishes it.
+// Accept returns the next connection of the account. A peer is established on its own
+// side before the connection is accepted here.
 func (l *LocalListener) Accept() (net.Conn, error) {
-	raw, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return NewConn(&localConn{Conn: raw, listener: l}), nil
-}
-
-type localConn struct {
-	net.Conn
-
-	listener *LocalListener
-	known    bool // the account is that of the listener
-}
-
-// Read fails as a closed connection does if the account is another one.
-func (c *localConn) Read(p []byte) (int, error) {
-	if !c.known {
-		if err := c.check(); err != nil {
-			c.listener.Refused(err)
-			return 0, errors.Join(io.EOF, c.Close())
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
 		}
-		c.known = true
+		if err := l.check(raw); err != nil {
+			l.Refused(errors.Join(err, raw.Close()))
+			continue
+		}
+		return NewConn(raw), nil
 	}
-	return c.Conn.Read(p)
 }
 
-func (c *localConn) check() error {
+func (l *LocalListener) check(c net.Conn) error {
 	local, ok := c.LocalAddr().(*net.TCPAddr)
 	remote, also := c.RemoteAddr().(*net.TCPAddr)
 	if !ok || !also {
 		return fmt.Errorf("connection from %s: not TCP", c.RemoteAddr())
 	}
-	uid, err := PeerUID(c.listener.Proc, local.AddrPort(), remote.AddrPort())
-	if err == nil && uid != c.listener.UID {
-		err = fmt.Errorf("connection from %s: of account %d, not %d", remote, uid, c.listener.UID)
+	peer := l.peer
+	if peer == nil {
+		peer = PeerUID
+	}
+	uid, err := peer(local.AddrPort(), remote.AddrPort())
+	if err == nil && uid != l.UID {
+		err = fmt.Errorf("connection from %s: of account %d, not %d", remote, uid, l.UID)
 	}
 	return err
-}
-
-// CloseWrite lets net/http deliver an error response before it closes.
-func (c *localConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
 }

@@ -13,13 +13,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
@@ -105,13 +106,13 @@ func Serve(ctx context.Context, cfg Config) error {
 	server := s.server(ctx, s)
 	failed := make(chan error, len(listeners)+8)
 	for _, l := range listeners {
-		go func() { failed <- server.Serve(s.listener(l, os.DirFS("/proc"))) }()
+		go func() { failed <- server.Serve(s.listener(l)) }()
 	}
 	var signing *http.Server
 	if sign != nil {
 		signing = s.server(ctx, sign.site)
 		for _, l := range sign.listeners {
-			go func() { failed <- signing.Serve(s.listener(l, os.DirFS("/proc"))) }()
+			go func() { failed <- signing.Serve(s.listener(l)) }()
 		}
 	}
 	go func() { failed <- s.giveCodes(control) }()
@@ -135,13 +136,25 @@ func (s *site) server(ctx context.Context, handler http.Handler) *http.Server {
 }
 
 // listener is l with the guards of connections.
-func (s *site) listener(l net.Listener, proc fs.FS) net.Listener {
+func (s *site) listener(l net.Listener) net.Listener {
 	if s.without == guardPeer {
 		return l
 	}
-	return &httpguard.LocalListener{Listener: l, UID: s.UID, Proc: proc, Refused: func(err error) {
-		s.Logger.LogAttrs(context.Background(), slog.LevelWarn, "refused a connection", slog.Any("err", err))
-	}}
+	return &httpguard.LocalListener{Listener: l, UID: s.UID, Refused: s.logRefused()}
+}
+
+// logRefused returns a function that logs refused connections: five at once, then one in
+// ten seconds with the number of those in between.
+func (s *site) logRefused() func(error) {
+	limit, omitted := rate.NewLimiter(rate.Every(10*time.Second), 5), 0
+	return func(err error) { // called by the one goroutine that accepts
+		if !limit.AllowN(s.Now(), 1) {
+			omitted++
+			return
+		}
+		s.Logger.LogAttrs(context.Background(), slog.LevelWarn, "refused a connection", slog.Any("err", err), slog.Int("omitted", omitted))
+		omitted = 0
+	}
 }
 
 // closeControl removes the socket: nothing gives codes any more.
