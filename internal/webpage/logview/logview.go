@@ -16,7 +16,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 const (
@@ -64,10 +63,10 @@ type Log struct {
 
 // Line is a line as shown.
 type Line struct {
-	Number int            `json:"n"` // from 1
-	Kind   Kind           `json:"kind"`
-	Parts  []visible.Part `json:"parts,omitempty"`
-	Cut    int            `json:"cut,omitempty"` // bytes that are not shown
+	Number int    `json:"n"` // from 1
+	Kind   Kind   `json:"kind"`
+	Parts  []Part `json:"parts,omitempty"`
+	Cut    int    `json:"cut,omitempty"` // bytes that are not shown
 }
 
 // Append adds the next chunk. A chunk that begins before the end of the last one, as
@@ -161,11 +160,11 @@ func (l *Log) Window(from, count int) []Line {
 func (l *Log) line(i int) Line {
 	s := l.spanOf(i)
 	if s.kind == KindGap {
-		return Line{Number: i + 1, Kind: KindGap, Parts: []visible.Part{{Text: fmt.Sprintf("%d bytes were not kept", s.gap)}}}
+		return Line{Number: i + 1, Kind: KindGap, Parts: parts(fmt.Sprintf("%d bytes were not kept", s.gap))}
 	}
 	text := l.raw(i)
 	shown := cut(text, MaxLine)
-	return Line{Number: i + 1, Kind: s.kind, Parts: visible.Parts(string(shown)), Cut: len(text) - len(shown)}
+	return Line{Number: i + 1, Kind: s.kind, Parts: parts(string(shown)), Cut: len(text) - len(shown)}
 }
 
 // cut returns at most n bytes of text, and no part of a character.

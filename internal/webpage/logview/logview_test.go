@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // text is a line as a reader sees it.
@@ -131,3 +132,34 @@ func BenchmarkFind300000(b *testing.B) {
 		l.Find("nothing", 1)
 	}
 }
+
+// A colour code styles the text behind it and is not shown. Every other escape is named,
+// and no code hides text.
+func TestColourCodesStyleText(t *testing.T) {
+	const escape = "U+001B"
+	for in, want := range map[string][]Part{
+		"\x1b[31mred\x1b[0m plain":              {styled("red", "red"), styled(" plain", "")},
+		"\x1b[1;32mok\x1b[39m!\x1b[22m?":        {styled("ok", "bold green"), styled("!", "bold"), styled("?", "")},
+		"\x1b[mreset":                           {styled("reset", "")},
+		"\x1b[8;30;47mhidden":                   {styled("hidden", "")},
+		"\x1b[38;5;196mpalette\x1b[97mwhite":    {styled("palette", ""), styled("white", "")},
+		"\x1b[2Jcleared":                        {hidden(escape), styled("[2Jcleared", "")},
+		"\x1b[" + strings.Repeat("1", 33) + "m": {hidden(escape), styled("["+strings.Repeat("1", 33)+"m", "")},
+		"\x1b[31":                               {hidden(escape), styled("[31", "")},
+		"\x1b[2K\x1b[36mcyan":                   {hidden(escape), styled("[2K", ""), styled("cyan", "cyan")},
+	} {
+		got := parts(in)
+		for i := range got {
+			if got[i].Hidden != "" {
+				got[i].Hidden = escape
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, want %+v", in, got, want)
+		}
+	}
+}
+
+func styled(text, style string) Part { return Part{Part: visible.Part{Text: text}, Style: style} }
+
+func hidden(text string) Part { return Part{Part: visible.Part{Text: text, Hidden: text}} }

@@ -98,6 +98,8 @@ function start() {
         const e = text("span", part.text, "hides");
         e.title = part.hidden;
         code.append(e);
+      } else if (part.style) {
+        code.append(text("span", part.text, part.style));
       } else {
         code.append(part.text);
       }
