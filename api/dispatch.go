@@ -30,6 +30,27 @@ func Events() []Event {
 // Ended reports whether e is the last event of an attempt.
 func (e Event) Ended() bool { return e != EventAccepted && e != EventStarted }
 
+// The words for several states of dispatches.
+const (
+	DispatchesOpen  = "open"  // accepted or started
+	DispatchesEnded = "ended" // every other state
+)
+
+// ParseEvents returns the states that a word means: an Event, DispatchesOpen or
+// DispatchesEnded.
+func ParseEvents(word string) ([]Event, error) {
+	all := Events()
+	switch {
+	case word == DispatchesOpen:
+		return slices.DeleteFunc(all, Event.Ended), nil
+	case word == DispatchesEnded:
+		return slices.DeleteFunc(all, func(e Event) bool { return !e.Ended() }), nil
+	case slices.Contains(all, Event(word)):
+		return []Event{Event(word)}, nil
+	}
+	return nil, fmt.Errorf("state %.80q: want one of %s", word, OneOf(append(all, DispatchesOpen, DispatchesEnded)))
+}
+
 // Reason says why a dispatch failed. The set is closed (R-D3).
 type Reason string
 

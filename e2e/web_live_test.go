@@ -59,6 +59,69 @@ func TestABrowserFollowsARun(t *testing.T) {
 	}
 }
 
+// A page is read once, also by its script, while no entry concerns it. After an entry that
+// does it is read again: the control.
+func TestAPageIsReadOnce(t *testing.T) {
+	t.Parallel()
+	w, id := followed(t)
+	p := w.servePage()
+	tab := p.signedIn()
+	path := "/runs/" + string(id)
+	reads := func() (n int) {
+		tab.b.note(func() {
+			for _, r := range tab.requests {
+				if r.URL == p.origin+path {
+					n++
+				}
+			}
+		})
+		return n
+	}
+	p.at(tab, path)
+	tab.awaitEvent("the stream", func() bool {
+		return slices.ContainsFunc(tab.requests, func(r tabRequest) bool { return r.Type == "EventSource" && r.Status == http.StatusOK })
+	})
+	w.must("queue", "pause", "default") // an entry that does not concern the run
+	w.must("queue", "resume", "default")
+	if n := reads(); n != 1 {
+		t.Errorf("the page was read %d times", n)
+	}
+	w.open("one")
+	tab.await(stateOf("second") + " === 'running'")
+	if n := reads(); n < 2 {
+		t.Errorf("after its first task the page was read %d times", n)
+	}
+}
+
+// While the service is away, an open page says so; afterwards it shows what happened
+// meanwhile, and says nothing.
+func TestAnOpenPageSaysWhenItIsOutOfDate(t *testing.T) {
+	t.Parallel()
+	w, id := followed(t)
+	p := w.servePage()
+	tabs := []*tab{p.signedIn(), p.open()}
+	const note = "document.getElementById('stale').textContent"
+	for _, tab := range tabs {
+		tab.must("Emulation.setFocusEmulationEnabled", members{"enabled": true}, nil) // visible at the same time
+		p.at(tab, "/runs/"+string(id))
+		tab.await(stateOf("first") + " === 'running'")
+		if got := tab.value(note); got != "" { // the control
+			t.Errorf("the page says %q", got)
+		}
+	}
+	w.must("down")
+	for _, tab := range tabs {
+		tab.await(note + ".includes('may be out of date')")
+	}
+	w.open("one")
+	w.upRuns()
+	for _, tab := range tabs {
+		tab.await(note + " === '' && " + stateOf("second") + " === 'running'")
+	}
+	w.open("two")
+	w.awaitSettled(id)
+}
+
 // A window that loads while another one has the stream misses no entry.
 func TestASecondWindowMissesNothing(t *testing.T) {
 	t.Parallel()
@@ -153,10 +216,16 @@ func TestABrowserAnswersAQuestion(t *testing.T) {
 	}
 	w.open("never")
 	p.at(tab, "/runs/steered")
-	tab.loads("retried", func() { tab.click("#retry") })
+	// A double click retries once.
+	tab.loads("retried", func() {
+		tab.eval("(() => { const form = document.querySelector('#retry').form; const send = HTMLFormElement.prototype.requestSubmit; send.call(form); send.call(form) })()", nil)
+	})
 	next := strings.TrimPrefix(tab.value("location.pathname"), "/runs/")
 	if got := w.awaitSettled(api.RunID(next)); got.State != api.RunDone || got.RetryOf != run {
 		t.Errorf("the retry %s is %s, of %s", next, got.State, got.RetryOf)
+	}
+	if n := len(w.entries("--kind", "run.submitted")); n != 4 {
+		t.Errorf("%d runs were submitted, want 3 and one retry", n)
 	}
 	p.quiet(tab)
 }

@@ -9,7 +9,7 @@ import (
 // pageKinds is every kind of page that links lead to.
 func pageKinds() []string {
 	return []string{
-		"/", "/inbox", "/runs", "/runs/ID", "/runs/ID/graph", "/dispatches/ID", "/dispatches/ID/log", "/dispatches/ID/patch", "/dispatches/ID/outputs", "/dispatches/ID/tools", "/dispatches/ID/network", "/dispatches/ID/statement",
+		"/", "/inbox", "/runs", "/runs/ID", "/runs/ID/graph", "/dispatches", "/dispatches/ID", "/dispatches/ID/log", "/dispatches/ID/patch", "/dispatches/ID/outputs", "/dispatches/ID/tools", "/dispatches/ID/network", "/dispatches/ID/statement",
 		"/log", "/log/ID", "/decisions/ID", "/catalog", "/catalog/ID", "/who", "/budgets", "/schedules",
 	}
 }

@@ -56,24 +56,11 @@ func (f listFlags) filter(t *tree) (api.DispatchFilter, error) {
 		Run: console.Optional(&a, f.run, api.ParseRunID), After: console.Optional(&a, f.after, api.ParseDispatchID), Limit: f.last,
 	}
 	for _, word := range f.states {
-		filter.States = append(filter.States, console.Parse(&a, word, parseStates)...)
+		filter.States = append(filter.States, console.Parse(&a, word, api.ParseEvents)...)
 	}
 	filter.Since = a.Since(f.since, t.Now())
 	a.Last(f.last)
 	return filter, a.Err
-}
-
-// parseStates returns the states that a word names.
-func parseStates(word string) (list []api.Event, err error) {
-	for _, e := range api.Events() {
-		if word == string(e) || word == "open" && !e.Ended() || word == "ended" && e.Ended() {
-			list = append(list, e)
-		}
-	}
-	if list == nil {
-		err = fmt.Errorf("state %q: want one of %s, open, ended", word, console.Joined(api.Events(), ", ", ""))
-	}
-	return list, err
 }
 
 // listPage is the most dispatches in an answer of the service.

@@ -2,10 +2,46 @@ package webpage
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
+
+const dispatchesPage = 50
+
+// dispatches lists dispatches by the filters of dispatch list.
+func (s *site) dispatches(r *http.Request) (*view, error) {
+	q, f := given(r), &form{}
+	f.values = q
+	want := api.DispatchFilter{
+		Subagent: filter(q, "subagent", api.ParseName, f.keep), Principal: filter(q, "principal", api.ParsePrincipal, f.keep),
+		Run: filter(q, "run", api.ParseRunID, f.keep), After: filter(q, "after", api.ParseDispatchID, f.keep), Limit: dispatchesPage,
+	}
+	for _, word := range q["state"] {
+		states, err := api.ParseEvents(word)
+		f.keep("state", err)
+		want.States = append(want.States, states...)
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	list, err := s.runtime().List(r.Context(), want)
+	if err != nil {
+		return nil, err
+	}
+	next := ""
+	if len(list) == dispatchesPage {
+		q.Set("after", string(list[len(list)-1].ID))
+		next = "/dispatches?" + q.Encode()
+	}
+	return &view{"dispatches", "Dispatches", struct {
+		Dispatches []api.Dispatch
+		Filter     url.Values
+		States     []string
+		Next       string
+	}{list, q, append([]string{api.DispatchesOpen, api.DispatchesEnded}, words(api.Events())...), next}}, nil
+}
 
 // dispatchOf reads the dispatch that a request names, at the attempt that it names.
 func (s *site) dispatchOf(r *http.Request) (d api.Dispatch, attempt int, err error) {

@@ -3,6 +3,7 @@ package webpage
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -26,8 +27,10 @@ func partOf[T any](ctx context.Context, read func(context.Context) (T, error)) (
 // recent is how far back the first page looks for runs that failed.
 const recent = 24 * time.Hour
 
-// listed bounds the runs of a list on the first page.
-const listed = 20
+const (
+	listed = 20  // runs or dispatches of a list on the first page, at most
+	sought = 200 // dispatches among which the first page looks for those outside runs
+)
 
 func (s *site) home(r *http.Request) (*view, error) {
 	runs := func(f api.RunFilter) func(context.Context) ([]api.Run, error) {
@@ -37,19 +40,33 @@ func (s *site) home(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx := r.Context()
+	ctx, since := r.Context(), s.Now().Add(-recent)
 	return &view{"home", "Overview", struct {
 		Waiting      part[[]api.Waiting]
 		Open, Failed part[[]api.Run]
-		Budgets      part[[]api.BudgetStatus]
-		Status       part[api.ServiceStatus]
+		// Dispatches outside runs. The page of a run has its own.
+		OpenAlone, FailedAlone part[[]api.Dispatch]
+		Budgets                part[[]api.BudgetStatus]
+		Status                 part[api.ServiceStatus]
 	}{
 		partOf(ctx, s.runtime().Waiting),
 		partOf(ctx, runs(api.RunFilter{States: open, Limit: listed})),
-		partOf(ctx, runs(api.RunFilter{States: []api.RunState{api.RunFailed}, Since: s.Now().Add(-recent), Limit: listed})),
+		partOf(ctx, runs(api.RunFilter{States: []api.RunState{api.RunFailed}, Since: since, Limit: listed})),
+		partOf(ctx, s.alone(api.DispatchFilter{States: []api.Event{api.EventAccepted, api.EventStarted, api.EventNeedsInput}})),
+		partOf(ctx, s.alone(api.DispatchFilter{States: []api.Event{api.EventFailed}, Since: since})),
 		partOf(ctx, func(ctx context.Context) ([]api.BudgetStatus, error) {
 			return s.runtime().Budgets(ctx, api.BudgetFilter{})
 		}),
 		partOf(ctx, s.operator().Status),
 	}}, nil
+}
+
+// alone lists the newest dispatches of f that belong to no run.
+func (s *site) alone(f api.DispatchFilter) func(context.Context) ([]api.Dispatch, error) {
+	f.Limit = sought
+	return func(ctx context.Context) ([]api.Dispatch, error) {
+		list, err := s.runtime().List(ctx, f)
+		list = slices.DeleteFunc(list, func(d api.Dispatch) bool { return d.Run != "" })
+		return list[:min(listed, len(list))], err
+	}
 }

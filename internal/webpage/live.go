@@ -17,34 +17,45 @@ type event struct {
 	Dispatch string `json:"dispatch,omitempty"`
 }
 
+// newest is the number of the newest entry as a page has it; empty if it cannot be read.
+func (s *site) newest(r *http.Request) string {
+	list, err := s.lines(api.LogQuery{Last: 1})(r.Context())
+	if err != nil || len(list) == 0 {
+		return ""
+	}
+	return strconv.FormatUint(list[0].Seq, 10)
+}
+
 // events streams the entries that are written from now on, or after the number in
-// Last-Event-ID or the query, as server-sent events. It ends with the connection.
+// Last-Event-ID or the query, as server-sent events. The first event, of type newest, has
+// the number of the newest entry. It ends with the connection.
 func (s *site) events(w http.ResponseWriter, r *http.Request) {
 	after := r.Header.Get("Last-Event-ID")
 	if after == "" {
 		after = r.URL.Query().Get("after")
 	}
-	q := api.LogQuery{}
-	if after == "" {
-		newest, err := s.lines(api.LogQuery{Last: 1})(r.Context())
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		for _, l := range newest {
-			q.After = &l.Seq
-		}
-	} else {
+	q, newest := api.LogQuery{}, ""
+	last, err := s.lines(api.LogQuery{Last: 1})(r.Context())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	for _, l := range last {
+		q.After, newest = &l.Seq, strconv.FormatUint(l.Seq, 10)
+	}
+	if after != "" {
 		n, err := strconv.ParseUint(after, 10, 53)
 		if err != nil {
 			s.fail(w, r, api.Errorf(api.CodeInvalid, "after %.20q: want the number of an entry", after))
 			return
 		}
-		q.After = &n
+		if q.After != nil && n < *q.After { // else the log is another one, which ends earlier
+			q.After = &n
+		}
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w).Flush
-	if _, err := fmt.Fprint(w, ": entries\n\n"); err != nil || flush() != nil {
+	if _, err := fmt.Fprintf(w, "event: newest\ndata: %s\n\n", newest); err != nil || flush() != nil {
 		return // the browser has left
 	}
 	// Its error is that the browser has left, or that the service has: the browser connects

@@ -159,10 +159,10 @@ func (s *site) postLogout(w http.ResponseWriter, r *http.Request) {
 
 // login asks for a code.
 func (s *site) login(w http.ResponseWriter, r *http.Request, next string, wrong bool) {
-	s.render(w, r, http.StatusUnauthorized, "login", "Sign in", struct {
+	s.render(w, r, http.StatusUnauthorized, "login", layoutData{Title: "Sign in", Data: struct {
 		Next  string
 		Wrong bool
-	}{next, wrong})
+	}{next, wrong}})
 }
 
 // localPath is a path of this page with its query, or / if text is anything else.

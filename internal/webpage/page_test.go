@@ -83,7 +83,7 @@ func (w *world) furnish() {
 		return api.ArtifactPage{Items: []api.ArtifactInfo{{Listing: api.Listing{Name: "one", Kind: kind, Description: hostileText, Digest: d, Tier: &tier}, Repo: hostileText}}}
 	}
 	for call, answer := range map[string]any{
-		runList: []api.Run{run}, "GET /v1/runtime/runs/r-one": run, "GET /v1/runtime/budgets": []api.BudgetStatus{budget},
+		runList: []api.Run{run}, "GET /v1/runtime/dispatches": []api.Dispatch{dispatch, {ID: "d-two", State: api.EventFailed, Reason: api.ReasonVerify, Subagent: "fixer", Principal: "local:ann", Role: "quality", Target: "local", Manifest: d, AcceptedAt: at}}, "GET /v1/runtime/runs/r-one": run, "GET /v1/runtime/budgets": []api.BudgetStatus{budget},
 		"GET /v1/runtime/waiting": []api.Waiting{
 			{Kind: api.WaitingQuestion, Since: at, Principal: "local:ann", RunID: "r-one", Task: "build", DispatchID: "d-one", Attempt: 2, Text: hostileText},
 			{Kind: api.WaitingApproval, Since: at, Principal: "local:ann", RunID: "r-one", Task: "build", DispatchID: "d-one", Approval: "a-aaaaaaaaaaaa", Tool: hostileText},
@@ -91,6 +91,7 @@ func (w *world) furnish() {
 		},
 		"GET /v1/runtime/approvals/a-aaaaaaaaaaaa":   api.ApprovalView{Approval: api.Approval{Action: action, Digest: d, State: api.ApprovalOpen, RequestedAt: at, Words: hostileText}, WhyNot: hostileText},
 		"GET /v1/runtime/dispatches/d-one":           dispatch,
+		"GET /v1/runtime/dispatches/d-two":           dispatch,
 		"GET /v1/runtime/dispatches/d-one/tools":     lines(api.ToolCallLine{Attempt: 2, Number: 1, At: at, Tool: hostileText, Tier: tier, Decision: "deny", Reasons: []string{hostileText}, State: "denied", Entry: seq, Arguments: json.RawMessage(`{"a":"<script>"}`)}),
 		"GET /v1/runtime/dispatches/d-one/network":   lines(api.NetworkLine{Number: 1, At: at, Form: "connect", Host: hostileText, Path: hostileText, Refused: hostileText}),
 		"GET /v1/runtime/dispatches/d-one/statement": `{"payload":"` + base64.StdEncoding.EncodeToString([]byte(`{"a":"<script>"}`)) + `","signatures":[{"keyid":"k"}]}`,
@@ -164,7 +165,7 @@ func TestEveryPageIsTextAndItsLinksLead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if to = base.ResolveReference(to); strings.Contains(m[0], "action") && to.Path != "/search" && to.Path != "/runs" && to.Path != "/log" {
+			if to = base.ResolveReference(to); strings.Contains(m[0], "action") && to.Path != "/search" && to.Path != "/runs" && to.Path != "/dispatches" && to.Path != "/log" {
 				if _, pattern := w.muxOf(t).Handler(&http.Request{Method: "POST", URL: to, Host: w.url.Host}); pattern == "/" {
 					t.Errorf("%s: no such form as %s", path, to)
 				}
@@ -176,7 +177,7 @@ func TestEveryPageIsTextAndItsLinksLead(t *testing.T) {
 			}
 		}
 	}
-	for _, page := range []string{"/runs/r-one", "/catalog/1", "/catalog/2", "/dispatches/d-one", "/dispatches/d-one/statement", "/static/live.js"} {
+	for _, page := range []string{"/dispatches", "/runs/r-one", "/catalog/1", "/catalog/2", "/dispatches/d-one", "/dispatches/d-one/statement", "/static/live.js"} {
 		if !seen[page] {
 			t.Errorf("nothing links to %s", page)
 		}
@@ -305,7 +306,7 @@ func steerForms() map[string]struct {
 		"/runs/r-one/cancel":       {url.Values{"reason": {"x"}, "task": {"build"}}, `POST /v1/operator/runs/r-one/cancel {"task":"build","reason":"x"}`},
 		"/runs/r-one/pause":        {nil, `POST /v1/operator/runs/r-one/pause`},
 		"/runs/r-one/resume":       {nil, `POST /v1/operator/runs/r-one/resume`},
-		"/runs/r-one/retry":        {nil, `POST /v1/operator/runs/r-one/retry`},
+		"/runs/r-one/retry":        {url.Values{"key": {"k"}}, `POST /v1/operator/runs/r-one/retry {"key":"k"}`},
 		"/runs/r-one/answer":       {url.Values{"task": {"build"}, "dispatch": {"d-one"}, "attempt": {"2"}, "option": {"1"}}, `POST /v1/operator/runs/r-one/answer {"task":"build","dispatchId":"d-one","option":1,"attempt":2}`},
 		"/dispatches/d-one/cancel": {url.Values{"reason": {"x"}, "injected": {"y"}}, `POST /v1/runtime/dispatches/d-one/cancel {"reason":"x"}`},
 		"/dispatches/d-one/answer": {url.Values{"text": {"yes"}, "attempt": {"2"}}, `POST /v1/runtime/dispatches/d-one/answer {"text":"yes","attempt":2}`},
@@ -413,7 +414,7 @@ func TestEventsFollowTheLog(t *testing.T) {
 			t.Errorf("%v", resp.Header)
 		}
 		lines := bufio.NewReader(resp.Body)
-		for !strings.Contains(text, "\ndata: ") || !strings.HasSuffix(text, "\n\n") {
+		for !strings.Contains(text, "\nid: ") || !strings.HasSuffix(text, "\n\n") {
 			line, err := lines.ReadString('\n')
 			if text += line; err != nil {
 				t.Fatal(text, err)
@@ -422,8 +423,8 @@ func TestEventsFollowTheLog(t *testing.T) {
 		_ = c.Close() // closing the body would wait for its end
 		return text
 	}
-	const want = ": entries\n\nid: 8\ndata: {\"kind\":\"task.done\",\"run\":\"r\\n\\ndata: forged\",\"dispatch\":\"d\"}\n\n"
-	for after, got := range map[string]string{"7": read("/events"), "3": read("/events?after=3"), "5": read("/events?after=3", "Last-Event-ID: 5")} {
+	const want = "event: newest\ndata: 7\n\nid: 8\ndata: {\"kind\":\"task.done\",\"run\":\"r\\n\\ndata: forged\",\"dispatch\":\"d\"}\n\n"
+	for after, got := range map[string]string{"7": read("/events"), "3": read("/events?after=3"), "5": read("/events?after=3", "Last-Event-ID: 5"), "99": read("/events?after=99")} {
 		if got != want {
 			t.Errorf("after %s: %q", after, got)
 		}
@@ -433,11 +434,49 @@ func TestEventsFollowTheLog(t *testing.T) {
 		u, _ := url.Parse(strings.Fields(call)[1])
 		asked = append(asked, u.Query().Get("after"))
 	}
-	if slices.Sort(asked); !slices.Equal(asked, []string{"3", "5", "7"}) {
+	if slices.Sort(asked); !slices.Equal(asked, []string{"3", "5", "7", "7"}) {
 		t.Errorf("followed after %q", asked)
 	}
 	w.want("no number", sent{path: "/events?after=x"}, 400)
 	if err := w.stop(); err != nil { // streams must not hold up the end
 		t.Error(err)
 	}
+}
+
+// A form of a page is one retry, however often it is sent. Without its key it is none.
+func TestARepeatedFormIsOneRetry(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Steer = true })
+	w.furnish()
+	settled := api.Run{RunID: "r-one", State: api.RunFailed, Queue: "q", Principal: "local:ann", Plan: api.DigestOf(nil), SubmittedAt: time.Now()}
+	w.service.answer("GET /v1/runtime/runs/r-one", settled)
+	keys := regexp.MustCompile(`name="key" value="([^"]+)"`)
+	key := func() string {
+		m := keys.FindStringSubmatch(w.want("the run", sent{path: "/runs/r-one"}, 200).body)
+		if m == nil {
+			t.Fatal("the form has no key")
+		}
+		return m[1]
+	}
+	if one, other := key(), key(); one == other || len(one) < 20 {
+		t.Errorf("two forms have the keys %q and %q", one, other)
+	}
+	w.service.calls("")
+	w.want("no key", sent{method: "POST", path: "/runs/r-one/retry"}, 400, "key of the form")
+	if calls := w.service.calls("POST "); calls != nil {
+		t.Errorf("without a key: %q", calls)
+	}
+}
+
+// The first page lists failed dispatches that belong to no run. A dispatch of a run is in
+// the run's row.
+func TestTheFirstPageListsDispatchesOutsideRuns(t *testing.T) {
+	w := newWorld(t, nil)
+	w.furnish()
+	w.service.answer(runList, []api.Run{})
+	body := w.want("the first page", sent{path: "/"}, 200, `data-dispatch="d-two"`).body
+	if strings.Contains(body, `data-dispatch="d-one"`) || strings.Contains(body, "failed.</p>") {
+		t.Errorf("%s", body)
+	}
+	w.service.answer("GET /v1/runtime/dispatches", []api.Dispatch{}) // the control
+	w.want("nothing", sent{path: "/"}, 200, "No run and no dispatch failed.")
 }

@@ -3,6 +3,7 @@ package webpage
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"html/template"
@@ -25,7 +26,8 @@ type layoutData struct {
 	Signs  bool   // on the signing page
 	Search string
 	Steer  bool
-	Data   any // of the page
+	Newest string // number of the newest entry when the page was read; empty: unknown
+	Data   any    // of the page
 }
 
 // parseTemplates reads layout.html with each page of html/.
@@ -65,6 +67,7 @@ func (s *site) functions() template.FuncMap {
 		"inc":        func(n int) int { return n + 1 },
 		"json":       func(v any) string { return Visible(pretty(v)) },
 		"done":       func(r api.Run) int { return r.Counts[api.TaskDone] },
+		"key":        rand.Text,
 	}
 }
 
@@ -80,6 +83,7 @@ func navigation(at string) []link {
 		{Path: "/", Title: "Overview", Key: "o"},
 		{Path: "/inbox", Title: "Inbox", Key: "i"},
 		{Path: "/runs", Title: "Runs", Key: "r"},
+		{Path: "/dispatches", Title: "Dispatches", Key: "d"},
 		{Path: "/schedules", Title: "Schedules", Key: "s"},
 		{Path: "/budgets", Title: "Budgets", Key: "b"},
 		{Path: "/log", Title: "Log", Key: "l"},
@@ -140,11 +144,10 @@ func Visible(text string) string {
 }
 
 // render answers with a page.
-func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name, title string, data any) {
+func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name string, d layoutData) {
+	d.Path, d.In, d.Search, d.Steer, d.Signs = r.URL.Path, name != "login" && s.logins.signedIn(r), r.URL.Query().Get("q"), s.Steer, s.signs
 	var b bytes.Buffer
-	if err := s.templates[name].Execute(&b, layoutData{
-		Title: title, Path: r.URL.Path, In: name != "login" && s.logins.signedIn(r), Search: r.URL.Query().Get("q"), Steer: s.Steer, Signs: s.signs, Data: data,
-	}); err != nil {
+	if err := s.templates[name].Execute(&b, d); err != nil {
 		s.Logger.LogAttrs(r.Context(), slog.LevelError, "cannot render a page", slog.String("page", name), slog.Any("err", err))
 		http.Error(w, "internal error: this page cannot be shown", http.StatusInternalServerError)
 		return
@@ -156,7 +159,7 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name, 
 
 // refuse answers with a message of this server.
 func (s *site) refuse(w http.ResponseWriter, r *http.Request, status int, message string) {
-	s.render(w, r, status, "error", http.StatusText(status), &api.Error{Message: message})
+	s.render(w, r, status, "error", layoutData{Title: http.StatusText(status), Data: &api.Error{Message: message}})
 }
 
 // fail answers with an error of the service.
@@ -172,5 +175,5 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if !ok {
 		status.HTTP = http.StatusInternalServerError
 	}
-	s.render(w, r, status.HTTP, "error", http.StatusText(status.HTTP), e)
+	s.render(w, r, status.HTTP, "error", layoutData{Title: http.StatusText(status.HTTP), Data: e})
 }

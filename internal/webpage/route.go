@@ -33,6 +33,7 @@ type site struct {
 type route struct {
 	pattern string
 	page    func(*http.Request) (*view, error)
+	live    bool             // the page follows the log
 	raw     http.HandlerFunc // of what is no page, such as a file
 	post    func(*http.Request) (next string, err error)
 }
@@ -50,11 +51,12 @@ func (s *site) routes() []route {
 		{pattern: "POST /login", raw: s.postLogin},
 		{pattern: "POST /logout", raw: s.postLogout},
 		{pattern: "GET /static/{file}", raw: s.static},
-		{pattern: "GET /{$}", page: s.home},
-		{pattern: "GET /inbox", page: s.inbox},
-		{pattern: "GET /runs", page: s.runs},
-		{pattern: "GET /runs/{id}", page: s.run},
-		{pattern: "GET /dispatches/{id}", page: s.dispatch},
+		{pattern: "GET /{$}", page: s.home, live: true},
+		{pattern: "GET /inbox", page: s.inbox, live: true},
+		{pattern: "GET /runs", page: s.runs, live: true},
+		{pattern: "GET /runs/{id}", page: s.run, live: true},
+		{pattern: "GET /dispatches", page: s.dispatches, live: true},
+		{pattern: "GET /dispatches/{id}", page: s.dispatch, live: true},
 		{pattern: "GET /dispatches/{id}/outputs", page: s.outputs},
 		{pattern: "GET /dispatches/{id}/output", raw: s.output},
 		{pattern: "GET /dispatches/{id}/tools", page: s.tools},
@@ -67,7 +69,7 @@ func (s *site) routes() []route {
 		{pattern: "GET /catalog", page: s.catalog},
 		{pattern: "GET /catalog/{number}", page: s.revision},
 		{pattern: "GET /who", page: s.who},
-		{pattern: "GET /budgets", page: s.budgets},
+		{pattern: "GET /budgets", page: s.budgets, live: true},
 		{pattern: "GET /schedules", page: s.schedules},
 		{pattern: "GET /schedules/{name}", page: s.schedule},
 		{pattern: "GET /search", page: s.search},
@@ -115,12 +117,16 @@ func (s *site) handler(rt route) http.HandlerFunc {
 			}
 			http.Redirect(w, r, next, http.StatusSeeOther)
 		default:
+			newest := ""
+			if rt.live {
+				newest = s.newest(r) // before the page is read: it shows at least that entry
+			}
 			v, err := rt.page(r)
 			if err != nil {
 				s.fail(w, r, err)
 				return
 			}
-			s.render(w, r, http.StatusOK, v.template, v.title, v.data)
+			s.render(w, r, http.StatusOK, v.template, layoutData{Title: v.title, Newest: newest, Data: v.data})
 		}
 	}
 }

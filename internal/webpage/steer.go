@@ -101,11 +101,14 @@ func (s *site) resumeRun(r *http.Request) (string, error) {
 
 func (s *site) retryRun(r *http.Request) (string, error) {
 	f := formOf(r)
-	id := f.run(r)
+	id, key := f.run(r), f.values.Get("key")
+	if key == "" {
+		f.keep("key", errors.New("want the key of the form, with which a repeated request is one retry"))
+	}
 	if f.err != nil {
 		return "", f.err
 	}
-	run, err := s.operator().RetryRun(r.Context(), id, api.RunRetry{})
+	run, err := s.operator().RetryRun(r.Context(), id, api.RunRetry{Key: key})
 	if err != nil {
 		return "", err
 	}

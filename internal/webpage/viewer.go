@@ -20,7 +20,7 @@ type viewers struct {
 // viewerRoutes is every path of the graph, the log and the patch.
 func (s *site) viewerRoutes() []route {
 	return []route{
-		{pattern: "GET /runs/{id}/graph", page: s.graph},
+		{pattern: "GET /runs/{id}/graph", page: s.graph, live: true},
 		{pattern: "GET /dispatches/{id}/log", page: s.logOf},
 		{pattern: "GET /dispatches/{id}/log/lines", raw: s.logLines},
 		{pattern: "GET /dispatches/{id}/log/raw", raw: s.rawLogOf},
