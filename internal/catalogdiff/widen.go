@@ -27,6 +27,7 @@ func widenings(before, after *catalog.Set) []api.AuthorityChange {
 	compare(api.KindSchedule, before.Schedules, after.Schedules, w.schedule)
 	w.lostBudgets()
 	w.writes()
+	w.taintedWrites()
 	return w.sorted()
 }
 

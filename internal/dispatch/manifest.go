@@ -83,6 +83,7 @@ func (sub *submission) manifest(now time.Time, decision policy.Decision) (record
 	}
 	if sub.forTask != nil {
 		m.Run, m.Task, m.Fence, m.Needs, m.ItemFrom = sub.run, sub.task, sub.forTask.Fence, sub.needs, sub.forTask.ItemFrom
+		m.DecidedBy = sub.decidedBy
 	}
 	if sub.request.Source != nil {
 		m.Source = &api.PinnedSource{Name: sub.request.Source.Name, Commit: sub.commit}

@@ -33,9 +33,10 @@ type submission struct {
 	forTask   *TaskRequest // nil for a dispatch outside a run
 	run       api.RunID
 	task      api.TaskID
-	needs     []record.Need // of the task, once they are resolved
-	taint     *api.Taint    // that it has with its needs
-	digest    api.Digest    // of principal, request and task request
+	needs     []record.Need  // of the task, once they are resolved
+	taint     *api.Taint     // that it begins with
+	decidedBy api.DispatchID // that the taint is from, where no need and no item has it
+	digest    api.Digest     // of principal, request and task request
 	snapshot  snapshot.Snapshot
 	subagent  api.Subagent // zero when the name does not exist
 	target    api.Name

@@ -25,6 +25,10 @@ type TaskRequest struct {
 	Needs    []Need              `json:"needs,omitempty"`
 	// ItemFrom is the dispatch whose products gave the item that the task is for.
 	ItemFrom api.DispatchID `json:"itemFrom,omitempty"`
+	// Influences are the finished dispatches whose content decided that the task runs: see
+	// plan.Influences. They are no part of what makes two requests the same, since a voter
+	// may finish after its quorum is known.
+	Influences []api.DispatchID `json:"-"`
 	// Reuse says which results of earlier dispatches it may have; nil allows all.
 	Reuse  *api.ReusePolicy `json:"reuse,omitempty"`
 	Budget *api.Budget      `json:"budget,omitempty"` // of the plan of the run
@@ -174,7 +178,10 @@ func (s *Service) resolveNeeds(ctx context.Context, sub *submission) error {
 			Name: n.Name, Item: n.Item, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path, Digest: found.Digest, Size: found.Size,
 		})
 	}
-	return s.resolveItem(ctx, sub)
+	if err := s.resolveItem(ctx, sub); err != nil {
+		return err
+	}
+	return s.resolveInfluences(ctx, sub)
 }
 
 // resolveItem finds the taint of the dispatch whose products gave the item of a task.
@@ -191,6 +198,25 @@ func (s *Service) resolveItem(ctx context.Context, sub *submission) error {
 		return api.Errorf(api.CodeNotFound, "item of task %s: no finished dispatch %s in a run of %s", sub.task, from, sub.principal)
 	case sub.taint == nil:
 		sub.taint = r.record.Taint
+	}
+	return nil
+}
+
+// resolveInfluences finds the taint of what decided that a task runs, where none of its
+// needs and not its item has one: that of the first tainted dispatch.
+func (s *Service) resolveInfluences(ctx context.Context, sub *submission) error {
+	if sub.taint != nil || len(sub.forTask.Influences) == 0 {
+		return nil
+	}
+	reports, err := s.Reports(ctx, sub.forTask.Influences)
+	if err != nil {
+		return storeError(err)
+	}
+	for _, id := range sub.forTask.Influences {
+		if t := reports[id].Taint; t != nil {
+			sub.taint, sub.decidedBy = t, id
+			break
+		}
 	}
 	return nil
 }

@@ -257,20 +257,27 @@ func TestNeedsCarryTaint(t *testing.T) {
 		needs []Need // named in this order
 		item  api.DispatchID
 		want  *api.Taint
+		by    []api.DispatchID // that decided
+		named api.DispatchID   // of them, in the manifest
 	}{
-		{[]Need{patch}, "", first},
-		{[]Need{output}, "", own},
-		{[]Need{structured}, "", result},
-		{[]Need{clean, structured, output, patch}, "", result},
-		{[]Need{clean}, "", nil},
-		{nil, "", nil},
-		{nil, "d-patch", first},
-		{[]Need{clean}, "d-output", own},
-		{[]Need{structured}, "d-output", result},
-		{nil, "d-clean", nil},
+		{[]Need{patch}, "", first, nil, ""},
+		{[]Need{output}, "", own, nil, ""},
+		{[]Need{structured}, "", result, nil, ""},
+		{[]Need{clean, structured, output, patch}, "", result, nil, ""},
+		{[]Need{clean}, "", nil, nil, ""},
+		{nil, "", nil, nil, ""},
+		{nil, "d-patch", first, nil, ""},
+		{[]Need{clean}, "d-output", own, nil, ""},
+		{[]Need{structured}, "d-output", result, nil, ""},
+		{nil, "d-clean", nil, nil, ""},
+		{nil, "", first, []api.DispatchID{"d-clean", "d-patch", "d-output"}, "d-patch"},
+		{[]Need{clean}, "d-clean", own, []api.DispatchID{"d-output"}, "d-output"},
+		{[]Need{structured}, "", result, []api.DispatchID{"d-output"}, ""}, // a need comes first
+		{nil, "d-output", own, []api.DispatchID{"d-patch"}, ""},
+		{nil, "", nil, []api.DispatchID{"d-clean"}, ""},
 	} {
 		o := g.taskRequest(t, api.DispatchID(fmt.Sprintf("d-down-%d", i)))
-		o.ItemFrom = c.item
+		o.ItemFrom, o.Influences = c.item, c.by
 		for j, n := range c.needs {
 			n.Name = api.Name(string(rune('a' + j)))
 			o.Needs = append([]Need{n}, o.Needs...) // requested in another order
@@ -279,6 +286,9 @@ func TestNeedsCarryTaint(t *testing.T) {
 		m := g.manifestOf(t, d)
 		if err := m.Check(m.NotBefore); err != nil {
 			t.Errorf("%d: %v", i, err)
+		}
+		if m.DecidedBy != c.named {
+			t.Errorf("%d: decided by %q, want %q", i, m.DecidedBy, c.named)
 		}
 		if !reflect.DeepEqual(m.Taint, c.want) || !reflect.DeepEqual(d.Taint, c.want) {
 			t.Errorf("%d: the manifest has the taint %+v, the record %+v, want %+v", i, m.Taint, d.Taint, c.want)

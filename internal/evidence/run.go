@@ -51,6 +51,7 @@ type taskReplay struct {
 
 	byCondition bool // it was skipped by its condition, or because of one that was
 	offspring   offspring
+	settledAt   uint64 // the entry that settled it; 0: none, or it was taken over
 }
 
 // poll is a request for an approval, and what became of it.
@@ -121,6 +122,7 @@ func (r *replay) step(e *entry) error {
 		r.leases.release(r.plan.Tasks[i].ID, r.locksOf(i))
 	}
 	if !was.Settled() && r.tasks[i].State.Settled() {
+		r.tasks[i].settledAt = e.seq
 		r.settledTask(i)
 	}
 	return nil

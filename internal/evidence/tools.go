@@ -121,8 +121,13 @@ func (c *closure) taint(m *record.Manifest, before *attempt) error {
 	} else {
 		for _, id := range m.Uses() {
 			h := c.v.dispatches[id]
-			if (h == nil || h.last() == nil) && id == m.ItemFrom {
+			switch missing := h == nil || h.last() == nil; {
+			case missing && id == m.ItemFrom:
 				return fmt.Errorf("its item is from dispatch %s, which is not in the bundle", id)
+			case missing && id == m.DecidedBy:
+				return fmt.Errorf("dispatch %s, which decided that it runs, is not in the bundle", id)
+			case id == m.DecidedBy && want != nil:
+				return fmt.Errorf("it names dispatch %s, which decided that it runs, beside the taint of what it takes over", id)
 			}
 			if want == nil && h != nil && h.last() != nil { // need reports it
 				want = h.last().tainted()
@@ -132,7 +137,55 @@ func (c *closure) taint(m *record.Manifest, before *attempt) error {
 	if !sameTaint(want, m.Taint) {
 		return fmt.Errorf("it begins with %s, but what it takes over has %s", taintWords(m.Taint), taintWords(want))
 	}
+	if before == nil {
+		return c.influenced(m)
+	}
 	return nil
+}
+
+// influenced compares what decided that a task runs, by the plan of its run, with the
+// taint that its dispatch begins with. Where a need or its item gives it one, no other is
+// named. Runs before rules 5 could leave it out.
+func (c *closure) influenced(m *record.Manifest) error {
+	r := c.v.replayed[m.Run]
+	if m.Run == "" || r == nil || r.plan == nil {
+		return nil // the bundle is about the dispatch alone
+	}
+	i, ok := r.plan.Index(m.Task)
+	if !ok {
+		return nil // the manifest row reports it
+	}
+	taken := m.Taint != nil && m.DecidedBy == ""
+	if taken || m.DecidedBy == "" && c.v.rulesOf(m.Run) < 5 {
+		return nil
+	}
+	influences := r.plan.Influences(i)
+	if err := c.v.work.spend(unitCompare * (len(r.plan.Tasks) + len(influences))); err != nil {
+		return err
+	}
+	admitted, named := c.h.attempts[0].admitted.seq, m.DecidedBy == ""
+	for _, n := range influences {
+		t := &r.tasks[n]
+		h := c.v.dispatches[t.Dispatch]
+		switch {
+		case t.State != api.TaskDone || t.Dispatch == "" || h == nil || h.last() == nil || t.settledAt > admitted:
+		case t.Dispatch == m.DecidedBy:
+			named = true
+		case m.DecidedBy == "" && r.counted(n) && h.last().tainted() != nil:
+			return fmt.Errorf("it begins without text from outside, but task %s, which decided that it runs, has %s", r.plan.Tasks[n].ID, taintWords(h.last().tainted()))
+		}
+	}
+	if !named {
+		return fmt.Errorf("dispatch %s did not decide that it runs", m.DecidedBy)
+	}
+	return nil
+}
+
+// counted reports whether a task was done before what it decided was: a voter can finish
+// after its quorum is known.
+func (r *replay) counted(n int32) bool {
+	up := r.plan.Parent(int(n))
+	return up < 0 || r.plan.Tasks[up].Quorum == nil || r.tasks[n].settledAt < r.tasks[up].settledAt
 }
 
 func taintWords(t *api.Taint) string {

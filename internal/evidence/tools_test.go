@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -343,6 +344,51 @@ func TestTaintFollowsNeedsAndItemsInEvidence(t *testing.T) {
 			for _, c := range tell(s) {
 				if r := Verify(reread(t, s.bundle(c)), s.trust(), Options{}); r.Row(RowProvenance).Status != Fail {
 					t.Errorf("%s, %s:\n%s", what, name, r.Text())
+				}
+			}
+		}
+	}
+}
+
+// What decides that a task runs taints it: the result that a condition reads, over several
+// tasks, and the verdict of a voter. A manifest that leaves it out, or names another
+// dispatch, is refused; runs under rules before 5 could leave it out.
+//
+// proves R-G6
+func TestTaintFollowsDecisionsInEvidence(t *testing.T) {
+	none := func(m *record.Manifest) { m.Taint, m.DecidedBy = nil, "" }
+	for what, tell := range map[string]func(*story) []bundle.Case{"a condition": decidedRun, "a voter": decidedByVote} {
+		for name, c := range map[string]struct {
+			honest bool
+			rules  int64
+			lie    func(m *record.Manifest)
+		}{
+			"as it is":                   {true, plan.Rules, nil},
+			"left out":                   {false, plan.Rules, none},
+			"left out by an older run":   {true, 4, none},
+			"a taint without its origin": {false, plan.Rules, func(m *record.Manifest) { m.DecidedBy = "" }},
+			"an origin without a taint":  {false, plan.Rules, func(m *record.Manifest) { m.Taint = nil }},
+			"another call": {false, plan.Rules, func(m *record.Manifest) {
+				m.Taint = &api.Taint{Dispatch: m.DecidedBy, Attempt: 1, Call: 2, Tool: "web/get"}
+			}},
+			"a dispatch that decided nothing": {false, plan.Rules, func(m *record.Manifest) {
+				m.DecidedBy = of("a", 1).id
+				if what == "a condition" {
+					m.DecidedBy = "t-none"
+				}
+			}},
+		} {
+			s := newStory(t)
+			s.changeTaint = c.lie
+			s.editEntry = func(_ uint64, e *record.Entry) {
+				if d, ok := e.Detail.(record.RunRequest); ok {
+					d.Rules = c.rules
+					e.Detail = d
+				}
+			}
+			for _, b := range tell(s) {
+				if r := Verify(reread(t, s.bundle(b)), s.trust(), Options{}); r.Failed() == c.honest {
+					t.Errorf("%s, %s, %v: failed %t\n%s", what, name, b, r.Failed(), r.Text())
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -271,6 +272,60 @@ func taintedList(s *story) []bundle.Case {
 	s.step(record.KindTaskDone, control("part"), 0, record.TaskStep{})
 	s.settle("r1", record.RunEnd{State: "done", Done: 3})
 	return []bundle.Case{{Run: "r1"}}
+}
+
+// decidedRun is a run in which a tainted task decides that another runs, which takes
+// nothing of it: by a condition, and one task later.
+func decidedRun(s *story) []bundle.Case {
+	tooled(s)
+	s.submit(plannedAs("", "a", conditional, `c ,"depends_on":["b"]`), "", 0)
+	a := of("a", 1)
+	s.editResult = func(r *record.Result) { s.valued(r, `{"risk":"high"}`) }
+	s.fire(a, 1)
+	from := s.calls(a)
+	from.call("web/get", "")
+	s.done(a, 1)
+	s.editResult = nil
+	s.decided(from, a)
+	s.carry(of("b", 2), "")
+	s.carry(of("c", 3), "")
+	s.editManifest = nil
+	s.settle("r1", record.RunEnd{State: "done", Done: 3})
+	return []bundle.Case{{Run: "r1"}}
+}
+
+// decidedByVote is a run in which a tainted voter decides that a task runs.
+func decidedByVote(s *story) []bundle.Case {
+	tooled(s)
+	s.submit(strings.TrimSuffix(voting, "]}")+`,{"id":"c","subagent":"code","env":["plain"],"capabilities":["tools"],"depends_on":["q"]}]}`, "", 0)
+	q := control("q")
+	s.carry(of("a", 1), "")
+	s.sprout(q, 0, plan.Growth{Cause: plan.CauseQuorum, Task: "q"}, 3, 6)
+	s.carry(child("q.vote1", 2, ""), `{"verdict":"approve"}`)
+	voter := child("q.vote2", 3, "")
+	s.editResult = func(r *record.Result) { s.valued(r, `{"verdict":"approve"}`) }
+	s.fire(voter, 1)
+	from := s.calls(voter)
+	from.call("web/get", "")
+	s.done(voter, 1)
+	s.editResult = nil
+	s.step0(record.KindTaskDone, q, record.TaskStep{})
+	s.step(record.KindTaskCancelled, control("q.vote3"), 0, record.TaskStep{By: string(api.Service)})
+	s.decided(from, voter)
+	s.carry(of("c", 4), "")
+	s.editManifest = nil
+	s.settle("r1", record.RunEnd{State: "done", Done: 5, Cancelled: 1})
+	return []bundle.Case{{Run: "r1"}}
+}
+
+// decided has the manifests that follow begin with the taint of a dispatch that decided
+// that they run, and then what changeTaint makes of them.
+func (s *story) decided(from *calls, by *work) {
+	s.editManifest = func(m *record.Manifest) {
+		if m.Taint, m.DecidedBy = from.taint, by.id; s.changeTaint != nil {
+			s.changeTaint(m)
+		}
+	}
 }
 
 // callsOf is the record of the tool calls of an attempt; nil without one.

@@ -190,6 +190,11 @@ func (r *run) taskRequest(i int32) dispatch.TaskRequest {
 	if from := r.plan.ItemFrom(int(i)); from >= 0 {
 		o.ItemFrom = r.tasks[from].dispatch
 	}
+	for _, n := range r.plan.Influences(int(i)) {
+		if t := &r.tasks[n]; t.state == api.TaskDone && t.dispatch != "" {
+			o.Influences = append(o.Influences, t.dispatch)
+		}
+	}
 	for name, n := range t.Needs {
 		from, _ := r.plan.Index(n.From) // plan.Parse checked it
 		if r.plan.Tasks[from].ForEach == nil {

@@ -39,8 +39,9 @@ func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 // task was cancelled by itself, and no entry said that their wall time expired. Before
 // Rules 3 the entry of an answer had an option only where the caller gave its number.
 // Before Rules 4 no run grew, and no task had a condition. Before Rules 5 operator keys
-// belonged to no principal, so a voter could use the key of another one, and a task with
-// a gate gave back its locks before its fixes (see HoldsForGate).
+// belonged to no principal, so a voter could use the key of another one, a task with a
+// gate gave back its locks before its fixes (see HoldsForGate), and a manifest had no taint
+// of what only decided that its task runs.
 const Rules = 5
 
 // RunEvent is what happens to a run. The set is closed.

@@ -55,7 +55,10 @@ type Manifest struct {
 	// ItemFrom is the dispatch whose products are the list of a for_each, of a task for one
 	// of its items: what it wrote is in the input.
 	ItemFrom api.DispatchID `json:"itemFrom,omitempty"`
-	Trace    api.Trace      `json:"trace,omitempty"` // the span of this attempt, parent of the agent's
+	// DecidedBy is the dispatch that Taint comes from where no need and no item has it: its
+	// content decided that this task runs. See plan.Influences.
+	DecidedBy api.DispatchID `json:"decidedBy,omitempty"`
+	Trace     api.Trace      `json:"trace,omitempty"` // the span of this attempt, parent of the agent's
 
 	NotBefore time.Time `json:"notBefore"`
 	Expires   time.Time `json:"expires"` // a worker must start before
@@ -176,7 +179,8 @@ func (m *Manifest) Check(now time.Time) error {
 }
 
 // Uses are the dispatches whose products the attempt uses, with their taint: those of its
-// needs, and then the one that its item is from.
+// needs, then the one that its item is from, and then the tainted one that decided that it
+// runs.
 func (m *Manifest) Uses() (ids []api.DispatchID) {
 	for i := range m.Needs {
 		ids = append(ids, m.Needs[i].Dispatch)
@@ -184,19 +188,24 @@ func (m *Manifest) Uses() (ids []api.DispatchID) {
 	if m.ItemFrom != "" {
 		ids = append(ids, m.ItemFrom)
 	}
+	if m.DecidedBy != "" {
+		ids = append(ids, m.DecidedBy)
+	}
 	return ids
 }
 
 // checkTaint refuses a taint that the attempt cannot begin with: it comes with what it
-// uses, or from an earlier attempt.
+// uses, from what decided that it runs, or from an earlier attempt.
 func (m *Manifest) checkTaint() error {
 	t := m.Taint
 	switch {
+	case t == nil && m.DecidedBy != "":
+		return fmt.Errorf("dispatch %s decided that it runs, without a taint", m.DecidedBy)
 	case t == nil:
 		return nil
 	case t.Dispatch == "" || t.Attempt < 1 || t.Call < 1 || t.Tool == "":
 		return errors.New("its taint is incomplete")
-	case t.Dispatch == m.ID && t.Attempt >= m.Attempt, t.Dispatch != m.ID && len(m.Needs) == 0 && m.ItemFrom == "":
+	case t.Dispatch == m.ID && t.Attempt >= m.Attempt, t.Dispatch != m.ID && len(m.Needs) == 0 && m.ItemFrom == "" && m.DecidedBy == "":
 		return fmt.Errorf("it cannot have its taint from dispatch %s attempt %d", t.Dispatch, t.Attempt)
 	}
 	return nil

@@ -140,7 +140,7 @@ func (n *Need) File() string {
 
 // checkTask refuses a manifest that has only some of a task's members.
 func (m *Manifest) checkTask() error {
-	if ofTask := m.Run != ""; ofTask != (m.Task != "") || ofTask != (m.Fence > 0) || !ofTask && (len(m.Needs) > 0 || m.ItemFrom != "") {
+	if ofTask := m.Run != ""; ofTask != (m.Task != "") || ofTask != (m.Fence > 0) || !ofTask && (len(m.Needs) > 0 || m.ItemFrom != "" || m.DecidedBy != "") {
 		return fmt.Errorf("manifest of dispatch %s is incomplete for a task: run %q, task %q, fencing token %d, %d needs", m.ID, m.Run, m.Task, m.Fence, len(m.Needs))
 	}
 	if err := CheckNeeds(len(m.Needs), func(i int) (api.Name, string) { return m.Needs[i].Name, m.Needs[i].Item }); err != nil {
