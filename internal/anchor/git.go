@@ -69,13 +69,12 @@ func (g *Git) Newest(ctx context.Context) ([]byte, error) {
 }
 
 func (g *Git) check(ctx context.Context) error {
+	f, err := gitexec.At(ctx, nil, g.cfg.Repository)
+	if err != nil {
+		return &unreadableError{g.cfg.Repository, err}
+	}
 	for _, key := range []string{"receive.denyNonFastForwards", "receive.denyDeletes"} {
-		// Exit status 1 is that it is not set.
-		out, err := g.run(ctx, g.cfg.Repository, nil, "config", "--type=bool", "--get", key)
-		if err != nil && !gitexec.Exited(err, 1) {
-			return err
-		}
-		if out != "true" {
+		if !f.Config.True(strings.ToLower(key)) {
 			return fmt.Errorf("repository %s lets branches go back; run: git -C %s config %s true", g.cfg.Repository, g.cfg.Repository, key)
 		}
 	}
@@ -84,7 +83,7 @@ func (g *Git) check(ctx context.Context) error {
 
 // tip returns the newest commit of the branch, or "".
 func (g *Git) tip(ctx context.Context) (string, error) {
-	out, err := g.run(ctx, g.cfg.Repository, nil, "rev-parse", "--verify", "--quiet", g.ref()+"^{commit}")
+	out, err := g.read(ctx, "rev-parse", "--verify", "--quiet", g.ref()+"^{commit}")
 	if gitexec.Exited(err, 1) {
 		return "", nil
 	}
@@ -92,7 +91,7 @@ func (g *Git) tip(ctx context.Context) (string, error) {
 }
 
 func (g *Git) content(ctx context.Context, commit string) ([]byte, error) {
-	out, err := g.run(ctx, g.cfg.Repository, nil, "cat-file", "blob", commit+":"+gitFile)
+	out, err := g.read(ctx, "cat-file", "blob", commit+":"+gitFile)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +125,11 @@ func (g *Git) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 		return receipt.Receipt{}, err
 	}
 	// Without a plus git refuses anything but a fast-forward here too.
-	if _, err := g.run(ctx, g.cfg.Scratch, nil, "push", "--quiet", "--no-verify", g.cfg.Repository, commit+":"+g.ref()); err != nil {
+	scratch, err := gitexec.Open(g.cfg.Scratch)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	if _, err := g.run(ctx, scratch, nil, "push", "--quiet", "--no-verify", g.cfg.Repository, commit+":"+g.ref()); err != nil {
 		return receipt.Receipt{}, err
 	}
 	if there, err := g.tip(ctx); err != nil || there != commit {
@@ -143,26 +146,27 @@ func (g *Git) receipt(signed []byte, commit string) (receipt.Receipt, error) {
 
 // commit creates a commit on top of tip in the scratch repository.
 func (g *Git) commit(ctx context.Context, signed []byte, cp note.Checkpoint, tip string) (string, error) {
-	// git init is not atomic: after a kill in its middle the directory is no
+	// Creating it is not atomic: after a kill in its middle the directory is no
 	// repository, and it holds nothing that cannot be made again.
-	if _, err := g.run(ctx, g.cfg.Scratch, nil, "rev-parse", "--git-dir"); err != nil {
-		if err := errors.Join(os.RemoveAll(g.cfg.Scratch), os.MkdirAll(g.cfg.Scratch, 0o700)); err != nil {
+	scratch, err := gitexec.Open(g.cfg.Scratch)
+	if err != nil {
+		if err := errors.Join(os.RemoveAll(g.cfg.Scratch), os.MkdirAll(filepath.Dir(g.cfg.Scratch), 0o700)); err != nil {
 			return "", err
 		}
-		if _, err := g.run(ctx, "", nil, "init", "--quiet", "--bare", "--template=", g.cfg.Scratch); err != nil {
+		if scratch, err = gitexec.Create(g.cfg.Scratch, "sha1"); err != nil {
 			return "", err
 		}
 	}
 	if tip != "" {
-		if _, err := g.run(ctx, g.cfg.Scratch, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", g.cfg.Repository, "+"+g.ref()+":refs/heads/held"); err != nil {
+		if _, err := g.run(ctx, scratch, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", g.cfg.Repository, "+"+g.ref()+":refs/heads/held"); err != nil {
 			return "", err
 		}
 	}
-	blob, err := g.run(ctx, g.cfg.Scratch, bytes.NewReader(signed), "hash-object", "-w", "--stdin")
+	blob, err := g.run(ctx, scratch, bytes.NewReader(signed), "hash-object", "-w", "--stdin")
 	if err != nil {
 		return "", err
 	}
-	tree, err := g.run(ctx, g.cfg.Scratch, strings.NewReader("100644 blob "+blob+"\t"+gitFile+"\n"), "mktree")
+	tree, err := g.run(ctx, scratch, strings.NewReader("100644 blob "+blob+"\t"+gitFile+"\n"), "mktree")
 	if err != nil {
 		return "", err
 	}
@@ -170,16 +174,59 @@ func (g *Git) commit(ctx context.Context, signed []byte, cp note.Checkpoint, tip
 	if tip != "" {
 		args = append(args, "-p", tip)
 	}
-	return g.run(ctx, g.cfg.Scratch, nil, args...)
+	return g.run(ctx, scratch, nil, args...)
 }
 
-// run runs git in a repository, over no transport but files, and returns what
-// it printed, without the last line feed. Hooks of the receiving repository run:
-// git refuses one that belongs to another account.
-func (g *Git) run(ctx context.Context, dir string, stdin io.Reader, args ...string) (string, error) {
+// run runs git in the scratch repository, over no transport but files, and returns
+// what it printed, without the last line feed. Where git sends to or fetches from the
+// repository of the anchor, its configuration applies and its hooks run there: the
+// operator made it for this service, and git refuses one of another account.
+func (g *Git) run(ctx context.Context, scratch gitexec.Repo, stdin io.Reader, args ...string) (string, error) {
 	date := g.cfg.Now().UTC().Format("2006-01-02T15:04:05Z")
 	return gitexec.Git{
-		GitDir: dir, Protocol: "file", Env: gitexec.Identity("bailiwick", "bailiwick@invalid", date),
+		Repo: scratch, Protocol: "file", Identity: gitexec.Identity("bailiwick", "bailiwick@invalid", date),
 		Stdin: stdin, MaxOutput: note.MaxSigned + 1,
 	}.Output(ctx, args...)
+}
+
+// view calls use with a view of the repository, which is removed then: what only reads
+// it runs nothing of it.
+func (g *Git) view(ctx context.Context, use func(gitexec.Git) error) error {
+	f, err := gitexec.At(ctx, nil, g.cfg.Repository)
+	if err != nil {
+		return &unreadableError{g.cfg.Repository, err}
+	}
+	dir, err := os.MkdirTemp("", "bailiwick-anchor-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // at worst an empty repository is left in the temporary directory
+	v, err := f.View(filepath.Join(dir, "git"))
+	if err != nil {
+		return &unreadableError{g.cfg.Repository, err}
+	}
+	return use(gitexec.Git{Repo: v, MaxOutput: note.MaxSigned + 1})
+}
+
+// unreadableError is a repository that exists and that git could not read either.
+type unreadableError struct {
+	repository string
+	err        error
+}
+
+func (e *unreadableError) Error() string {
+	return fmt.Sprintf("repository %s: %v", e.repository, e.err)
+}
+
+// Unwrap implements the interface of package errors.
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// read runs git in a view of the repository and returns what it printed, without the
+// last line feed.
+func (g *Git) read(ctx context.Context, args ...string) (out string, err error) {
+	err = g.view(ctx, func(git gitexec.Git) error {
+		out, err = git.Output(ctx, args...)
+		return err
+	})
+	return out, err
 }

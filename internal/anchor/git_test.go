@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // repository returns a bare repository that refuses non-fast-forwards.
@@ -128,7 +130,7 @@ func TestGitRefusesADivergedBranch(t *testing.T) {
 	commit, err := one.commit(t.Context(), signedAt(t, k, 4, "b"), cpAt(4), tip)
 	must(t, err)
 	put(t, openGit(t, repo), signedAt(t, k, 5, "c")) // concurrently
-	if _, err := one.run(t.Context(), one.cfg.Scratch, nil, "push", "--quiet", repo, commit+":"+one.ref()); err == nil {
+	if _, err := one.run(t.Context(), scratchOf(t, one), nil, "push", "--quiet", repo, commit+":"+one.ref()); err == nil {
 		t.Error("a diverged commit was pushed")
 	}
 }
@@ -167,12 +169,12 @@ func TestGitStaysOnThisMachine(t *testing.T) {
 	}
 	g := openGit(t, repository(t))
 	for _, place := range []string{"https://127.0.0.1:1/x.git", "ssh://127.0.0.1/x", "ext::true", "git://127.0.0.1/x"} {
-		_, err := g.run(t.Context(), g.cfg.Repository, nil, "ls-remote", place)
+		_, err := g.run(t.Context(), gitexec.Repo{}, nil, "ls-remote", place)
 		if err == nil || !strings.Contains(err.Error(), "not allowed") {
 			t.Errorf("%s: %v", place, err)
 		}
 	}
-	if _, err := g.run(t.Context(), g.cfg.Repository, nil, "ls-remote", g.cfg.Repository); err != nil {
+	if _, err := g.run(t.Context(), gitexec.Repo{}, nil, "ls-remote", g.cfg.Repository); err != nil {
 		t.Errorf("control: %v", err)
 	}
 }
@@ -201,4 +203,11 @@ func TestAHangingGitIsKilled(t *testing.T) {
 	}
 	must(t, os.Remove(filepath.Join(repo, "hooks", "pre-receive")))
 	put(t, g, signedAt(t, k, 2, "b"))
+}
+
+func scratchOf(t *testing.T, g *Git) gitexec.Repo {
+	t.Helper()
+	r, err := gitexec.Open(g.cfg.Scratch)
+	must(t, err)
+	return r
 }

@@ -25,7 +25,9 @@ func (g *Git) Scan(ctx context.Context, _ func(uint64) []byte, see func(Item) er
 		return g.absent(err, see)
 	}
 	problem := func(err error) error { // it is there, and git cannot read it
-		if _, failed := errors.AsType[*gitexec.Error](err); !failed || ctx.Err() != nil {
+		_, failed := errors.AsType[*gitexec.Error](err)
+		_, unreadable := errors.AsType[*unreadableError](err)
+		if !failed && !unreadable || ctx.Err() != nil {
 			return err
 		}
 		return see(Item{Where: "the repository", Problem: err.Error()})
@@ -208,30 +210,33 @@ func content(r *bufio.Reader, size int64) ([]byte, error) {
 	return b[:size], err
 }
 
-// stream runs git in the repository and has read read what it prints. The error of
-// read counts before that of git, which it ends.
+// stream runs git in a view of the repository and has read read what it prints. The
+// error of read counts before that of git, which it ends.
 func (g *Git) stream(ctx context.Context, stdin io.Reader, read func(*bufio.Reader) error, args ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd, err := gitexec.Git{GitDir: g.cfg.Repository, Dir: filepath.Dir(g.cfg.Repository), Stdin: stdin}.Command(ctx, args...)
-	if err != nil {
-		return err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return cmd.Wrap(err)
-	}
-	readErr := read(bufio.NewReaderSize(out, 64<<10))
-	if readErr != nil && !errors.Is(readErr, io.ErrUnexpectedEOF) && !errors.Is(readErr, io.EOF) {
-		cancel()
-		_ = cmd.Wait()
+	return g.view(ctx, func(git gitexec.Git) error {
+		git.Stdin = stdin
+		cmd, err := git.Command(ctx, args...)
+		if err != nil {
+			return err
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return cmd.Wrap(err)
+		}
+		readErr := read(bufio.NewReaderSize(out, 64<<10))
+		if readErr != nil && !errors.Is(readErr, io.ErrUnexpectedEOF) && !errors.Is(readErr, io.EOF) {
+			cancel()
+			_ = cmd.Wait()
+			return readErr
+		}
+		if err := cmd.Wait(); err != nil {
+			return cmd.Wrap(err)
+		}
 		return readErr
-	}
-	if err := cmd.Wait(); err != nil {
-		return cmd.Wrap(err)
-	}
-	return readErr
+	})
 }

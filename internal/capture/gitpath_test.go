@@ -15,17 +15,17 @@ import (
 
 // gitAccepts returns which paths git accepts in an index. Each is below its own
 // directory, so that they do not conflict.
-func gitAccepts(t testing.TB, repo string, paths, modes []string) []bool {
+func gitAccepts(t testing.TB, repo gitexec.Repo, paths, modes []string) []bool {
 	t.Helper()
-	index := filepath.Join(repo, "index")
+	index := filepath.Join(repo.Dir(), "index")
 	_ = os.Remove(index)
 	var in, out bytes.Buffer
 	for i, p := range paths {
 		fmt.Fprintf(&in, "%s %040d\td%d/%s\x00", modes[i], 1, i, p)
 	}
-	add := gitexec.Git{GitDir: repo, Index: index, Stdin: &in}
+	add := gitexec.Git{Repo: repo, Index: index, Stdin: &in}
 	must(t, add.Run(t.Context(), "update-index", "-z", "--index-info"))
-	ls := gitexec.Git{GitDir: repo, Index: index, Stdout: &out}
+	ls := gitexec.Git{Repo: repo, Index: index, Stdout: &out}
 	must(t, ls.Run(t.Context(), "ls-files", "-z"))
 	present := map[string]bool{}
 	for p := range strings.SplitSeq(out.String(), "\x00") {
@@ -40,7 +40,7 @@ func gitAccepts(t testing.TB, repo string, paths, modes []string) []bool {
 
 // compareWithGit fails on paths that pathProblem and git treat differently, and
 // returns how many git refuses.
-func compareWithGit(t *testing.T, repo string, paths []string) (refused int) {
+func compareWithGit(t *testing.T, repo gitexec.Repo, paths []string) (refused int) {
 	t.Helper()
 	both := slices.Concat(paths, paths)
 	modes := slices.Concat(slices.Repeat([]string{"100644"}, len(paths)), slices.Repeat([]string{"120000"}, len(paths)))
@@ -59,11 +59,11 @@ func compareWithGit(t *testing.T, repo string, paths []string) (refused int) {
 	return refused
 }
 
-func strictRepo(t testing.TB) string {
+func strictRepo(t testing.TB) gitexec.Repo {
 	t.Helper()
 	r, err := CreateRepo(t.Context(), filepath.Join(t.TempDir(), "strict"), "")
 	must(t, err)
-	return r.dir
+	return r.own
 }
 
 var pathSeeds = []string{

@@ -7,8 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
@@ -18,8 +16,13 @@ import (
 // its own objects beside those borrowed from a source. It is safe for concurrent
 // use; captures in one Repo are serialized.
 type Repo struct {
-	dir    string
+	own    gitexec.Repo
+	dir    string // of own
 	format string
+
+	// MaxCheckout bounds the bytes that Checkout and Layer write; zero: no bound. A
+	// larger one is a *TooLargeError before anything is written.
+	MaxCheckout int64
 
 	mu    sync.Mutex
 	trees map[string]*tree      // verified listings; guarded by mu
@@ -42,65 +45,16 @@ func CreateRepo(ctx context.Context, dir, sourceRepo string) (*Repo, error) {
 	return s.repo(dir)
 }
 
-const repoConfig = `[core]
-	repositoryFormatVersion = 1
-	bare = true
-	fileMode = true
-	symlinks = true
-	ignoreCase = false
-	protectHFS = true
-	protectNTFS = true
-	precomposeUnicode = false
-	quotePath = true
-	autocrlf = false
-	safecrlf = false
-	fsmonitor = false
-	untrackedCache = false
-	splitIndex = false
-	commitGraph = false
-	multiPackIndex = false
-	logAllRefUpdates = false
-	hooksPath = /dev/null
-	attributesFile = /dev/null
-	excludesFile = /dev/null
-	compression = 1
-[gc]
-	auto = 0
-[maintenance]
-	auto = false
-[protocol]
-	allow = never
-[fastimport]
-	unpackLimit = 1
-[index]
-	version = 2
-[extensions]
-	objectFormat = %s
-`
-
 func (s *Source) repo(dir string) (*Repo, error) {
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		err = os.Mkdir(dir, 0o700)
-	}
-	for _, d := range []string{"objects", "objects/info", "refs"} {
-		if err == nil {
-			err = os.Mkdir(filepath.Join(dir, d), 0o700)
-		}
-	}
-	files := map[string]string{"HEAD": "ref: refs/heads/none\n", "config": fmt.Sprintf(repoConfig, s.format)}
+	var borrowed []string
 	if s.objects != "" {
-		files["objects/info/alternates"] = gitexec.Quote(s.objects) + "\n"
+		borrowed = []string{s.objects}
 	}
-	for name, content := range files {
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600)
-		}
-	}
+	own, err := gitexec.Create(dir, s.format, borrowed...)
 	if err != nil {
-		return nil, fmt.Errorf("git directory: %w", err)
+		return nil, err
 	}
-	return &Repo{dir: dir, format: s.format, trees: map[string]*tree{}}, nil
+	return &Repo{own: own, dir: own.Dir(), format: s.format, trees: map[string]*tree{}}, nil
 }
 
 // objectHash returns a hash for the name of an object, fed with its header.
@@ -124,5 +78,5 @@ func (r *Repo) objectID(kind string, content []byte) string {
 func (r *Repo) emptyTree() string { return r.objectID("tree", nil) }
 
 func (r *Repo) git() gitexec.Git {
-	return gitexec.Git{GitDir: r.dir, Env: gitexec.Identity("capture", "capture@invalid", "")}
+	return gitexec.Git{Repo: r.own, Identity: gitexec.Identity("capture", "capture@invalid", "")}
 }

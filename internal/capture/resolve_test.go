@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,7 +64,7 @@ func FuzzCheckCommitish(f *testing.F) {
 			return
 		}
 		// What we accept git takes for a well-formed ref.
-		if err := (gitexec.Git{GitDir: repo}).Run(t.Context(), "check-ref-format", "refs/heads/"+s); err != nil {
+		if err := (gitexec.Git{Repo: repo}).Run(t.Context(), "check-ref-format", "refs/heads/"+s); err != nil {
 			t.Errorf("%q: accepted, but git refuses it: %v", s, err)
 		}
 	})
@@ -152,10 +153,11 @@ func TestCheckoutRefusesHostilePaths(t *testing.T) {
 	blob := git(t, s.src, "rev-parse", "HEAD:a.txt")
 	for _, entry := range []string{"100644 blob %s\t.git", "100644 blob %s\tgit~1", "100644 blob %s\t..", "120000 blob %s\t.gitmodules", "100644 blob %s\t.g\u200cit"} {
 		spec := strings.Replace(entry, "%s", blob, 1) + "\n"
-		must(t, os.WriteFile(s.src+"/spec", []byte(spec), 0o644))
-		run := gitexec.Git{GitDir: filepath.Join(s.src, ".git"), Stdin: strings.NewReader(spec)}
-		id, err := run.Output(t.Context(), "mktree")
+		mktree := exec.CommandContext(t.Context(), "git", "-C", s.src, "mktree")
+		mktree.Stdin = strings.NewReader(spec)
+		out, err := mktree.Output()
 		must(t, err)
+		id := strings.TrimSpace(string(out))
 		dir := t.TempDir()
 		if err := s.repo.Checkout(t.Context(), id, dir); err == nil || len(describe(t, dir)) != 0 {
 			t.Errorf("tree with %q: %v", spec, err)

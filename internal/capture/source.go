@@ -124,30 +124,16 @@ func alternates(objects string) ([]string, error) {
 // its configuration.
 func (s *Source) readFormat(ctx context.Context) error {
 	s.format = "sha1"
-	config, err := gitexec.ReadFile(filepath.Join(s.common, "config"))
+	text, err := gitexec.ReadFile(filepath.Join(s.common, "config"))
 	if err != nil {
 		return err
 	}
-	if !bytes.Contains(bytes.ToLower(config), []byte("extensions")) {
+	if !bytes.Contains(bytes.ToLower(text), []byte("extensions")) {
 		return nil // the common case
 	}
-	out, err := gitexec.Git{GitDir: "/"}.Output(ctx, "config", "--file", filepath.Join(s.common, "config"), "--no-includes", "-z", "--get-regexp", `^extensions\.`)
-	if err != nil && !gitexec.Exited(err, 1) { // 1: no match
-		return err
+	config, err := gitexec.ParseConfig(ctx, text)
+	if err == nil {
+		s.format, err = config.Format()
 	}
-	for item := range strings.SplitSeq(out, "\x00") {
-		key, value, _ := strings.Cut(item, "\n")
-		switch key {
-		case "extensions.objectformat":
-			s.format = value
-		case "extensions.refstorage":
-			if value != "files" {
-				return fmt.Errorf("refs are stored as %s, which is not supported; git refs migrate --ref-format=files", Printable(value))
-			}
-		}
-	}
-	if s.format != "sha1" && s.format != "sha256" {
-		return fmt.Errorf("unknown object format %s", Printable(s.format))
-	}
-	return nil
+	return err
 }

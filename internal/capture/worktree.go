@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // worktreeConfig is the configuration of the agent's own repository.
@@ -49,5 +47,7 @@ func (r *Repo) Worktree(ctx context.Context, commit, dir string) (err error) {
 			return err
 		}
 	}
-	return gitexec.Git{GitDir: own}.Run(ctx, "read-tree", commit)
+	index := r.git()
+	index.Index = filepath.Join(own, "index")
+	return index.Run(ctx, "read-tree", commit)
 }

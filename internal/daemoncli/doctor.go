@@ -175,7 +175,7 @@ func missing(r jail.Report) []string {
 }
 
 func (t *tree) gitCheck(ctx context.Context) check {
-	found, _, _, err := gitexec.Version(ctx, t.Env)
+	found, _, _, err := gitexec.Version(ctx)
 	if err != nil {
 		return check{name: "git", found: err.Error(), fix: "install git 2.39 or later"}
 	}

@@ -90,10 +90,10 @@ func (c *cache) commits() (all []string) {
 
 // add takes the packs of a jail's repository, and marks the commit as there.
 func (c *cache) add(ctx context.Context, commit string, workspace *os.File) error {
-	if err := c.create(len(commit)); err != nil {
+	if err := c.create(formatOf(commit)); err != nil {
 		return err
 	}
-	if err := c.takePacks(ctx, workspace); err != nil {
+	if err := c.takePacks(ctx, formatOf(commit), workspace); err != nil {
 		return err
 	}
 	s, err := capture.OpenSource(ctx, c.git())
@@ -114,12 +114,17 @@ func (c *cache) add(ctx context.Context, commit string, workspace *os.File) erro
 		durable.Replace(filepath.Join(c.git(), "packed-refs"), []byte(refs), 0o644))
 }
 
-// create makes the repository, which a jail must be able to read.
-func (c *cache) create(name int) error {
-	config := "[core]\n\trepositoryFormatVersion = 1\n\tbare = true\n[extensions]\n\tobjectFormat = sha1\n"
-	if name == 64 {
-		config = strings.Replace(config, "sha1", "sha256", 1)
+// formatOf returns the format of the repository that an object name is from.
+func formatOf(object string) string {
+	if len(object) == 64 {
+		return "sha256"
 	}
+	return "sha1"
+}
+
+// create makes the repository, which a jail must be able to read.
+func (c *cache) create(format string) error {
+	config := "[core]\n\trepositoryFormatVersion = 1\n\tbare = true\n[extensions]\n\tobjectFormat = " + format + "\n"
 	for _, dir := range []string{c.git(), filepath.Join(c.git(), "refs"), filepath.Join(c.git(), "objects"), c.packDir()} {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // G301: the jail's account reads it; the directory above is private
 			return err
@@ -137,7 +142,7 @@ const maxPacks = 16
 // takePacks copies the packs of the jail's repository, and names their objects by their
 // content: git believes an index. One that is there already may be damaged, and is
 // replaced.
-func (c *cache) takePacks(ctx context.Context, workspace *os.File) error {
+func (c *cache) takePacks(ctx context.Context, format string, workspace *os.File) error {
 	dir, err := capture.Open(workspace, "repo/objects/pack", unix.O_DIRECTORY)
 	if err != nil {
 		return err
@@ -158,7 +163,7 @@ func (c *cache) takePacks(ctx context.Context, workspace *os.File) error {
 		if err := c.takePack(dir, name); err != nil {
 			return err
 		}
-		if err := (gitexec.Git{GitDir: c.git()}).Run(ctx, "index-pack", filepath.Join(c.packDir(), name)); err != nil {
+		if err := (gitexec.Git{}).Run(ctx, "index-pack", "--object-format="+format, filepath.Join(c.packDir(), name)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -125,11 +125,13 @@ func (h *host) work(name string, args ...string) string {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		h.t.Fatal(err)
 	}
-	out, err := gitexec.Git{Dir: dir, User: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.root}, Env: gitexec.Identity("a", "a@b", "")}.Output(h.t.Context(), args...)
+	cmd := exec.CommandContext(h.t.Context(), "git", args...)
+	cmd.Dir, cmd.Env = dir, append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.root}, gitexec.Identity("a", "a@b", "")...)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		h.t.Fatal(err)
+		h.t.Fatalf("git %v: %v: %s", args, err, out)
 	}
-	return out
+	return strings.TrimSuffix(string(out), "\n")
 }
 
 // commit adds a file to a repository, and returns the commit.

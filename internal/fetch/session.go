@@ -17,8 +17,8 @@ import (
 type session struct {
 	jail *jail.Jail
 	out  way
-	git  gitexec.Git
-	url  string // of the source, as git in the jail sees it
+	env  []string // of git
+	url  string   // of the source, as git in the jail sees it
 
 	request record.FetchRequest
 	host    string // of the URL, as known_hosts has it
@@ -39,7 +39,7 @@ func newSession(ctx context.Context, cfg Config, req record.FetchRequest, u *url
 	if len(c.commits()) > 0 {
 		spec.Mounts = []jail.Mount{{Host: c.git(), Jail: cachedAt}}
 	}
-	s := &session{git: gitexec.Git{Protocol: u.Scheme}, request: req, host: knownAs(u)}
+	s := &session{request: req, host: knownAs(u)}
 	if u.Scheme == "ssh" {
 		spec.Home = sshFiles(req)
 	}
@@ -50,10 +50,10 @@ func newSession(ctx context.Context, cfg Config, req record.FetchRequest, u *url
 	s.jail = j
 	if u.Scheme == "ssh" {
 		s.url = fmt.Sprintf("ssh://%s@127.0.0.1:%d%s", userOf(req.Source), jail.ListenPort, u.Path)
-		s.git.Env = []string{"GIT_SSH_COMMAND=" + sshCommand(s.host), "GIT_SSH_VARIANT=ssh"}
+		s.env = append(gitexec.Git{Protocol: "ssh"}.Environ(), "GIT_SSH_COMMAND="+sshCommand(s.host), "GIT_SSH_VARIANT=ssh")
 		s.out = newStream(ctx, j.Listener(), cfg.Dial, hostPort(u, "22"))
 	} else {
-		s.git.Protocol = "http"
+		s.env = gitexec.Git{Protocol: "http"}.Environ()
 		s.url = fmt.Sprintf("http://127.0.0.1:%d%s", jail.ListenPort, u.Path)
 		s.out = newProxy(j.Listener(), cfg.Dial, u, req)
 	}
@@ -92,10 +92,7 @@ func (s *session) resolve(ctx context.Context, name string) (found, error) {
 // fetch gets an object into /workspace/repo, with all that it needs but history and, if
 // asked, what the cache has.
 func (s *session) fetch(ctx context.Context, want found, cached bool) error {
-	format := "sha1"
-	if len(want.object) == 64 {
-		format = "sha256"
-	}
+	format := formatOf(want.object)
 	// The commits of the cache are roots of history here, so that the server sends what
 	// differs from them.
 	script := `set -e
@@ -119,7 +116,7 @@ const maxOutput = 1 << 20
 // run runs a program in the jail and returns what it prints.
 func (s *session) run(ctx context.Context, argv []string) (string, error) {
 	var out, said clipped
-	exit, err := s.jail.Run(ctx, jail.Command{Argv: argv, Env: s.git.Environ(), Stdout: &out, Stderr: &said})
+	exit, err := s.jail.Run(ctx, jail.Command{Argv: argv, Env: s.env, Stdout: &out, Stderr: &said})
 	switch why := s.out.failure(); {
 	case err != nil:
 		return "", err

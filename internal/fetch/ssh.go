@@ -77,7 +77,7 @@ func (s *session) offeredKey(ctx context.Context) string {
 	var out clipped
 	_, err := s.jail.Run(ctx, jail.Command{
 		Argv: []string{"ssh-keyscan", "-T", "10", "-t", "ed25519,ecdsa,rsa", "-p", strconv.Itoa(jail.ListenPort), "127.0.0.1"},
-		Env:  s.git.Environ(), Stdout: &out,
+		Env:  s.env, Stdout: &out,
 	})
 	if err != nil {
 		return ""

@@ -1,27 +1,30 @@
-// Package gitexec runs the git program where repositories, their configuration
-// and the environment are not trusted.
+// Package gitexec runs the git program, and is the only package that does so outside
+// a jail.
 //
-// Whatever the caller sets, git gets an environment built from nothing, no
-// system configuration, attributes, replace refs or lazy fetches, no hooks,
-// file system monitor, pager, editor or prompt, and no transport; it checks the
-// owner of a repository that it has to search for. Its output is bounded, and
-// it ends, with every process that it started, when the context does. What a
-// use needs beyond that is a field of [Git]. The package decides nothing about
-// what git does with its arguments: callers pass their own, names of objects,
-// or what they have checked.
+// Git runs in a git directory that this package made ([Repo]) or in none, so the only
+// configuration is ours. No caller can name another directory: a repository of
+// somebody else is reached through the view that [Foreign] makes of it, which has its
+// objects, refs and index, and of its configuration only values that run nothing.
 //
-// It carries the git side of R-S4 and R-T7.
+// Git gets an environment built from nothing, no system or global configuration,
+// attributes, replace refs or lazy fetches, no hooks, file system monitor, pager,
+// editor or prompt, and no transport. Its output is bounded, and it ends, with every
+// process that it started, when the context does. The package decides nothing about
+// what git does with its arguments: callers pass their own, names of objects, or what
+// they have checked.
+//
+// It carries the git side of R-S4, R-P9 and R-T7.
 package gitexec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,29 +33,28 @@ import (
 )
 
 const (
-	// searchPath is where git looks for programs, unless Git.User says more.
+	// searchPath is where git looks for programs.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+	nowhere = "/nonexistent"
 
 	defaultMaxOutput = 256 << 20
 	maxStderr        = 4 << 10
 	waitDelay        = 5 * time.Second // for the pipes of a process that outlives git
 )
 
-// Git says where and with what git runs. The zero value runs it in the root
-// directory, outside any repository.
+// Git says where and with what git runs. The zero value runs it outside any
+// repository.
 type Git struct {
-	GitDir   string // GIT_DIR; empty: git searches from Dir
-	WorkTree string // GIT_WORK_TREE, for the commands that need one
+	Repo     Repo
+	WorkTree string // GIT_WORK_TREE, for the commands that need one; also the working directory
 	Index    string // GIT_INDEX_FILE
-	Dir      string // working directory; empty: WorkTree, else GitDir, else /
 
-	// User, if not nil, is the environment of the person whose repository it is:
-	// their PATH, home and global configuration apply.
-	User []string
 	// Protocol is the one transport that is allowed, such as "file".
 	Protocol string
-	// Env adds variables, such as those of Identity.
-	Env []string
+	// Identity has the variables of author and committer, as the function of the same
+	// name returns them. Another variable is an error.
+	Identity []string
 
 	Stdin  io.Reader
 	Stdout io.Writer // nil: Output returns it
@@ -82,25 +84,19 @@ func (g Git) Environ() []string {
 	}
 	env := []string{
 		"PATH=" + searchPath, "LC_ALL=C", "TZ=UTC",
+		"HOME=" + nowhere, "XDG_CONFIG_HOME=" + nowhere, "GIT_CONFIG_GLOBAL=" + os.DevNull,
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
 		"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=false", "GIT_EDITOR=false", "GIT_PAGER=cat",
 		"GIT_ALLOW_PROTOCOL=" + protocol, "GIT_PROTOCOL_FROM_USER=0",
 	}
-	if g.User == nil {
-		env = append(env, "HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "GIT_CONFIG_GLOBAL="+os.DevNull)
-	}
-	for _, kv := range g.User {
-		switch name, _, _ := strings.Cut(kv, "="); name {
-		case "PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "SYSTEMROOT":
-			env = append(env, kv)
-		}
-	}
-	for name, value := range map[string]string{"GIT_DIR": g.GitDir, "GIT_WORK_TREE": g.WorkTree, "GIT_INDEX_FILE": g.Index} {
+	for name, value := range map[string]string{
+		"GIT_DIR": g.Repo.dir, "GIT_OBJECT_DIRECTORY": g.Repo.objects, "GIT_WORK_TREE": g.WorkTree, "GIT_INDEX_FILE": g.Index,
+	} {
 		if value != "" {
 			env = append(env, name+"="+value)
 		}
 	}
-	return append(env, g.Env...)
+	return append(env, g.Identity...)
 }
 
 // Cmd is a git that is prepared to start. Its error stream is taken.
@@ -126,6 +122,14 @@ func Args(args ...string) []string {
 
 // Command prepares `git args`.
 func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
+	if strings.HasPrefix(args[0], "-") {
+		return nil, fmt.Errorf("git %s: an option where the command belongs", args[0])
+	}
+	for _, kv := range g.Identity {
+		if !strings.HasPrefix(kv, "GIT_AUTHOR_") && !strings.HasPrefix(kv, "GIT_COMMITTER_") {
+			return nil, fmt.Errorf("git %s: variable %q is not part of an identity", args[0], kv)
+		}
+	}
 	bin, err := exec.LookPath("git")
 	if err != nil {
 		return nil, fmt.Errorf("git program: %w; install git 2.39 or later", err)
@@ -133,9 +137,11 @@ func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
 	c := &Cmd{Cmd: exec.CommandContext(ctx, bin, Args(args...)...), ctx: ctx, verb: args[0]} //nolint:gosec // G204: the program is git; for the arguments see the package comment
 	c.stderr.limit = maxStderr
 	c.Env, c.Stdin, c.Stdout, c.Stderr = g.Environ(), g.Stdin, g.Stdout, &c.stderr
+	if g.Repo.dir == "" { // git must not search for a repository
+		c.Env = append(c.Env, "GIT_DIR="+nowhere)
+	}
 	c.WaitDelay = waitDelay
-	dirs := []string{g.Dir, g.WorkTree, g.GitDir, "/"}
-	c.Dir = dirs[slices.IndexFunc(dirs, func(d string) bool { return d != "" })]
+	c.Dir = cmp.Or(g.WorkTree, g.Repo.dir, "/")
 	killGroup(c.Cmd)
 	return c, nil
 }
@@ -221,8 +227,8 @@ func Exited(err error, status int) bool {
 }
 
 // Version returns what git calls itself, and its version.
-func Version(ctx context.Context, user []string) (text string, major, minor int, err error) {
-	text, err = Git{User: user}.Output(ctx, "version")
+func Version(ctx context.Context) (text string, major, minor int, err error) {
+	text, err = Git{}.Output(ctx, "version")
 	if err == nil {
 		_, err = fmt.Sscanf(text, "git version %d.%d", &major, &minor)
 	}

@@ -120,7 +120,7 @@ func (t *commands) mergePatches(ctx context.Context, r client.Runtime, rep merge
 	}
 	if len(rep.Merged) > 0 && (f.keepGoing || len(rep.Conflicts) == 0) {
 		if f.branch != "" {
-			if m.email == noEmail {
+			if !m.author.known {
 				fmt.Fprintf(t.Stderr, "the author of the commits is bailiwick <%s>: git config has no user.name and user.email\n", noEmail)
 			}
 			err = m.publish(ctx, f.branch, s.head, bases, t.Now())

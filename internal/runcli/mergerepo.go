@@ -20,97 +20,59 @@ import (
 // tree is involved, and the user's repository receives nothing before the merge
 // is complete.
 type mergeRepo struct {
-	env    []string // of the user
-	path   string   // of the user's repository, as given
-	user   string   // its git directory
-	format string   // sha1 or sha256
-	dir    string   // the scratch git directory
-	name   string   // of the author of the commits
-	email  string
+	user    *gitexec.Foreign
+	view    gitexec.Repo // of the user's repository; what is written there is written to it
+	scratch gitexec.Git
+	dir     string // of both
+	author  person
 }
-
-// noEmail is the address of the author for users without a name or an address.
-const noEmail = "bailiwick@invalid"
 
 // openMerge makes a scratch repository that borrows from the one at path. The
 // caller closes it.
 func (t *commands) openMerge(ctx context.Context, path string) (*mergeRepo, error) {
-	if err := checkGit(ctx, t.Env); err != nil {
+	if err := checkGit(ctx); err != nil {
 		return nil, err
 	}
-	m := &mergeRepo{env: t.Env, path: path}
-	inside := gitexec.Git{Dir: path, User: m.env}
-	var objects string
-	for _, query := range []struct {
-		to   *string
-		args []string
-	}{
-		{&m.user, []string{"--path-format=absolute", "--git-common-dir"}},
-		{&objects, []string{"--path-format=absolute", "--git-path", "objects"}},
-		{&m.format, []string{"--show-object-format"}},
-	} {
-		var err error
-		if *query.to, err = inside.Output(ctx, append([]string{"rev-parse"}, query.args...)...); err != nil {
-			return nil, api.Errorf(api.CodeInvalid, "repository %s: %w", path, err).WithHint("name a git repository with --repo")
-		}
+	user, err := gitexec.Discover(ctx, t.Env, path)
+	if err == nil {
+		err = user.CheckOwner(t.Env)
 	}
-	m.name, m.email = m.setting(ctx, "user.name"), m.setting(ctx, "user.email")
-	if m.name == "" || m.email == "" {
-		m.name, m.email = "bailiwick", noEmail
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "repository %s: %w", path, err).WithHint("name a git repository with --repo")
 	}
-	return m, m.create(objects)
+	m := &mergeRepo{user: user, author: authorOf(t.Env, user)}
+	return m, m.create()
 }
-
-const mergeConfig = `[core]
-	repositoryFormatVersion = 1
-	bare = true
-	ignoreCase = false
-	protectHFS = true
-	protectNTFS = true
-	precomposeUnicode = false
-	autocrlf = false
-	fsmonitor = false
-	hooksPath = %[1]s
-	attributesFile = %[1]s
-	excludesFile = %[1]s
-[gc]
-	auto = 0
-[protocol]
-	allow = never
-[merge]
-	renames = true
-[extensions]
-	objectFormat = %[2]s
-`
 
 // mergeAttributes unset the attributes that a tree sets for merging its files: with
 // "merge=union" a patch could hide its conflicts.
 const mergeAttributes = "* !merge !diff !text !eol !filter !ident !conflict-marker-size !working-tree-encoding\n"
 
-func (m *mergeRepo) create(objects string) (err error) {
+func (m *mergeRepo) create() (err error) {
 	if m.dir, err = os.MkdirTemp("", "bailiwick-merge-"); err != nil {
 		return err
 	}
-	for _, d := range []string{"objects", "objects/info", "refs", "info"} {
-		err = errors.Join(err, os.Mkdir(filepath.Join(m.dir, d), 0o700))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	if m.view, err = m.user.View(filepath.Join(m.dir, "view")); err != nil {
+		return err
 	}
-	files := map[string][]byte{
-		"HEAD":                    []byte("ref: refs/heads/none\n"),
-		"config":                  fmt.Appendf(nil, mergeConfig, os.DevNull, m.format),
-		"info/attributes":         []byte(mergeAttributes),
-		"objects/info/alternates": []byte(gitexec.Quote(objects) + "\n"),
-	}
-	// The boundary of a shallow clone is not among its objects.
-	if b, err := os.ReadFile(filepath.Join(m.user, "shallow")); err == nil { //nolint:gosec // G304: in the user's own repository
-		files["shallow"] = b
-	}
-	for name, content := range files {
-		err = errors.Join(err, os.WriteFile(filepath.Join(m.dir, name), content, 0o600))
-	}
+	scratch, err := gitexec.Create(filepath.Join(m.dir, "git"), m.user.Format, m.user.Objects)
 	if err != nil {
-		return errors.Join(err, m.Close())
+		return err
 	}
-	return nil
+	m.scratch = gitexec.Git{Repo: scratch}
+	// The boundary of a shallow clone is not among its objects.
+	shallow, err := gitexec.ReadFile(filepath.Join(m.view.Dir(), "shallow"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(scratch.Dir(), "shallow"), shallow, 0o600)
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.WriteFile(filepath.Join(scratch.Dir(), "info", "attributes"), []byte(mergeAttributes), 0o600))
 }
 
 // Close removes the scratch repository.
@@ -119,8 +81,8 @@ func (m *mergeRepo) Close() error { return os.RemoveAll(m.dir) }
 // minGit is the oldest git that merges without a work tree.
 const minGit = "2.38"
 
-func checkGit(ctx context.Context, env []string) error {
-	text, major, minor, err := gitexec.Version(ctx, env)
+func checkGit(ctx context.Context) error {
+	text, major, minor, err := gitexec.Version(ctx)
 	if err == nil && (major < 2 || major == 2 && minor < 38) {
 		err = fmt.Errorf("this is %q", text)
 	}
@@ -130,26 +92,12 @@ func checkGit(ctx context.Context, env []string) error {
 	return nil
 }
 
-// setting returns a setting of the user, or nothing.
-func (m *mergeRepo) setting(ctx context.Context, key string) string {
-	value, err := m.users().Output(ctx, "config", "--get", key)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(value)
-}
-
 // users is git on the user's repository.
-func (m *mergeRepo) users() gitexec.Git { return gitexec.Git{GitDir: m.user, User: m.env} }
-
-// scratch is git on the scratch repository.
-func (m *mergeRepo) scratch() gitexec.Git {
-	return gitexec.Git{GitDir: m.dir, User: m.env, Env: []string{"GIT_CONFIG_GLOBAL=" + os.DevNull}}
-}
+func (m *mergeRepo) users() gitexec.Git { return gitexec.Git{Repo: m.view} }
 
 // has reports whether the repository has a commit.
 func (m *mergeRepo) has(ctx context.Context, commit string) bool {
-	_, err := m.scratch().Output(ctx, "cat-file", "-e", commit+"^{commit}")
+	_, err := m.scratch.Output(ctx, "cat-file", "-e", commit+"^{commit}")
 	return err == nil
 }
 
@@ -160,7 +108,7 @@ func (e *patchError) Error() string { return e.why }
 
 // commit makes a commit of a patch on base.
 func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, message string, at time.Time) (string, error) {
-	git := m.scratch()
+	git := m.scratch
 	git.Index = filepath.Join(m.dir, "index")
 	if err := git.Run(ctx, "read-tree", base); err != nil {
 		return "", err
@@ -189,8 +137,8 @@ func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, mes
 
 // record makes a commit of a tree.
 func (m *mergeRepo) record(ctx context.Context, tree, message string, at time.Time, parents ...string) (string, error) {
-	git := m.scratch()
-	git.Env, git.Stdin = append(git.Env, m.identity(at)...), strings.NewReader(message)
+	git := m.scratch
+	git.Identity, git.Stdin = m.author.identity(at), strings.NewReader(message)
 	args := []string{"commit-tree", tree}
 	for _, p := range parents {
 		args = append(args, "-p", p)
@@ -198,14 +146,10 @@ func (m *mergeRepo) record(ctx context.Context, tree, message string, at time.Ti
 	return git.Output(ctx, args...)
 }
 
-func (m *mergeRepo) identity(at time.Time) []string {
-	return gitexec.Identity(m.name, m.email, fmt.Sprintf("%d +0000", at.Unix()))
-}
-
 // merge merges two commits and returns the resulting tree, or the files that
 // conflict.
 func (m *mergeRepo) merge(ctx context.Context, head, commit string) (tree string, conflicts []string, err error) {
-	out, err := m.scratch().Output(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", head, commit)
+	out, err := m.scratch.Output(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", head, commit)
 	if gitexec.Exited(err, 1) {
 		_, names, _ := strings.Cut(out, "\x00")
 		return "", strings.Split(strings.TrimSuffix(names, "\x00"), "\x00"), nil
@@ -217,7 +161,7 @@ func (m *mergeRepo) merge(ctx context.Context, head, commit string) (tree string
 func (m *mergeRepo) checkBranch(ctx context.Context, branch string) error {
 	valid := !strings.HasPrefix(branch, "-") && branch != "HEAD"
 	if valid {
-		_, err := m.scratch().Output(ctx, "check-ref-format", "refs/heads/"+branch)
+		_, err := m.scratch.Output(ctx, "check-ref-format", "refs/heads/"+branch)
 		valid = err == nil
 	}
 	if !valid {
@@ -227,7 +171,7 @@ func (m *mergeRepo) checkBranch(ctx context.Context, branch string) error {
 		return branchExists(branch)
 	}
 	// The current branch may have no commit yet.
-	if head, err := (gitexec.Git{Dir: m.path, User: m.env}).Output(ctx, "symbolic-ref", "--quiet", "HEAD"); err == nil && head == "refs/heads/"+branch {
+	if head, err := m.users().Output(ctx, "symbolic-ref", "--quiet", "HEAD"); err == nil && head == "refs/heads/"+branch {
 		return branchExists(branch)
 	}
 	return nil
@@ -245,7 +189,7 @@ func (m *mergeRepo) publish(ctx context.Context, branch, head string, bases []st
 		return err
 	}
 	defer pack.Close() //nolint:errcheck // a scratch file, read to its end
-	git := m.scratch()
+	git := m.scratch
 	git.Stdin, git.Stdout = strings.NewReader(head+"\n^"+strings.Join(bases, "\n^")+"\n"), pack
 	if err := git.Run(ctx, "pack-objects", "--revs", "--stdout", "-q"); err != nil {
 		return err
@@ -259,7 +203,7 @@ func (m *mergeRepo) publish(ctx context.Context, branch, head string, bases []st
 		return err
 	}
 	update := m.users()
-	update.Env = m.identity(at)
+	update.Identity = m.author.identity(at)
 	err = update.Run(ctx, "update-ref", "-m", "bailiwick run patch", "refs/heads/"+branch, head, "")
 	if err != nil && m.checkBranch(ctx, branch) != nil {
 		return branchExists(branch)

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
@@ -31,6 +32,9 @@ type workTree struct {
 	root *os.Root
 	head string // the commit that is checked out
 	git  string // the git directory, if it lies below the top folder under a name of its own
+
+	differ  map[string]bool // what git takes for modified; nil: not read yet
+	unknown bool            // git could not tell
 }
 
 // The modes of git for what a work tree can hold.
@@ -60,23 +64,22 @@ func (c *treeChange) word() string {
 
 // openWorkTree opens the work tree of the repository. The caller closes it.
 func (m *mergeRepo) openWorkTree(ctx context.Context) (*workTree, error) {
-	inside := gitexec.Git{Dir: m.path, User: m.env}
-	top, err := inside.Output(ctx, "rev-parse", "--path-format=absolute", "--show-toplevel")
-	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "repository %s has no work tree: %w", m.path, err).WithHint("put the patch on a new branch with --branch")
-	}
-	if err := m.checkTop(ctx, top); err != nil {
+	top := m.user.Top
+	if err := m.checkTop(); err != nil {
 		return nil, err
 	}
-	head, err := inside.Output(ctx, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+	if top == "" {
+		return nil, api.Errorf(api.CodeInvalid, "repository %s has no work tree", m.user.GitDir).WithHint("put the patch on a new branch with --branch")
+	}
+	head, err := m.users().Output(ctx, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 	if err != nil || !isCommit(head) {
-		return nil, api.Errorf(api.CodeInvalid, "repository %s has no commit yet", m.path)
+		return nil, api.Errorf(api.CodeInvalid, "repository %s has no commit yet", top)
 	}
 	root, err := os.OpenRoot(top)
 	if err != nil {
 		return nil, err
 	}
-	return &workTree{m, top, root, head, gitBelow(top, m.user)}, nil
+	return &workTree{m: m, top: top, root: root, head: head, git: gitBelow(top, m.user.Common)}, nil
 }
 
 // gitBelow returns where a git directory lies below the top folder, such as one
@@ -100,28 +103,25 @@ func (w *workTree) inGit(p string) bool {
 	return inGitDir(p) || w.git != "" && strings.HasPrefix(strings.ToLower(p)+"/", strings.ToLower(w.git)+"/")
 }
 
-// checkTop refuses a work tree that only the configuration of the repository
-// names (core.worktree), which may be any folder: the repository must lie in it.
-func (m *mergeRepo) checkTop(ctx context.Context, top string) error {
-	var dirs [2]string
-	for i, from := range []string{m.path, top} {
-		var err error
-		if dirs[i], err = (gitexec.Git{Dir: from, User: m.env}).Output(ctx, "rev-parse", "--absolute-git-dir"); err != nil {
-			dirs[i] = ""
-		}
+// checkTop refuses a repository whose configuration names another work tree
+// (core.worktree), which may be any folder: the repository must lie in it.
+func (m *mergeRepo) checkTop() error {
+	if m.user.Named == "" {
+		return nil
 	}
-	if _, err := os.Lstat(filepath.Join(top, ".git")); err != nil || dirs[0] == "" || dirs[0] != dirs[1] {
-		return api.Errorf(api.CodeInvalid, "repository %s names %s as its work tree, which is not the folder that it lies in", m.path, top).
-			WithHint("check core.worktree of the repository, or put the patch on a new branch with --branch; nothing was written")
+	named, err := os.Stat(m.user.Named)
+	if top, topErr := os.Stat(m.user.Top); err == nil && topErr == nil && os.SameFile(named, top) {
+		return nil
 	}
-	return nil
+	return api.Errorf(api.CodeInvalid, "repository %s names %s as its work tree, which is not the folder that it lies in", m.user.GitDir, m.user.Named).
+		WithHint("check core.worktree of the repository, or put the patch on a new branch with --branch; nothing was written")
 }
 
 func (w *workTree) Close() error { return w.root.Close() }
 
 // changesTo returns what leads from the commit that is checked out to a tree.
 func (w *workTree) changesTo(ctx context.Context, tree string) ([]treeChange, error) {
-	out, err := w.m.scratch().Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", w.head, tree)
+	out, err := w.m.scratch.Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", w.head, tree)
 	if err != nil {
 		return nil, err
 	}
@@ -150,25 +150,114 @@ func (w *workTree) check(ctx context.Context, changes []treeChange) error {
 	if err != nil {
 		return err
 	}
-	var dirty []string
+	var dirty, converted []string
 	for i := range changes {
 		c := &changes[i]
 		if err := w.refuse(ctx, c, gone); err != nil {
 			return err
 		}
-		if index[c.path] != c.staged() || !w.holds(c, c.path) {
+		switch own := w.inTheWay(c, gone); {
+		case len(own) > 0:
+			dirty = append(dirty, own...)
+		case index[c.path] != c.staged():
+			dirty = append(dirty, console.Line(c.path))
+		case w.holds(c, c.path), c.oldMode == modeNone && w.isDir(c.path): // or a folder of files that all go
+		case c.oldMode != modeNone && w.converted(ctx, c.path):
+			converted = append(converted, console.Line(c.path))
+		default:
 			dirty = append(dirty, console.Line(c.path))
 		}
 	}
-	if len(dirty) == 0 {
-		return nil
+	if len(dirty) > 0 {
+		return api.Errorf(api.CodeConflict, "the work tree %s has changes of its own where the patch applies: %s", w.top, someOf(dirty)).
+			WithHint("commit or stash them, or put the patch on a new branch with --branch; nothing was written")
 	}
-	shown := strings.Join(dirty[:min(len(dirty), maxTroubles)], ", ")
-	if rest := len(dirty) - maxTroubles; rest > 0 {
+	if len(converted) > 0 {
+		return api.Errorf(api.CodeConflict, "the work tree %s has files in another form than the commit, such as with other line endings: %s", w.top, someOf(converted)).
+			WithHint("put the patch on a new branch with --branch and merge that; nothing was written")
+	}
+	return nil
+}
+
+// someOf lists the first of names.
+func someOf(names []string) string {
+	shown := strings.Join(names[:min(len(names), maxTroubles)], ", ")
+	if rest := len(names) - maxTroubles; rest > 0 {
 		shown += fmt.Sprintf(" and %d more", rest)
 	}
-	return api.Errorf(api.CodeConflict, "the work tree %s has changes of its own where the patch applies: %s", w.top, shown).
-		WithHint("commit or stash them, or put the patch on a new branch with --branch; nothing was written")
+	return shown
+}
+
+func (w *workTree) isDir(name string) bool {
+	st, err := w.root.Lstat(name)
+	return err == nil && st.IsDir()
+}
+
+// convertedTimeout bounds a comparison that only words an error.
+const convertedTimeout = 10 * time.Second
+
+// converted reports whether a file that differs from the commit does not for git, which
+// knows its other forms.
+func (w *workTree) converted(ctx context.Context, name string) bool {
+	if w.differ == nil {
+		w.differ = map[string]bool{}
+		ctx, cancel := context.WithTimeout(ctx, convertedTimeout)
+		defer cancel()
+		list, _, err := modified(ctx, gitexec.Git{Repo: w.m.view, WorkTree: w.top})
+		w.unknown = err != nil
+		for _, name := range list {
+			w.differ[name] = true
+		}
+	}
+	return !w.unknown && !w.differ[name]
+}
+
+// inTheWay returns the files below a folder, where the patch has a file, that the patch
+// does not remove.
+func (w *workTree) inTheWay(c *treeChange, gone map[string]bool) (own []string) {
+	if c.oldMode != modeNone || !w.isDir(c.path) {
+		return nil
+	}
+	err := fs.WalkDir(w.root.FS(), c.path, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !gone[p] || w.inGit(p) {
+			own = append(own, console.Line(p))
+		}
+		return err
+	})
+	if err != nil {
+		return append(own, console.Line(c.path))
+	}
+	return own
+}
+
+// clear removes a folder of empty folders from the place of a file, and returns the
+// steps that make them again.
+func (w *workTree) clear(c *treeChange) (undo []func() error, err error) {
+	if !w.isDir(c.path) {
+		return nil, nil
+	}
+	var folders []string
+	err = fs.WalkDir(w.root.FS(), c.path, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			return changedMeanwhile(c)
+		}
+		folders = append(folders, p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range slices.Backward(folders) {
+		st, err := w.root.Lstat(p)
+		if err != nil {
+			return undo, err
+		}
+		if w.root.Remove(p) != nil {
+			return undo, changedMeanwhile(c)
+		}
+		undo = append(undo, func() error { return w.root.Mkdir(p, st.Mode().Perm()) })
+	}
+	return undo, nil
 }
 
 // staged is the entry of the index that the commit has for the path.
@@ -181,7 +270,7 @@ func (c *treeChange) staged() string {
 
 // index returns mode, object and stage of every path in the index.
 func (w *workTree) index(ctx context.Context) (map[string]string, error) {
-	out, err := gitexec.Git{Dir: w.top, User: w.m.env}.Output(ctx, "ls-files", "--stage", "-z")
+	out, err := w.m.users().Output(ctx, "ls-files", "--stage", "-z")
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +372,7 @@ func (w *workTree) holds(c *treeChange, name string) bool {
 // cannot be read.
 func (m *mergeRepo) blobID(size int64, content io.Reader) string {
 	h := sha256.New()
-	if m.format == "sha1" {
+	if m.user.Format == "sha1" {
 		h = sha1.New() //nolint:gosec // G401: as above
 	}
 	fmt.Fprintf(h, "blob %d\x00", size)
@@ -295,7 +384,7 @@ func (m *mergeRepo) blobID(size int64, content io.Reader) string {
 
 func (w *workTree) blob(ctx context.Context, id string) ([]byte, error) {
 	var b bytes.Buffer
-	git := w.m.scratch()
+	git := w.m.scratch
 	git.Stdout = &b
 	err := git.Run(ctx, "cat-file", "blob", id)
 	return b.Bytes(), err
@@ -353,6 +442,10 @@ func (w *workTree) write(ctx context.Context, changes []treeChange) (err error) 
 			if err := w.root.MkdirAll(path.Dir(c.path), 0o777); err != nil {
 				return err
 			}
+			made, err := w.clear(c)
+			if undo = append(undo, made...); err != nil {
+				return err
+			}
 			if _, err := w.root.Lstat(c.path); err == nil {
 				return changedMeanwhile(c)
 			}
@@ -362,7 +455,7 @@ func (w *workTree) write(ctx context.Context, changes []treeChange) (err error) 
 		}
 	}
 	for i := range changes { // folders that are empty now, as git does
-		for up := path.Dir(changes[i].path); changes[i].newMode == modeNone && up != "." && w.root.Remove(up) == nil; up = path.Dir(up) {
+		for up := path.Dir(changes[i].path); changes[i].newMode == modeNone && up != "." && w.isDir(up) && w.root.Remove(up) == nil; up = path.Dir(up) {
 		}
 	}
 	return nil
@@ -392,7 +485,7 @@ func (w *workTree) create(ctx context.Context, c *treeChange, name string) error
 	if err != nil {
 		return err
 	}
-	git := w.m.scratch()
+	git := w.m.scratch
 	git.Stdout = f
 	err = git.Run(ctx, "cat-file", "blob", c.newBlob)
 	return errors.Join(err, f.Close())
