@@ -15,6 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Compare returns how two sets of artifacts differ. A nil set is empty.
@@ -147,11 +148,10 @@ func flattenTool(fields map[string]string, v map[string]any) {
 
 // IndentJSON returns JSON for people.
 func IndentJSON(raw json.RawMessage) string {
-	var b bytes.Buffer
-	if len(raw) == 0 || json.Indent(&b, raw, "", "  ") != nil {
-		return string(raw)
+	if len(raw) == 0 {
+		return ""
 	}
-	return b.String()
+	return visible.JSON(raw)
 }
 
 func fileText(f map[string]any) string {

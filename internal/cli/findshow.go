@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -95,11 +94,7 @@ func schemaText(schema json.RawMessage) string {
 	if len(schema) <= 80 {
 		return string(schema)
 	}
-	var b bytes.Buffer
-	if json.Indent(&b, schema, "", "  ") != nil {
-		return string(schema)
-	}
-	return b.String()
+	return console.Arguments(schema)
 }
 
 // limitsText lists the limits that are set, by their names in the manifest.

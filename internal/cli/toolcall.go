@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -140,12 +139,7 @@ func (t *dispatchVerbs) printContent(label string, content json.RawMessage) {
 		t.Row(label, "removed by retention, or not kept; its digest is in the entry")
 		return
 	}
-	var b bytes.Buffer
-	if json.Indent(&b, content, "", "  ") != nil {
-		b.Reset()
-		b.Write(content)
-	}
-	t.Row(label, "%s", console.AgentText(b.String()))
+	t.Row(label, "%s", console.AgentText(console.Arguments(content)))
 }
 
 // printTools prints what the agent of a dispatch called, and what it reported last.

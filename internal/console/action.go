@@ -1,17 +1,15 @@
 package console
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Fact is a label and its value.
@@ -149,60 +147,11 @@ func taintText(t *api.Taint) string {
 	return fmt.Sprintf("text from outside since call %d of %s in dispatch %s attempt %d", t.Call, t.Tool, t.Dispatch, t.Attempt)
 }
 
-// Arguments shows the arguments of a call completely. A character that people may not
-// see, or may take for another, is escaped as in JSON; see Reveal.
-func Arguments(raw json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Indent(&b, raw, "", "  ") != nil {
-		return Reveal(string(raw))
-	}
-	return Reveal(b.String())
-}
+// Arguments shows the arguments of a call completely, as visible.JSON does.
+func Arguments(raw json.RawMessage) string { return visible.JSON(raw) }
 
-// Reveal escapes what hides in a text: controls, characters without a width or that
-// change the direction of writing, combining marks, and in words with Latin letters of
-// ASCII the letters of other scripts. Line ends stay.
-func Reveal(s string) string {
-	var b strings.Builder
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	for len(s) > 0 {
-		n := strings.IndexFunc(s, func(r rune) bool { return !inWord(r) })
-		if n < 0 {
-			n = len(s)
-		}
-		word := s[:n]
-		mixed := strings.ContainsFunc(word, func(r rune) bool { return r < 0x80 && unicode.IsLetter(r) })
-		for _, r := range word {
-			reveal(&b, r, mixed && r >= 0x80 && !unicode.Is(unicode.Latin, r) || fullWidth(r))
-		}
-		if s = s[n:]; len(s) > 0 {
-			for _, r := range s {
-				reveal(&b, r, false)
-				s = s[len(string(r)):]
-				break
-			}
-		}
-	}
-	return b.String()
-}
-
-// inWord keeps marks and invisible characters within a word, so that none divides it.
-func inWord(r rune) bool {
-	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || unicode.Is(unicode.M, r) || unicode.Is(unicode.Cf, r)
-}
-
-// fullWidth reports a letter or digit that looks like one of ASCII.
-func fullWidth(r rune) bool { return r >= 0xff00 && r <= 0xffef || r >= 0x1d400 && r <= 0x1d7ff }
-
-func reveal(b *strings.Builder, r rune, hides bool) {
-	if r == '\n' || !hides && unicode.IsPrint(r) && !unicode.Is(unicode.M, r) && r != unicode.ReplacementChar && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) {
-		b.WriteRune(r)
-		return
-	}
-	for _, unit := range utf16.AppendRune(nil, r) {
-		fmt.Fprintf(b, `\u%04x`, unit)
-	}
-}
+// Reveal shows text that others wrote to the person who decides about it.
+func Reveal(s string) string { return visible.Reveal(s) }
 
 // Foreign lists the characters of a text beyond ASCII that Reveal shows as they are: a
 // whole word of another script may look like one in Latin letters.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Line makes text that others wrote part of a single line: line ends and tabs
@@ -24,7 +26,7 @@ func Cell(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return fmt.Sprintf("%+q", s)
+	return visible.Quote(s)
 }
 
 // Dash is s, or a dash for an empty cell of a table.

@@ -6,15 +6,14 @@ package decision
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Text says in plain words everything that r decides: it is all that the user
@@ -146,23 +145,28 @@ func (o *out) action(a *api.Action) {
 	}
 	label, text := console.ActionText(a)
 	for line := range strings.Lines(text) {
-		for _, part := range parts([]rune(strings.TrimSuffix(line, "\n"))) {
+		for _, part := range parts(strings.TrimSuffix(line, "\n")) {
 			o.linef("  %-12s | %s", label, part)
 			label = ""
 		}
 	}
 	if foreign := console.Foreign(text); foreign != "" {
-		o.linef("  %-12s %s", "not ASCII", visible(foreign))
+		o.linef("  %-12s %s", "not ASCII", console.Line(foreign))
 	}
 	o.line("")
 }
 
 // parts divides a line so that a terminal does not.
-func parts(line []rune) (list []string) {
-	for len(line) > quoteWidth {
-		list, line = append(list, string(line[:quoteWidth])), line[quoteWidth:]
+func parts(line string) (list []string) {
+	start, width := 0, 0
+	for i, r := range line {
+		n := console.Columns(string(r))
+		if width+n > quoteWidth {
+			list, start, width = append(list, line[start:i]), i, 0
+		}
+		width += n
 	}
-	return append(list, string(line))
+	return append(list, line[start:])
 }
 
 // tierText says what a tier means.
@@ -185,7 +189,7 @@ func timeText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 M
 // fact writes a row whose value has a narrow form, unless it is empty.
 func (o *out) fact(name, value string) {
 	if value != "" {
-		o.linef("  %-12s %s", name, visible(value))
+		o.linef("  %-12s %s", name, console.Line(value))
 	}
 }
 
@@ -198,42 +202,10 @@ func (o *out) quote(name, value string) {
 	if value == "" {
 		return
 	}
-	// One character at a time, since an escape is wider than its character.
-	var line strings.Builder
-	width := 0
-	flush := func() {
-		o.linef("  %-12s | %s", name, line.String())
-		name, width = "", 0
-		line.Reset()
+	for _, part := range parts(visible.Quote(value)) {
+		o.linef("  %-12s | %s", name, part)
+		name = ""
 	}
-	for i, r := range value {
-		s := escaped(r)
-		if i == 0 {
-			s = `"` + s
-		}
-		if width+len(s) > quoteWidth {
-			flush()
-		}
-		line.WriteString(s)
-		width += len(s)
-	}
-	line.WriteByte('"')
-	flush()
-}
-
-// escaped is r if it is a printable character of its own, else its number: no
-// combining mark, and nothing that steers a terminal.
-func escaped(r rune) string {
-	if r == '"' || r == '\\' {
-		return `\` + string(r)
-	}
-	if unicode.IsPrint(r) && !unicode.Is(unicode.M, r) && r != unicode.ReplacementChar && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) {
-		return string(r)
-	}
-	if r > 0xffff {
-		return fmt.Sprintf(`\U%08x`, r)
-	}
-	return fmt.Sprintf(`\u%04x`, r)
 }
 
 // out builds a text of lines.
@@ -242,13 +214,3 @@ type out struct{ b strings.Builder }
 func (o *out) line(s string) { o.b.WriteString(s + "\n") }
 
 func (o *out) linef(format string, args ...any) { o.line(fmt.Sprintf(format, args...)) }
-
-// visible is s, quoted if it has characters that do not print.
-func visible(s string) string {
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return strconv.QuoteToASCII(s)
-		}
-	}
-	return s
-}

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -94,13 +92,6 @@ func (o *out) paint(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// visible quotes text that others wrote if it has characters that could steer a
-// terminal or hide something.
-func visible(s string) string {
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return strconv.QuoteToASCII(s)
-		}
-	}
-	return s
-}
+// visible makes text that others wrote part of a line: what could steer a terminal or hide
+// something is escaped.
+func visible(s string) string { return console.Line(s) }

@@ -29,26 +29,39 @@ const MaxMarks = 4
 type Scanner struct {
 	within bool // the line has a character that a combining mark can stand on
 	marks  int  // marks of that character so far
+	symbol bool // that character is a symbol that a joiner can join with the next
 }
 
 // Next returns how many bytes of s its first piece has, and its kind. s is not empty.
 // Line ends and tabs are shown as they are: what they mean is up to the caller.
 func (p *Scanner) Next(s string) (int, Kind) {
 	if n := ordinary(s); n > 0 {
-		p.within, p.marks = true, 0
+		*p = Scanner{within: true}
 		return n, Shown
 	}
 	r, n := utf8.DecodeRuneInString(s)
 	switch {
 	case r == utf8.RuneError && n == 1:
-		p.within, p.marks = true, 0
+		*p = Scanner{within: true}
 		return n, Raw
-	case p.harmless(r):
+	case r == joiner && p.symbol && symbolic(s[n:]) || p.harmless(r):
 		return n, Shown
 	}
-	p.within, p.marks = true, 0
+	*p = Scanner{within: true}
 	return n, Hidden
 }
+
+// joiner joins two symbols to one, such as the people of a family.
+const joiner = '\u200d'
+
+// symbolic reports whether s begins with a symbol that people take for a picture.
+func symbolic(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return r >= 0x2000 && (unicode.Is(unicode.So, r) || skin(r))
+}
+
+// skin reports the tone of the skin of the symbol before it.
+func skin(r rune) bool { return r >= 0x1f3fb && r <= 0x1f3ff }
 
 // ordinary returns the length of the prefix of s that is printable ASCII.
 func ordinary(s string) int {
@@ -64,7 +77,7 @@ func ordinary(s string) int {
 func (p *Scanner) harmless(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':
-		p.within, p.marks = false, 0
+		*p = Scanner{}
 		return true
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r):
 		p.marks++
@@ -75,7 +88,7 @@ func (p *Scanner) harmless(r rune) bool {
 	case unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r):
 		return false
 	case unicode.IsPrint(r):
-		p.within, p.marks = true, 0
+		*p = Scanner{within: true, symbol: symbolic(string(r))}
 		return true
 	}
 	return false

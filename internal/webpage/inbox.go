@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // inboxSize bounds what the inbox shows in full.
@@ -57,11 +58,11 @@ func (s *site) inbox(r *http.Request) (*view, error) {
 	}{items, more}}, nil
 }
 
-// pretty is v as indented JSON.
+// pretty is v as JSON for people.
 func pretty(v any) string {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b)
+	return visible.JSON(b)
 }
