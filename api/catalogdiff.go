@@ -29,6 +29,10 @@ type FieldChange struct {
 	Field string   `json:"field"` // "limits.memory", "files/setup.sh"
 	Old   string   `json:"old,omitempty"`
 	New   string   `json:"new,omitempty"`
+	// Text is how the content of a file changes: a unified diff without names. Not all of it
+	// is there if Unshown says so.
+	Text    string `json:"text,omitempty"`
+	Unshown string `json:"unshown,omitempty"` // what of the content cannot be shown, and why
 }
 
 // Lines returns the lines in which the two texts differ, and how many lines they share

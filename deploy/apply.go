@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
@@ -195,6 +196,33 @@ func (c *Catalog) copyFile(ctx context.Context, root *os.Root, s staged) error {
 	if d != s.file.Digest {
 		return errFileMoved(name, errors.New("its content differs"))
 	}
+	return nil
+}
+
+// showStaged adds the content of changed files to the changes of a plan: of the manifest's
+// directory, and of the catalog.
+func (c *Catalog) showStaged(ctx context.Context, p *Plan) (err error) {
+	if p.Manifest == "" {
+		return nil // no file changes
+	}
+	root, err := os.OpenRoot(filepath.Dir(p.Manifest))
+	if err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	stored := c.stored(ctx)
+	catalogdiff.ShowContents(p.CatalogDiff, p.before, p.set, stored, func(f api.File) ([]byte, error) {
+		from, ok := p.files[f.Digest]
+		if !ok {
+			return stored(f)
+		}
+		opened, err := from.openIn(root)
+		if err != nil {
+			return nil, err
+		}
+		b, err := io.ReadAll(io.LimitReader(opened.File, catalogdiff.MaxContent+1))
+		return b, errors.Join(err, opened.Close())
+	})
 	return nil
 }
 

@@ -118,6 +118,9 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 		return nil, api.Errorf(api.CodeTooLarge, "the revision would have %d artifacts, want at most %d", n, catalog.MaxArtifacts)
 	}
 	p.CatalogDiff = catalogdiff.Compare(p.before, p.set)
+	if err := c.showStaged(ctx, p); err != nil {
+		return nil, err
+	}
 	p.note()
 	p.noteSchedules()
 	return p, nil

@@ -32,7 +32,20 @@ func (c *Catalog) Proposal(ctx context.Context) (*Proposal, error) {
 	if head != nil {
 		before = head.Set()
 	}
-	return &Proposal{r, catalogdiff.Compare(before, r.Set())}, nil
+	return &Proposal{r, c.Compare(ctx, before, r.Set())}, nil
+}
+
+// Compare compares the artifacts of two revisions with the content of their files. A nil
+// set is empty.
+func (c *Catalog) Compare(ctx context.Context, before, after *catalog.Set) api.CatalogDiff {
+	d := catalogdiff.Compare(before, after)
+	catalogdiff.ShowContents(d, before, after, c.stored(ctx), c.stored(ctx))
+	return d
+}
+
+// stored reads files of the catalog.
+func (c *Catalog) stored(ctx context.Context) catalogdiff.Contents {
+	return func(f api.File) ([]byte, error) { return c.store.Get(ctx, f.Digest, catalogdiff.MaxContent) }
 }
 
 // Sign adds signatures to the proposal with digest d, which is the one that the

@@ -299,6 +299,11 @@ func (c *Catalog) previous(ctx context.Context, doc *api.Revision) (*api.Revisio
 	return &before, nil
 }
 
+// File returns the verified content of a capability's file of at most limit bytes.
+func (c *Catalog) File(ctx context.Context, f api.File, limit int64) ([]byte, error) {
+	return c.get(ctx, f.Digest, limit, "file "+f.Path)
+}
+
 func (c *Catalog) get(ctx context.Context, d api.Digest, limit int64, what string) ([]byte, error) {
 	b, err := c.store.Get(ctx, d, limit)
 	if err != nil {

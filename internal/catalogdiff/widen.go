@@ -84,6 +84,7 @@ func (w *widening) capability(ref api.Ref, old, v api.Capability, had bool) {
 	case script(old) != script(v) || old.Setup != v.Setup:
 		w.add(ref, "changed setup script: %s", v.Setup)
 	}
+	w.ranFiles(ref, old, v)
 }
 
 func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {

@@ -91,13 +91,15 @@ func projectNames(r *deploy.Revision) string {
 func (p *program) showCommand() *cobra.Command {
 	var file string
 	var raw bool
-	cmd := p.inspect("show [KIND/NAME]", "Show the current revision, an artifact, or a file of a capability", cobra.MaximumNArgs(1), []string{"bailiwick catalog show subagent/greet", "bailiwick catalog show capability/greeting --file greet.sh"},
+	cmd := p.inspect("show [PROPOSAL] [KIND/NAME]", "Show a revision, an artifact, or a file of a capability: of the current revision, or of the proposal with this digest", cobra.MaximumNArgs(2), []string{"bailiwick catalog show subagent/greet", "bailiwick catalog show capability/greeting --file greet.sh", "bailiwick catalog show PROPOSAL --file greet.sh"},
 		func(ctx context.Context, c *deploy.Catalog, args []string) error {
-			r, err := current(ctx, c)
-			if err != nil {
+			r, args, err := shownOf(ctx, c, args)
+			switch {
+			case err != nil:
 				return err
-			}
-			if len(args) == 0 {
+			case len(args) == 0 && file != "":
+				return p.showOnlyFile(ctx, c, r, file, raw)
+			case len(args) == 0:
 				return p.showRevision(r)
 			}
 			kind, name, err := api.Ref(args[0]).Split()
@@ -109,9 +111,50 @@ func (p *program) showCommand() *cobra.Command {
 			}
 			return p.showArtifact(r, kind, name)
 		})
-	cmd.Flags().StringVar(&file, "file", "", "print this file of a capability")
+	cmd.Flags().StringVar(&file, "file", "", "print this file of a capability, which need not be named if only one has it")
 	console.RawFlag(cmd, &raw)
 	return cmd
+}
+
+// shownOf returns the revision that show is about, and the arguments without it: the
+// proposal, if the first argument is its digest or the word "proposal".
+func shownOf(ctx context.Context, c *deploy.Catalog, args []string) (*deploy.Revision, []string, error) {
+	if len(args) == 0 || strings.Contains(args[0], "/") {
+		if len(args) > 1 {
+			return nil, nil, api.Errorf(api.CodeInvalid, "show: %q: want the digest of a proposal before %s", args[0], args[1])
+		}
+		r, err := current(ctx, c)
+		return r, args, err
+	}
+	waiting, err := c.Proposal(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if waiting == nil {
+		return nil, nil, api.Errorf(api.CodeNotFound, "no proposal waits for a signature").WithHint("the current revision: bailiwick catalog show KIND/NAME")
+	}
+	d := waiting.Revision.Digest()
+	if args[0] != "proposal" && args[0] != string(d) && args[0] != d.Short() {
+		return nil, nil, api.Errorf(api.CodeNotFound, "the proposal that waits is %s, not %.80s", d, args[0])
+	}
+	return waiting.Revision, args[1:], nil
+}
+
+// showOnlyFile shows the file with a path of the only capability that has it.
+func (p *program) showOnlyFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, file string, raw bool) error {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(r.Set().Capabilities)) {
+		if slices.ContainsFunc(r.Set().Capabilities[name].Files, func(f api.File) bool { return f.Path == file }) {
+			found = append(found, string(name))
+		}
+	}
+	switch len(found) {
+	case 0:
+		return api.Errorf(api.CodeNotFound, "no capability has a file %q", file)
+	case 1:
+		return p.showFile(ctx, c, r, api.KindCapability, api.Name(found[0]), file, raw)
+	}
+	return api.Errorf(api.CodeInvalid, "several capabilities have a file %q: %s", file, strings.Join(found, ", ")).WithHint("name one: bailiwick catalog show %s capability/%s --file %s", r.Digest().Short(), found[0], file)
 }
 
 type shownRevision struct {
@@ -268,7 +311,7 @@ func (p *program) diffCommand() *cobra.Command {
 					return err
 				}
 			}
-			d := difference{revs[0].Number(), revs[1].Number(), catalogdiff.Compare(revs[0].Set(), revs[1].Set())}
+			d := difference{revs[0].Number(), revs[1].Number(), c.Compare(ctx, revs[0].Set(), revs[1].Set())}
 			return p.answer(d, func(o *out) {
 				o.linef("From revision %d to revision %d:", d.From, d.To)
 				o.line("")

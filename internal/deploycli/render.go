@@ -1,6 +1,7 @@
 package deploycli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -160,6 +161,20 @@ func (o *out) field(artifact api.ChangeOp, f api.FieldChange) {
 		code = "0"
 	}
 	o.line(o.paint(code, fmt.Sprintf("    %s %s: %s", sign, name, text)))
+	o.content(f)
+}
+
+// content shows how the content of a file changes, and what of it is not shown. The plan
+// has bounded it.
+func (o *out) content(f api.FieldChange) {
+	codes := map[byte]string{'+': "32", '-': "31", '@': "36"}
+	for l := range strings.Lines(f.Text) {
+		l = strings.TrimSuffix(l, "\n")
+		o.line(o.paint(cmp.Or(codes[l[0]], "0"), "        "+visible(strings.ReplaceAll(l, "\t", "    "))))
+	}
+	if f.Unshown != "" {
+		o.linef("        (not shown: %s)", visible(f.Unshown))
+	}
 }
 
 // orNone is the name of a project, or what is said of an artifact without one.

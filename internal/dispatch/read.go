@@ -48,8 +48,8 @@ func (s *reader) History(ctx context.Context, before uint64, limit int) ([]api.C
 
 // Step returns a revision of the catalog and the one before it; see snapshot.Reader. It
 // checks no permissions.
-func (s *reader) Step(ctx context.Context, number uint64) (snapshot.Step, error) {
-	return s.snapshots.Step(ctx, number)
+func (s *reader) Step(ctx context.Context, number uint64, read func(snapshot.Step, func(api.File, int64) ([]byte, error))) (snapshot.Step, error) {
+	return s.snapshots.Step(ctx, number, read)
 }
 
 // Status fills in what this package knows.

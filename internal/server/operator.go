@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
 
 // decide decides about an operator call.
@@ -106,14 +107,20 @@ func (c *operatorCalls) revision(ctx context.Context, r *request) (api.RevisionC
 	if err != nil || number == 0 {
 		return api.RevisionChanges{}, malformed(api.CodeInvalid, "revision %.40q: want its number, from 1", r.PathValue("number"))
 	}
-	step, err := c.cfg.Dispatch.Step(ctx, number)
+	var diff api.CatalogDiff
+	step, err := c.cfg.Dispatch.Step(ctx, number, func(s snapshot.Step, file func(api.File, int64) ([]byte, error)) {
+		before := (*catalog.Set)(nil)
+		if s.Before != nil {
+			before = s.Before.Set()
+		}
+		read := func(f api.File) ([]byte, error) { return file(f, catalogdiff.MaxContent) }
+		diff = catalogdiff.Compare(before, s.Revision.Set())
+		catalogdiff.ShowContents(diff, before, s.Revision.Set(), read, read)
+	})
 	if err != nil {
 		return api.RevisionChanges{}, err
 	}
-	rev, before := step.Revision, (*catalog.Set)(nil)
-	if step.Before != nil {
-		before = step.Before.Set()
-	}
+	rev := step.Revision
 	changes := api.RevisionChanges{
 		CatalogRevision: api.CatalogRevision{Number: number, Digest: rev.Digest(), CreatedAt: rev.CreatedAt(), Author: rev.Author(), Reason: rev.Reason(), Artifacts: len(rev.Set().Refs())},
 		Current:         step.Current.Number(),
@@ -121,7 +128,7 @@ func (c *operatorCalls) revision(ctx context.Context, r *request) (api.RevisionC
 	for _, k := range rev.Signers() {
 		changes.Keys = append(changes.Keys, string(k))
 	}
-	changes.CatalogDiff, changes.Omitted = catalogdiff.Bound(catalogdiff.Compare(before, rev.Set()))
+	changes.CatalogDiff, changes.Omitted = catalogdiff.Bound(diff)
 	return changes, nil
 }
 

@@ -31,14 +31,16 @@ type Step struct {
 }
 
 // Step returns the revision with a number, as History proves it, with the one before
-// it.
-func (r *Reader) Step(ctx context.Context, number uint64) (s Step, err error) {
+// it. read is called with what reads files of both, while that is possible.
+func (r *Reader) Step(ctx context.Context, number uint64, read func(s Step, file func(f api.File, limit int64) ([]byte, error))) (s Step, err error) {
 	err = r.past(ctx, func(c *catalog.Catalog, head *catalog.Revision) error {
 		if head == nil {
 			return api.Errorf(api.CodeNotFound, "the catalog has no revision yet").WithHint("make the first one with: bailiwick catalog apply")
 		}
 		s.Current = head
-		s.Revision, s.Before, err = c.WithPrevious(ctx, head, number)
+		if s.Revision, s.Before, err = c.WithPrevious(ctx, head, number); err == nil {
+			read(s, func(f api.File, limit int64) ([]byte, error) { return c.File(ctx, f, limit) })
+		}
 		return err
 	})
 	return s, err

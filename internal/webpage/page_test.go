@@ -215,6 +215,13 @@ func TestThePageOfARevisionNamesWhatWidens(t *testing.T) {
 		CatalogRevision: api.CatalogRevision{Number: 2, Digest: api.DigestOf(nil)}, Current: 3, CatalogDiff: api.CatalogDiff{Widens: []api.AuthorityChange{{Ref: "env/a", What: "x"}}}, Omitted: &api.DiffOmitted{Changes: 1, Fields: 2, Widens: 3, Texts: 4, Bytes: 5},
 	})
 	words("a large revision", w.want("a large revision", sent{path: "/catalog/2"}, 200).body, "Widens authority: 1, and 3 more", "0 artifacts, and 1 more", "Omitted: 3 lines that widen authority, 1 artifact, 2 fields, the ends of 4 texts. All of it: bailiwick catalog diff 1 2")
+	w.service.answer("GET /v1/operator/revisions/2", api.RevisionChanges{CatalogRevision: api.CatalogRevision{Number: 2, Digest: api.DigestOf(nil)}, Current: 2, CatalogDiff: api.CatalogDiff{Changes: []api.ArtifactChange{{Op: api.OpChange, Ref: "capability/x", Fields: []api.FieldChange{
+		{Op: api.OpChange, Field: "files/check.sh", Old: "0755 1 bytes", New: "0755 2 bytes", Text: "@@ -1,1 +1,1 @@\n-für\n+<script>\u202e\r\n"}, {Op: api.OpChange, Field: "files/tool", Unshown: "it is binary"},
+	}}}}})
+	words("a changed program", w.want("a changed program", sent{path: "/catalog/2"}, 200).body, "files/check.sh @@ -1,1 +1,1 @@ -für +<script>U+202EU+000D", "files/tool Not shown: it is binary.")
+	if got := pretty(json.RawMessage(`{"a":"M\u00fcller \u003c 5\u202e"}`)); got != "{\n  \"a\": \"Müller < 5\\u202e\"\n}" {
+		t.Errorf("%s", got)
+	}
 	w.service.answer("GET /v1/operator/revisions/2", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusBadGateway)
 		_ = json.NewEncoder(rw).Encode(&api.Error{Code: api.CodeIntegrity, Message: "revision 1: env/plain does not verify"})
