@@ -128,6 +128,7 @@ func (b *Broker) serveModel(w http.ResponseWriter, r *http.Request) {
 		return
 	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		// Codex then uses HTTP at once.
+		c.line.Status = http.StatusUpgradeRequired
 		c.answer(nil, http.StatusUpgradeRequired, "the model is served over HTTP, not over a WebSocket")
 		return
 	}
@@ -246,8 +247,11 @@ func (c *call) inspect() error {
 	case !facts.named && !strings.Contains(c.to.path, ":"): // gemini has it in the path
 		return denied(fmt.Errorf("the request names no model: this worker may use only %q", m.ID))
 	}
-	if m.API == api.OpenAIChat {
+	switch {
+	case m.API == api.OpenAIChat:
 		c.body, err = withUsage(c.body, facts)
+	case m.API == api.OpenAIResponses && !m.serverTool(toolStored):
+		c.body = withoutStore(c.body, facts)
 	}
 	return err
 }
@@ -256,6 +260,7 @@ func (c *call) inspect() error {
 func (c *call) deny(err error) {
 	r, ok := errors.AsType[*denial](err)
 	if !ok {
+		c.line.Status = http.StatusBadRequest
 		c.answer(err, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -271,9 +276,9 @@ func (c *call) faulted(predicate string) {
 	}
 }
 
-// answer ends c, with an error unless it is nil, and answers for the model.
+// answer ends c, with an error unless it is nil, and answers for the model. The record
+// has the status of the model's own answer, if there was one.
 func (c *call) answer(err error, status int, message string) {
-	c.line.Status = status
 	c.end(err)
 	c.write(status, message)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,6 +23,7 @@ type node struct {
 	leaf   check            // of a string, number or Boolean
 	raw    check            // of the whole value instead of all others
 	tool   string           // allowed only if serverTools lists this name
+	needs  []string         // an object has one of these members, which is not null, unless serverTools lists toolStored
 	media  bool             // members with a URL or data by their name have no URL to fetch
 
 	folded map[string]string // by folded name: the member of object
@@ -45,6 +47,8 @@ type facts struct {
 	named   bool // the model
 	stream  bool
 	options span // of the value of stream_options; zero if it is missing
+	store   bool // the request decides about storing its answer
+	storeAt span // of a null that does not; zero if it is missing
 }
 
 type span struct{ from, to int64 }
@@ -115,7 +119,7 @@ func (in *inspection) members(n *node) error {
 	if _, err := in.dec.ReadToken(); err != nil {
 		return err
 	}
-	seen := map[string]bool{}
+	seen, named := map[string]bool{}, len(n.needs) == 0 || in.model.serverTool(toolStored)
 	for in.dec.PeekKind() != '}' {
 		t, err := in.dec.ReadToken()
 		if err != nil {
@@ -124,6 +128,7 @@ func (in *inspection) members(n *node) error {
 		name := t.String()
 		rule, known := n.object[name]
 		folded := fold(name)
+		named = named || slices.Contains(n.needs, name) && in.dec.PeekKind() != 'n'
 		_, similar := n.folded[folded]
 		if n.media && !known && !similar && namesMedia(folded) {
 			rule, known = fetched(), true
@@ -144,6 +149,9 @@ func (in *inspection) members(n *node) error {
 		if err != nil {
 			return err
 		}
+	}
+	if !named {
+		return in.wrong(in.place(), notListed(toolStored))
 	}
 	_, err := in.dec.ReadToken()
 	return err

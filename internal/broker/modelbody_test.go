@@ -113,7 +113,17 @@ func badOpenAI() map[string]bad {
 		"a hosted shell":        {`{"model":"large-1","tools":[{"type":"shell"}]}`, "shell"},
 		"in the background":     {`{"model":"large-1","background":true}`, "counted"},
 		"a stored prompt":       {`{"model":"large-1","prompt":{"id":"p"}}`, "unknown member"},
-		"a stored conversation": {`{"model":"large-1","conversation":"c"}`, "unknown member"},
+		"a stored conversation": {`{"model":"large-1","conversation":"c"}`, "stored"},
+		"a stored answer":       {`{"model":"large-1","previous_response_id":"resp_1"}`, "stored"},
+		"another spelling":      {`{"model":"large-1","previousResponseId":"resp_1"}`, "spelling"},
+		"a stored item":         {`{"model":"large-1","input":[{"type":"item_reference","id":"msg_1"}]}`, "stored"},
+		"a stored item, bare":   {`{"model":"large-1","input":[{"id":"msg_1"}]}`, "stored"},
+		"a stored item, null":   {`{"model":"large-1","input":[{"type":null,"id":"msg_1"}]}`, "stored"},
+		"to be stored":          {`{"model":"large-1","store":true}`, "stored"},
+		"stored as a text":      {`{"model":"large-1","store":"true"}`, "stored"},
+		"a container":           {`{"model":"large-1","input":[{"type":"code_interpreter_call","container_id":"cntr_1"}]}`, "stored"},
+		"a tool's container":    {`{"model":"large-1","tools":[{"type":"function","name":"f","container":"cntr_1"}]}`, "stored"},
+		"an environment":        {`{"model":"large-1","tools":[{"type":"local_shell","environment":{"type":"container_reference","container_id":"cntr_1"}}]}`, "stored"},
 		"priority":              {`{"model":"large-1","service_tier":"priority"}`, "costs"},
 		"an image by URL":       {`{"model":"large-1","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://evil.example/?q=s"}]}]}`, "url"},
 		"another scheme":        {`{"model":"large-1","input":[{"role":"user","content":[{"type":"input_image","image_url":" HTTPS://evil.example"}]}]}`, "url"},
@@ -280,4 +290,25 @@ func FuzzInspect(f *testing.F) {
 			checkLenient(t, a, body, facts)
 		}
 	})
+}
+
+// A request of the responses format never stores its answer at the provider, which does
+// so by default: other dispatches could refer to it.
+func TestAnswersAreNotStoredAtTheProvider(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"model":"large-1","input":"x"}`:               `{"store":false,"model":"large-1","input":"x"}`,
+		`{"model":"large-1","store":null,"input":"x"}`:  `{"model":"large-1","store":false,"input":"x"}`,
+		`{"model":"large-1","store":false,"input":"x"}`: `{"model":"large-1","store":false,"input":"x"}`,
+	} {
+		f, err := inspect([]byte(in), rulesOf(api.OpenAIResponses), testModel(api.OpenAIResponses))
+		if got := string(withoutStore([]byte(in), f)); err != nil || got != want {
+			t.Errorf("%s became %s, want %s; %v", in, got, want, err)
+		}
+	}
+	// The control: a person allows it.
+	for _, in := range []string{`{"model":"large-1","store":true}`, `{"model":"large-1","previous_response_id":"r","input":[{"id":"msg_1"},{"type":"item_reference","id":"m"}]}`} {
+		if _, err := inspect([]byte(in), rulesOf(api.OpenAIResponses), testModel(api.OpenAIResponses, "stored")); err != nil {
+			t.Errorf("%s with serverTools [stored]: %v", in, err)
+		}
+	}
 }

@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"fmt"
+	"html"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -49,7 +52,7 @@ func TestFaultsOfTheModelPass(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		lines := w.lines()
-		if len(lines) != 2 || lines[0].Status != c.status || lines[0].Usage != nil || lines[0].Refused != "" {
+		if len(lines) != 2 || lines[0].Status != c.status || lines[0].Usage != nil || lines[0].Refused != "" || !strings.HasPrefix(lines[0].Error, "the model answered: ") || strings.Contains(lines[0].Error, testKey) {
 			t.Errorf("%+v", lines)
 		}
 		if u := w.Usage(); u.Requests != 2 || u.Turns != 0 || len(w.spent)+len(w.refused) > 0 {
@@ -94,8 +97,41 @@ func TestAnUnreachableModelIsSaidSo(t *testing.T) {
 	if f := w.ModelFault(); !strings.Contains(f, "did not answer") {
 		t.Error(f)
 	}
-	if lines := w.lines(); lines[0].Status != 502 || lines[0].Error == "" || w.reached() > 0 {
+	if lines := w.lines(); lines[0].Status != 0 || !strings.Contains(lines[0].Error, "refused") || lines[0].Error == "" || w.reached() > 0 {
 		t.Errorf("%+v", lines)
+	}
+}
+
+// A provider that repeats the credential in an answer does not tell the agent the value,
+// in one piece or in many. The answer still counts.
+//
+// proves R-D8
+func TestAnAnswerDoesNotRepeatTheCredential(t *testing.T) {
+	for _, drip := range []bool{false, true} {
+		var sent strings.Builder
+		w := newModelWorld(t, api.AnthropicMessages, func(w http.ResponseWriter, r *http.Request) {
+			body := `{"id":"m","type":"message","model":"large-1","content":[{"type":"text","text":"` + testKey + ` and ` + html.EscapeString(testKey) + `"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":4}}`
+			sent.WriteString(body)
+			if !drip {
+				w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+				_, _ = io.WriteString(w, body)
+				return
+			}
+			for i := range body {
+				_, _ = io.WriteString(w, body[i:i+1])
+				_ = http.NewResponseController(w).Flush()
+			}
+		}, nil)
+		status, body := w.do("POST", "/v1/messages", anthropicBody)
+		if status != 200 || strings.Contains(body, testKey) || !strings.Contains(body, "[redacted] and [redacted]") || !strings.HasSuffix(body, "}}") {
+			t.Errorf("drip %v: %d %s", drip, status, body)
+		}
+		if !strings.Contains(sent.String(), testKey) { // the control
+			t.Error("the model did not repeat it")
+		}
+		if u := w.Usage(); u.Turns != 1 || u.Tokens.Input != 3 || u.Tokens.Output != 4 {
+			t.Errorf("%+v", u)
+		}
 	}
 }
 

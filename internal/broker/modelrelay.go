@@ -132,7 +132,7 @@ func (c *call) fault(resp *http.Response, in io.Reader) {
 		with = fmt.Sprintf(" to the secret %q", own.Secret)
 	}
 	c.faulted(strings.TrimSuffix(fmt.Sprintf("answered %d%s: %s", resp.StatusCode, with, said), ": "))
-	c.end(err)
+	c.end(cmp.Or(err, fmt.Errorf("the model answered: %s", cmp.Or(said, http.StatusText(resp.StatusCode)))))
 	resp.ContentLength = -1
 	c.headers(resp)
 	if unauthorized {
@@ -170,6 +170,9 @@ func (c *call) relay(resp *http.Response, in io.Reader) {
 		c.answer(err, http.StatusBadGateway, err.Error())
 		return
 	}
+	if !c.p.secret.Empty() {
+		resp.ContentLength = -1 // an answer that repeats the credential becomes shorter
+	}
 	c.headers(resp)
 	c.w.WriteHeader(resp.StatusCode)
 	_ = http.NewResponseController(c.w).Flush() // so that even a break comes after the status
@@ -190,7 +193,7 @@ var (
 // copy copies an answer to the agent until its end, and to the count. If the agent
 // hangs up, or does not read, it copies to the count alone.
 func (c *call) copy(in io.Reader, count *counter) (err error) {
-	buf, out := make([]byte, copyBuffer), http.NewResponseController(c.w)
+	buf, out, clean := make([]byte, copyBuffer), http.NewResponseController(c.w), c.p.secret.Writer(c.w)
 	defer out.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection may be gone
 	for {
 		n, readErr := in.Read(buf)
@@ -206,9 +209,12 @@ func (c *call) copy(in io.Reader, count *counter) (err error) {
 		}
 		if err == nil && n > 0 {
 			_ = out.SetWriteDeadline(c.b.cfg.Now().Add(c.p.write))
-			if _, werr := c.w.Write(buf[:n]); werr != nil || out.Flush() != nil {
+			if _, werr := clean.Write(buf[:n]); werr != nil || out.Flush() != nil {
 				err = errHungUp
 			}
+		}
+		if err == nil && errors.Is(readErr, io.EOF) && clean.Close() != nil { // what was held back
+			err = errHungUp
 		}
 		switch {
 		case err != nil && !c.to.answers:

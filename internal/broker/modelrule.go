@@ -21,8 +21,9 @@ import (
 
 // Names in serverTools for media that the provider fetches or has stored.
 const (
-	toolURL  = "url"
-	toolFile = "file"
+	toolURL    = "url"
+	toolFile   = "file"
+	toolStored = "stored" // answers and containers of other requests, and to keep this one's
 )
 
 // rulesOf returns the rules of the requests of a format.
@@ -69,16 +70,24 @@ func responsesRules() *node {
 	part := media(nil)
 	part.leaf = plain
 	parts := &node{array: part, leaf: plain}
-	item := media(map[string]*node{"content": parts, "output": parts, "tools": tools})
+	stored := &node{tool: toolStored}
+	tool.object["container"], tool.object["environment"] = stored, stored // where a tool of the provider runs
+	tool.fold()
+	item := media(map[string]*node{
+		"content": parts, "output": parts, "tools": tools, "type": {leaf: itemType}, "role": nil,
+		"container_id": stored, "environment": stored,
+	})
+	item.needs = []string{"type", "role"} // an item without both refers to a stored one
 	return listed(map[string]*node{
 		"model":        {leaf: modelID},
 		"input":        {array: item, leaf: plain},
 		"tools":        tools,
 		"background":   {leaf: oneOf("false")},
 		"service_tier": {leaf: oneOf("auto", "default", "flex")},
-	}, "instructions", "stream", "stream_options", "tool_choice", "parallel_tool_calls", "reasoning", "store", "include", "text",
+		"store":        {raw: isStored}, "previous_response_id": stored, "conversation": stored,
+	}, "instructions", "stream", "stream_options", "tool_choice", "parallel_tool_calls", "reasoning", "include", "text",
 		"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "client_metadata", "metadata", "temperature", "top_p", "max_output_tokens",
-		"max_tool_calls", "truncation", "user", "safety_identifier", "previous_response_id", "top_logprobs", "context_management")
+		"max_tool_calls", "truncation", "user", "safety_identifier", "top_logprobs", "context_management")
 }
 
 func chatRules() *node {
@@ -92,7 +101,8 @@ func chatRules() *node {
 		"service_tier":   {leaf: oneOf("auto", "default", "flex")},
 		"stream":         {raw: isStream},
 		"stream_options": {raw: streamOptions},
-	}, "stop", "max_tokens", "max_completion_tokens", "n", "temperature", "top_p", "top_k", "min_p", "seed", "user", "metadata", "store",
+		"store":          {raw: isStored},
+	}, "stop", "max_tokens", "max_completion_tokens", "n", "temperature", "top_p", "top_k", "min_p", "seed", "user", "metadata",
 		"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format",
 		"tool_choice", "parallel_tool_calls", "functions", "function_call", "reasoning", "reasoning_effort", "verbosity", "modalities", "prediction",
 		"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "thinking", "enable_thinking", "thinking_budget", "chat_template_kwargs",
@@ -195,6 +205,27 @@ func dataURL(in *inspection, v jsontext.Value) error {
 	return nil
 }
 
+// itemType refuses a reference to an item of an earlier answer.
+func itemType(in *inspection, v jsontext.Value) error {
+	if t := text(v); fold(t) == fold("item_reference") && !in.model.serverTool(toolStored) {
+		return notListed(toolStored)
+	}
+	return nil
+}
+
+// isStored notes whether the request decides about storing its answer, and refuses to.
+func isStored(in *inspection, v jsontext.Value) error {
+	in.facts.store = string(v) != "null"
+	if !in.facts.store {
+		end := in.dec.InputOffset()
+		in.facts.storeAt = span{end - int64(len(v)), end}
+	}
+	if in.facts.store && string(v) != "false" && !in.model.serverTool(toolStored) {
+		return notListed(toolStored)
+	}
+	return nil
+}
+
 func oneOf(allowed ...string) check {
 	return func(_ *inspection, v jsontext.Value) error {
 		if t := text(v); !slices.Contains(allowed, t) {
@@ -240,6 +271,19 @@ func withUsage(b []byte, f facts) ([]byte, error) {
 	options["include_usage"] = json.RawMessage("true")
 	v, err := json.Marshal(options)
 	return slices.Concat(b[:f.options.from], v, b[f.options.to:]), err
+}
+
+// withoutStore returns a body of the responses format that says that the answer is not
+// stored, since the provider stores it by default. All else is as it was.
+func withoutStore(b []byte, f facts) []byte {
+	if f.store {
+		return b
+	}
+	at := bytes.IndexByte(b, '{') + 1 // a checked body has a member: its model
+	if n := f.storeAt; n != (span{}) {
+		return slices.Concat(b[:n.from], []byte("false"), b[n.to:])
+	}
+	return slices.Concat(b[:at], []byte(`"store":false,`), b[at:])
 }
 
 // text returns the content of a string, or another value as it is written.

@@ -3,12 +3,12 @@
 //
 // The forms are those that tools and formats produce by themselves: plain, base64 at
 // each of the three alignments and in both alphabets, also with line breaks; hex in
-// both cases, also in groups; percent-encoding of any or all bytes; and JSON or \x
-// escapes of any or all characters, also nested once. Redaction is no boundary
+// both cases, also in groups; percent-encoding of any or all bytes; HTML entities; and
+// JSON or \x escapes of any or all characters, also nested once, or around HTML entities. Redaction is no boundary
 // against an agent that encodes a value in its own way: only a brokered secret stays
 // away from the agent.
 //
-// Five views (see views) read the text once each, and one Aho-Corasick automaton
+// Seven views (see views) read the text once each, and one Aho-Corasick automaton
 // searches each view, so the work for a byte has a constant bound on average.
 //
 // Carries R-D8.

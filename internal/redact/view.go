@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"html"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -18,7 +19,8 @@ type sink interface{ take(s symbol) }
 //
 //	the text itself
 //	percent-decoded
-//	unescaped as JSON once, twice
+//	with its HTML entities decoded
+//	unescaped as JSON once, also with HTML entities decoded, and twice
 //	the last without white space and colons
 func views(a *automaton, found func(span)) ([]*stage, []*matcher) {
 	var matchers []*matcher
@@ -28,10 +30,12 @@ func views(a *automaton, found func(span)) ([]*stage, []*matcher) {
 		return m
 	}
 	twice := &stage{decode: unescape, starts: starts('\\'), to: []sink{matching(), &squeezer{to: matching()}}}
-	once := &stage{decode: unescape, starts: starts('\\'), to: []sink{matching(), twice}}
+	within := &stage{decode: unentity, starts: starts('&'), to: []sink{matching()}}
+	once := &stage{decode: unescape, starts: starts('\\'), to: []sink{matching(), twice, within}}
+	entities := &stage{decode: unentity, starts: starts('&'), to: []sink{matching()}}
 	percent := &stage{decode: unpercent, starts: starts('%'), to: []sink{matching()}}
-	plain := &stage{to: []sink{matching(), percent, once}}
-	return []*stage{plain, percent, once, twice}, matchers
+	plain := &stage{to: []sink{matching(), percent, entities, once}}
+	return []*stage{plain, percent, entities, once, within, twice}, matchers
 }
 
 // stage turns one view into the next one.
@@ -101,6 +105,32 @@ func unpercent(p []symbol, end bool) (int, []byte) {
 	case ok:
 		return 3, []byte{byte(v)} //nolint:gosec // G115: two digits
 	case n == len(p)-1 && !end: // all of it digits, and too few
+		return 0, nil
+	}
+	return literal(p)
+}
+
+// maxEntity bounds the bytes of an HTML entity, from & to ;. Those of ASCII characters
+// are shorter.
+const maxEntity = 12
+
+// unentity decodes an HTML entity, such as &amp;, &#43; or &#x2b;.
+func unentity(p []symbol, end bool) (int, []byte) {
+	var text [maxEntity]byte
+	for i := range min(len(p), maxEntity) {
+		b := p[i].b
+		switch text[i] = b; {
+		case b == ';':
+			entity := string(text[:i+1])
+			if out := html.UnescapeString(entity); out != entity {
+				return i + 1, []byte(out)
+			}
+			return literal(p)
+		case i > 0 && b != '#' && (b < '0' || b > '9') && (b|0x20 < 'a' || b|0x20 > 'z'):
+			return literal(p)
+		}
+	}
+	if len(p) < maxEntity && !end {
 		return 0, nil
 	}
 	return literal(p)
