@@ -369,6 +369,9 @@ type Usage struct {
 	WallSeconds float64 `json:"wallSeconds"`
 	CPUSeconds  float64 `json:"cpuSeconds"`
 	MaxMemory   Bytes   `json:"maxMemory,omitempty"`
+	// Limits that a command reached: memory, processes, disk, files. The kernel ends one
+	// process for memory, and the command may continue and finish.
+	Reached []string `json:"reached,omitempty"`
 	// Of a dispatch with a model, as the broker counted it; nil without one.
 	Model *ModelUsage `json:"model,omitempty"`
 }

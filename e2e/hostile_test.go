@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,36 @@ func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
 		}
 		if s := w.status(); !s.Ready {
 			t.Errorf("the service is not ready: %+v", s)
+		}
+	})
+}
+
+// A control group ends one process for memory and the agent may continue; without one
+// the watchdog ends the agent. The record has the limit in both cases.
+//
+// proves R-S2
+func TestAReachedLimitIsRecordedWhateverTheOutcome(t *testing.T) {
+	t.Parallel()
+	asBoth(t, func(t *testing.T, uid int) {
+		t.Parallel()
+		w := newWorld(t, uid)
+		w.repository("repo", map[string]string{"a.txt": "one\n"})
+		w.catalog(
+			subagent{name: "survives", script: "head -c 4G /dev/zero | tail -c 3G >/dev/null; echo done > done.txt", more: small},
+			subagent{name: "control", script: "head -c 20M /dev/zero | tail -c 10M >/dev/null; echo done > done.txt", more: small},
+		)
+		w.up()
+		for name, want := range map[string]bool{"survives": true, "control": false} {
+			d := w.traced(name, "--source", "repo")
+			if d.Outcome == nil {
+				t.Fatalf("%s: %s %s", name, d.State, d.Message)
+			}
+			if got := slices.Contains(d.Outcome.Usage.Reached, "memory"); got != want {
+				t.Errorf("%s is %s with the reached limits %q", name, d.State, d.Outcome.Usage.Reached)
+			}
+			if got := strings.Contains(w.must("dispatch", "show", string(d.ID)), "reached: memory"); got != want {
+				t.Errorf("%s: dispatch show says that the limit was reached: %v", name, got)
+			}
 		}
 	})
 }

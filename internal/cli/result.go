@@ -182,6 +182,9 @@ func (t *dispatchVerbs) printOutcome(o api.ResultSummary, state api.Event) {
 	}
 	if u := o.Usage; u.WallSeconds != 0 || u.CPUSeconds != 0 || u.MaxMemory != 0 {
 		t.Row("usage", "%.2fs, %.2fs of processor time, at most %s of memory", u.WallSeconds, u.CPUSeconds, console.Bytes(int64(u.MaxMemory)))
+		if len(u.Reached) > 0 {
+			t.Row("limits", "reached: %s", console.Line(strings.Join(u.Reached, ", ")))
+		}
 	}
 }
 

@@ -247,6 +247,11 @@ func (a *attempt) command(argv []string, stdin []byte) jail.Command {
 func (a *attempt) count(exit jail.Exit) {
 	a.summary.Usage.CPUSeconds += exit.CPU.Seconds()
 	a.summary.Usage.MaxMemory = max(a.summary.Usage.MaxMemory, api.Bytes(exit.MaxMemory))
+	for _, limit := range exit.Hit {
+		if !slices.Contains(a.summary.Usage.Reached, limit) {
+			a.summary.Usage.Reached = append(a.summary.Usage.Reached, limit)
+		}
+	}
 }
 
 // explain returns why ctx ended rather than err, which is only a consequence.
