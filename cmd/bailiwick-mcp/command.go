@@ -128,7 +128,7 @@ func emptyFlag(flags *flag.FlagSet) (name string) {
 }
 
 func serve(ctx context.Context, p process, o options) error {
-	conn := client.New(client.Config{Socket: o.socket, Dirs: p.dirs, UIDs: []int{p.uid}})
+	conn := client.NewRuntime(client.Config{Socket: o.socket, Dirs: p.dirs, UIDs: []int{p.uid}})
 	if o.address != "" {
 		if o.tokenFile != "" {
 			return api.Errorf(api.CodeInvalid, "--principal-token-file with --http: over HTTP each client sends its own token").WithHint("leave out --principal-token-file")

@@ -79,9 +79,12 @@ func (w *world) Import(path string) (*types.Package, error) {
 }
 
 // denied maps the objects that dials lists to their names in the policy.
-func (w *world) denied() (map[types.Object]string, []string) {
+func (w *world) denied() (map[types.Object]string, []string) { return w.objects(dials()) }
+
+// objects maps the objects of a table to their names in it.
+func (w *world) objects(table map[string][]string) (map[types.Object]string, []string) {
 	found, bad := map[types.Object]string{}, []string{}
-	for path, names := range dials() {
+	for path, names := range table {
 		if w.pkgs[path].Export == "" {
 			continue // not imported
 		}
@@ -96,7 +99,7 @@ func (w *world) denied() (map[types.Object]string, []string) {
 				obj, _, _ = types.LookupFieldOrMethod(obj.Type(), true, p, member)
 			}
 			if obj == nil {
-				bad = append(bad, "dials names "+path+"."+name+", which does not exist")
+				bad = append(bad, "the table names "+path+"."+name+", which does not exist")
 				continue
 			}
 			found[obj] = path + "." + name

@@ -48,7 +48,7 @@ func bearer(r *http.Request) string {
 // hash. A token itself goes to the service, once for each handle, and nowhere
 // else (R-T6).
 type authenticator struct {
-	conn      *client.Conn
+	conn      *client.RuntimeConn
 	newServer func(client.Runtime) *mcp.Server
 	now       func() time.Time
 	exchanges chan struct{} // a semaphore
@@ -68,7 +68,7 @@ type identity struct {
 	ceiling *api.Tier   // of server; guarded by mu
 }
 
-func newAuthenticator(conn *client.Conn, newServer func(client.Runtime) *mcp.Server, now func() time.Time) *authenticator {
+func newAuthenticator(conn *client.RuntimeConn, newServer func(client.Runtime) *mcp.Server, now func() time.Time) *authenticator {
 	return &authenticator{conn: conn, newServer: newServer, now: now, exchanges: make(chan struct{}, maxExchanges), known: map[[sha256.Size]byte]*identity{}}
 }
 

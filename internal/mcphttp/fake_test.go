@@ -121,9 +121,9 @@ func (s *fakeService) with(f func()) {
 	f()
 }
 
-func (s *fakeService) connect(t testing.TB) *client.Conn {
+func (s *fakeService) connect(t testing.TB) *client.RuntimeConn {
 	t.Helper()
-	conn := client.New(client.Config{Socket: s.socket, UIDs: []int{os.Getuid()}})
+	conn := client.NewRuntime(client.Config{Socket: s.socket, UIDs: []int{os.Getuid()}})
 	t.Cleanup(conn.Close)
 	return conn
 }

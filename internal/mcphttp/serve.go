@@ -31,7 +31,7 @@ import (
 
 // Config says where and how to serve.
 type Config struct {
-	Conn   *client.Conn // to the service
+	Conn   *client.RuntimeConn // to the service
 	Now    func() time.Time
 	Logger *slog.Logger
 

@@ -64,7 +64,7 @@ func TestStartIsRefusedInAFixedOrder(t *testing.T) {
 	cert, key, _ := certificate(t)
 	service := newFakeService(t)
 	service.ready.Token, service.ready.Audit = false, false
-	lost := client.New(client.Config{Socket: filepath.Join(t.TempDir(), "s"), UIDs: []int{os.Getuid()}})
+	lost := client.NewRuntime(client.Config{Socket: filepath.Join(t.TempDir(), "s"), UIDs: []int{os.Getuid()}})
 	defer lost.Close()
 	listening := false
 	ctx, cancel := context.WithCancel(t.Context())

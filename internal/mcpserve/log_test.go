@@ -17,7 +17,7 @@ import (
 func TestAClientDoesNotFillTheLog(t *testing.T) {
 	logged := func(level slog.Level, control bool) string {
 		var out bytes.Buffer
-		conn := client.New(client.Config{Socket: filepath.Join(t.TempDir(), "s"), UIDs: []int{os.Getuid()}})
+		conn := client.NewRuntime(client.Config{Socket: filepath.Join(t.TempDir(), "s"), UIDs: []int{os.Getuid()}})
 		defer conn.Close()
 		server, err := New(Config{Conn: conn, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))})
 		if err != nil {

@@ -30,7 +30,7 @@ import (
 type Config struct {
 	// Conn connects to the service. It does not start one: if none runs, each tool
 	// says what a person has to do.
-	Conn *client.Conn
+	Conn *client.RuntimeConn
 	// Token authenticates the caller on stdio. Empty: the account of this process.
 	Token  string
 	Now    func() time.Time

@@ -106,7 +106,7 @@ func (s *sessionCeiling) lower(t *api.Tier) *api.Tier {
 type caller struct {
 	session *sessionCeiling // nil: the transport keeps what sessions declare
 	fixed   *client.Runtime // of a caller that the transport has authenticated
-	conn    *client.Conn
+	conn    *client.RuntimeConn
 	token   string
 	now     func() time.Time
 

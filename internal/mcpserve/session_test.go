@@ -113,7 +113,7 @@ func TestAHandleIsRenewedInTime(t *testing.T) {
 	service := &tokenService{token: token, handles: map[string]bool{}}
 	srv := &http.Server{Handler: service} //nolint:gosec // G112: only this test connects
 	go srv.Serve(l)                       //nolint:errcheck // ends with the test
-	conn := client.New(client.Config{Socket: socket, UIDs: []int{os.Getuid()}})
+	conn := client.NewRuntime(client.Config{Socket: socket, UIDs: []int{os.Getuid()}})
 	t.Cleanup(func() { conn.Close(); _ = srv.Close() })
 	now := time.Now()
 	server, err := New(Config{Conn: conn, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)})

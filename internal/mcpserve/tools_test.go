@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func frozen(t testing.TB) *Server {
 	t.Helper()
 	s, err := New(Config{
-		Conn: client.New(client.Config{Socket: filepath.Join(t.TempDir(), "none.sock")}),
+		Conn: client.NewRuntime(client.Config{Socket: filepath.Join(t.TempDir(), "none.sock")}),
 		Now:  func() time.Time { return time.Unix(1_800_000_000, 0) }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
