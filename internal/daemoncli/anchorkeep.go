@@ -18,14 +18,20 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
-// openAnchors compares the log with every anchor and starts to anchor it. It needs
-// the tree.
+// openAnchors compares the log with every anchor, also with those of the previous
+// configuration, and starts to anchor it. It needs the tree.
 func (s *service) openAnchors(ctx context.Context) error {
 	cfg, err := s.anchorConfig(ctx)
 	if err != nil {
 		return err
 	}
-	s.anchors, err = anchor.Open(ctx, cfg)
+	unreached, err := s.compareFormer(ctx, cfg)
+	if err == nil {
+		s.anchors, err = anchor.Open(ctx, cfg)
+	}
+	if err == nil {
+		return s.remember(unreached)
+	}
 	if e, ok := errors.AsType[*anchor.MismatchError](err); ok {
 		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("restore the newest state, or the anchor. If that is lost for good, keep what the anchor holds as evidence; an operator can sign that: bailiwick anchor lost %s", e.Anchor.Name)
 	}

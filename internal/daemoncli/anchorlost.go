@@ -98,7 +98,7 @@ func (s *service) anchorFinding(ctx context.Context, name string) (f api.AnchorF
 	if err != nil {
 		return f, err
 	}
-	found, err := anchor.Find(ctx, cfg, name)
+	found, err := s.findAnchor(ctx, cfg, name)
 	if found != nil {
 		f.Found, f.Message, f.Findings = found.Found, found.Error(), found.All
 		return f, nil // also if the rest cannot be reached: the start refuses it
@@ -113,6 +113,18 @@ func (s *service) anchorFinding(ctx context.Context, name string) (f api.AnchorF
 		return f, api.Errorf(api.CodeUnavailable, "anchor %q cannot be compared: %w", name, err).WithHint("the service starts without an anchor that it cannot reach, and compares it first when it answers")
 	}
 	return f, nil
+}
+
+// findAnchor compares the log with the anchor of a name, as the start does: with the
+// configured one, and then with one of the previous configuration.
+func (s *service) findAnchor(ctx context.Context, cfg anchor.Config, name string) (*anchor.MismatchError, error) {
+	found, err := anchor.Find(ctx, cfg, name)
+	for _, a := range s.set.former {
+		if a.Name == name && found == nil {
+			found, err = s.findFormer(ctx, cfg, a)
+		}
+	}
+	return found, err
 }
 
 // maxEnvelope bounds an envelope, in bytes.

@@ -1,10 +1,8 @@
 package daemoncli
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -36,6 +34,8 @@ type settings struct {
 	Secrets   secretsSettings
 
 	Orchestrator orchestratorSettings
+
+	former []anchorSettings // of the previous start, no longer configured; they are compared once more
 }
 
 type logSettings struct {
@@ -90,20 +90,26 @@ type settingsReader struct {
 	s         settings
 }
 
-// settings reads the file of --config, or the default file if it exists.
-func (t *tree) settings() (settings, error) {
-	path := t.config
-	if path == "" {
-		path = t.Dirs.ServiceConfig()
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return settings{}, nil
+// settings reads the configuration of a start: see configPath.
+func (t *tree) settings() (s settings, err error) {
+	known, _, err := t.remembered()
+	if err != nil {
+		return settings{}, err
+	}
+	if path := t.configPath(&known); path != "" {
+		b, err := t.readConfig(path)
+		if err != nil && path != t.config && path == known.File {
+			return settings{}, forgotten(path, err)
+		}
+		if err != nil {
+			return settings{}, api.Errorf(api.CodeInvalid, "configuration: %w", err)
+		}
+		if s, err = parseSettings(path, b); err != nil {
+			return settings{}, err
 		}
 	}
-	b, err := t.readConfig(path)
-	if err != nil {
-		return settings{}, api.Errorf(api.CodeInvalid, "configuration: %w", err)
-	}
-	return parseSettings(path, b)
+	s.former = t.former(&known, s.Anchors)
+	return s, nil
 }
 
 // readConfig reads a file that configures the service.

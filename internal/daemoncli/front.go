@@ -46,14 +46,18 @@ func (t *tree) claimFront(ctx context.Context, set settings) (f *front, err erro
 	return f, nil
 }
 
-// writePrivate writes the file of private places. It writes only what changed, so
-// that a full disk does not keep a service from starting again.
+// writePrivate writes the file of private places.
 func (t *tree) writePrivate(places []string) error {
-	text := []byte(strings.Join(places, "\n") + "\n")
-	if old, err := os.ReadFile(t.Dirs.Private()); err == nil && bytes.Equal(old, text) {
+	return replaceChanged(t.Dirs.Private(), []byte(strings.Join(places, "\n")+"\n"))
+}
+
+// replaceChanged writes a private file unless it has that content, so that a full disk
+// does not keep a service from starting again.
+func replaceChanged(path string, text []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) { //nolint:gosec // G304: in the state directory
 		return nil
 	}
-	return durable.Replace(t.Dirs.Private(), text, 0o600)
+	return durable.Replace(path, text, 0o600)
 }
 
 // listen returns a listener on the socket for one server, which closes it.

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -65,21 +67,34 @@ func (t *tree) finish(err error) error {
 const joinTimeout = 30 * time.Second
 
 // own opens or creates the state. If another service owns it and --join is set, it
-// returns answersError when that one answers.
+// returns answersError when that one answers. A service that runs until it is stopped
+// takes the place of a one-shot service: `up` replaces it, and without --join own does.
 func (t *tree) own(ctx context.Context, cfg store.Config) (*store.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
+	if t.idle == 0 {
+		release, err := t.succeed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		st, err := openOrCreate(ctx, cfg)
+		st, err := t.openUnlessAwaited(ctx, cfg)
 		_, owned := errors.AsType[*store.OwnedError](err)
 		// Another process may have created it in between.
-		if again := owned || errors.Is(err, store.ErrExist); !t.join || !again {
+		again := owned || errors.Is(err, store.ErrExist) || errors.Is(err, errAwaited)
+		if !again || !t.join && t.idle > 0 {
 			return st, err
 		}
-		if socket := t.answering(ctx); socket != "" {
+		socket := t.answering(ctx)
+		if socket != "" && t.join {
 			return nil, &answersError{socket}
+		}
+		if socket != "" && !t.stopOneShot(ctx, socket) {
+			return nil, err
 		}
 		select {
 		case <-tick.C:
@@ -87,6 +102,56 @@ func (t *tree) own(ctx context.Context, cfg store.Config) (*store.Store, error) 
 			return nil, err
 		}
 	}
+}
+
+// errAwaited means that a service that runs until it is stopped is about to start.
+var errAwaited = api.Errorf(api.CodeUnavailable, "another service is starting, which runs until it is stopped").WithHint("run the command again; see: bailiwick status")
+
+// successorPath is a file that a service that runs until it is stopped locks together
+// with others of its kind while it starts. One-shot services wait meanwhile.
+func (t *tree) successorPath() string { return filepath.Join(t.Dirs.State, "successor") }
+
+// succeed keeps one-shot services from opening the state until release is called.
+func (t *tree) succeed(ctx context.Context) (release func(), err error) {
+	f, err := durable.OpenLock(t.successorPath())
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.PollLock(ctx, func() error { return durable.TryRLock(f) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", t.successorPath(), err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// openUnlessAwaited opens or creates the state. For a one-shot service the error is
+// errAwaited while another one starts that runs until it is stopped.
+func (t *tree) openUnlessAwaited(ctx context.Context, cfg store.Config) (*store.Store, error) {
+	if t.idle > 0 {
+		f, err := durable.Lock(t.successorPath())
+		if errors.Is(err, durable.ErrLocked) {
+			return nil, errAwaited
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close() //nolint:errcheck // only a lock
+	}
+	return openOrCreate(ctx, cfg)
+}
+
+// stopOneShot asks the service at socket to stop if it is a one-shot service on this
+// state, and reports whether it is, or has stopped meanwhile.
+func (t *tree) stopOneShot(ctx context.Context, socket string) bool {
+	conn := client.New(client.Config{Socket: socket, UIDs: []int{t.UID}})
+	defer conn.Close()
+	s, err := conn.Operator().Status(ctx)
+	if err == nil && (s.OneShot == nil || s.StateDir != t.Dirs.State) {
+		return false
+	}
+	if err == nil {
+		err = conn.Operator().Stop(ctx)
+	}
+	return err == nil || client.NoService(err) || api.CodeOf(err) == api.CodeUnavailable
 }
 
 // answering returns the socket of a running service, or "".

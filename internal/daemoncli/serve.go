@@ -227,6 +227,9 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry, Admit: s.admit}); err != nil {
 		return err
 	}
+	if err := s.checkMemory(ctx); err != nil {
+		return err
+	}
 	if err := s.serveMetrics(); err != nil {
 		return err
 	}
@@ -350,7 +353,7 @@ func workerEnv(env []string) []string {
 func (s *service) announce(ctx context.Context) error {
 	_, err := s.ledger.Record(ctx, record.Entry{
 		Kind:   record.KindServiceStarted,
-		Detail: record.ServiceStart{Version: s.t.Version, PID: int64(os.Getpid()), Mode: mode, Isolation: active(s.report)},
+		Detail: record.ServiceStart{Config: s.set.logged(s.t.Dirs.State), Version: s.t.Version, PID: int64(os.Getpid()), Mode: mode, Isolation: active(s.report)},
 	}, nil)
 	return err
 }

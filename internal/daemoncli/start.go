@@ -66,6 +66,13 @@ func (t *tree) start(ctx context.Context) error {
 	if err := t.ownState(); err != nil {
 		return err
 	}
+	if t.idle == 0 {
+		release, err := t.succeed(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	outcome := upStarted
 	for try := 1; ; try++ {
 		first, err := t.launch()
@@ -112,7 +119,7 @@ func (t *tree) keep(ctx context.Context, socket string) (outcome upOutcome, err 
 			t.config = s.ConfigFile
 		}
 		return upReplaced, t.stopForSuccessor(ctx, conn, s)
-	case s.OneShot != nil && len(differs) > 0:
+	case s.OneShot != nil && (len(differs) > 0 || t.givesSecrets(set)):
 		return upReplaced, t.stopForSuccessor(ctx, conn, s)
 	case s.Orchestrator == nil && t.orchestrator:
 		return upRunning, api.Errorf(api.CodeConflict, "the service that runs as process %d has no orchestrator, and other settings:\n%s", s.PID, strings.Join(differs, "\n")).
@@ -121,6 +128,13 @@ func (t *tree) keep(ctx context.Context, socket string) (outcome upOutcome, err 
 		return upKept, conn.Operator().Stay(ctx)
 	}
 	return upRunning, nil
+}
+
+// givesSecrets reports whether secrets come from the environment of this command, which
+// a one-shot service does not have.
+func (t *tree) givesSecrets(set settings) bool {
+	_, credentials := t.Lookup("CREDENTIALS_DIRECTORY")
+	return credentials || len(set.Secrets.Env) > 0
 }
 
 // stopForSuccessor stops a service, so that another can start on its state. It

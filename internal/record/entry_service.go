@@ -12,14 +12,47 @@ import (
 
 // ServiceStart is the detail of KindServiceStarted.
 type ServiceStart struct {
-	Isolation []string `json:"isolation,omitempty"` // layers that this machine supports
-	Mode      string   `json:"mode"`                // same-user or system
-	PID       int64    `json:"pid"`
-	Version   string   `json:"version"`
+	Config    *ServiceConfig `json:"config,omitempty"`    // nil: by a version that did not log it
+	Isolation []string       `json:"isolation,omitempty"` // layers that this machine supports
+	Mode      string         `json:"mode"`                // same-user or system
+	PID       int64          `json:"pid"`
+	Version   string         `json:"version"`
+}
+
+// ServiceConfig is the configuration that a service was started with.
+type ServiceConfig struct {
+	Digest string `json:"digest,omitempty"` // of the file's content
+	File   string `json:"file,omitempty"`   // empty: no file, the defaults
+	// Settings are those in force, as key=value in the order of the keys, defaults included.
+	// Values of secrets, paths of webhooks and arguments of programs are left out: Digest
+	// covers them.
+	Settings []string `json:"settings,omitempty"`
+}
+
+// maxSettings is how many settings an entry has at most.
+const maxSettings = 80
+
+func (b *bounds) config(c *ServiceConfig) *ServiceConfig {
+	if c == nil {
+		return nil
+	}
+	out := &ServiceConfig{Digest: b.cut(c.Digest), File: b.cut(c.File)}
+	kept := min(len(c.Settings), maxSettings)
+	for _, s := range c.Settings[:kept] {
+		out.Settings = append(out.Settings, b.cut(s))
+	}
+	if rest := c.Settings[kept:]; len(rest) > 0 {
+		out.Settings = append(out.Settings, fmt.Sprintf("...[cut: %d more, %s]", len(rest), api.DigestOf([]byte(strings.Join(rest, "\n")))))
+	}
+	return out
 }
 
 func (d ServiceStart) describe(*Entry) string {
-	return fmt.Sprintf("service started: version %s, mode %s, pid %d", Word(d.Version), Word(d.Mode), d.PID) + withWords(", isolation ", d.Isolation)
+	s := fmt.Sprintf("service started: version %s, mode %s, pid %d", Word(d.Version), Word(d.Mode), d.PID) + withWords(", isolation ", d.Isolation)
+	if d.Config != nil && d.Config.File != "" {
+		s += fmt.Sprintf(", configuration %s (%s)", Quote(d.Config.File), Word(d.Config.Digest))
+	}
+	return s
 }
 
 // ServiceStop is the detail of KindServiceStopped.

@@ -45,6 +45,14 @@ func fill(t *rapid.T, detail Detail) Detail {
 			}
 		case int64:
 			f.SetInt(rapid.Int64().Draw(t, "number"))
+		case *ServiceConfig:
+			if rapid.Bool().Draw(t, "configured") {
+				c := &ServiceConfig{File: hostile().Draw(t, "file"), Digest: hostile().Draw(t, "digest")}
+				if list := rapid.SliceOfN(hostile(), 0, 100).Draw(t, "settings"); len(list) > 0 {
+					c.Settings = list
+				}
+				f.Set(reflect.ValueOf(c))
+			}
 		case []BudgetClaim:
 			for range rapid.IntRange(0, 20).Draw(t, "budgets") {
 				f.Set(reflect.Append(f, reflect.ValueOf(BudgetClaim{hostileSpend(t), hostile().Draw(t, "budget"), hostileSpend(t), hostile().Draw(t, "period"), hostileSpend(t)})))
@@ -344,6 +352,7 @@ func TestLineOfEachKind(t *testing.T) {
 		`catalog revision 1 by ann@host in force, signed by ed25519:00 (threshold 1): "the first"`:                                                                    detail(KindCatalogRevision, RevisionSeen{Author: "ann@host", Keys: []string{"ed25519:00"}, Number: 1, Threshold: 1, Reason: "the first"}),
 		`local:ann sent an invalid "x: allowed by policy \"p\" [#1]" request: "\u000a\u001b[2K"`:                                                                      detail(KindRequestInvalid, InvalidRequest{Operation: `x: allowed by policy "p" [#1]`, Code: "invalid", Message: "\n\x1b[2K"}),
 		`service started: version 1.0, mode system, pid 3`:                                                                                                            detail(KindServiceStarted, ServiceStart{Version: "1.0", Mode: "system", PID: 3}),
+		`service started: version 1.0, mode system, pid 4, configuration "/etc/b.yaml" (` + string(api.DigestOf(nil)) + `)`:                                           detail(KindServiceStarted, ServiceStart{Version: "1.0", Mode: "system", PID: 4, Config: &ServiceConfig{File: "/etc/b.yaml", Digest: string(api.DigestOf(nil)), Settings: []string{"log.level=INFO"}}}),
 		`signing key for service rotated from ed25519:00 to ed25519:11`:                                                                                               detail(KindKeyRotated, KeyRotation{Use: UseService, Old: "ed25519:00", New: "ed25519:11"}),
 		`operator record 2: ceiling of agent:a set to observe, signed by ed25519:00, submitted by local:ann: "on leave"`:                                              detail(KindOperatorRecorded, OperatorDecision{Number: 2, Verb: "ceiling.set", Subject: "agent:a", Ceiling: "observe", Keys: []string{"ed25519:00"}, Reason: "on leave"}),
 		`task build of run r-1 (attempt 2) started as dispatch d-0001, fencing token 3, locks go.mod`:                                                                 started,

@@ -38,6 +38,8 @@ func (b *bounds) detail(d Detail) Detail {
 			*f = b.list(*f)
 		case *int64:
 			*f = b.number(*f)
+		case **ServiceConfig:
+			*f = b.config(*f)
 		case *[]BudgetClaim:
 			*f = b.claims(*f)
 		case *[]BudgetSettlement:

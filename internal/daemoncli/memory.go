@@ -1,0 +1,171 @@
+package daemoncli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/anchor"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// memory is what the state remembers of the last start: the configuration file,
+// which every start without --config reads, and the anchors, which the next start
+// compares even if its configuration lacks them. So no verb starts a state that
+// another start refuses.
+type memory struct {
+	File    string           `json:"file,omitempty"` // absolute path; empty: no file
+	Anchors []anchorSettings `json:"anchors,omitempty"`
+}
+
+// maxMemory bounds the file, in bytes.
+const maxMemory = 1 << 20
+
+func (t *tree) memoryPath() string { return filepath.Join(t.Dirs.State, "configuration.json") }
+
+// remembered returns the memory of the state, and whether it has one.
+func (t *tree) remembered() (m memory, exists bool, err error) {
+	path := t.memoryPath()
+	if checkOwn(t.Dirs.State, t.UID) != nil {
+		return m, false, nil // no service starts on this state
+	}
+	if err = t.ownFile(path); errors.Is(err, fs.ErrNotExist) {
+		return m, false, nil
+	}
+	var b []byte
+	if err == nil {
+		b, err = blob.ReadBounded(path, maxMemory)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	if err != nil {
+		return memory{}, true, api.Errorf(api.CodeIntegrity, "the state's memory of its configuration: %w", err).
+			WithHint("restore %s from the backup of the state, or remove it and run: bailiwick up --config FILE", path)
+	}
+	for i := range m.Anchors {
+		if m.Anchors[i].Kind == receipt.File && !filepath.IsAbs(m.Anchors[i].Path) {
+			m.Anchors[i].Path = filepath.Join(t.Dirs.State, m.Anchors[i].Path) // the state may have moved
+		}
+	}
+	return m, true, nil
+}
+
+// configPath returns the configuration file of a start, or "" for none: that of
+// --config, else the remembered one, else the default file if it exists.
+func (t *tree) configPath(m *memory) string {
+	switch {
+	case t.config != "":
+		return t.config
+	case m.File != "":
+		return m.File
+	}
+	if _, err := os.Lstat(t.Dirs.ServiceConfig()); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return t.Dirs.ServiceConfig()
+}
+
+// forgotten returns the error of a configuration file that the state remembers and
+// that cannot be read.
+func forgotten(path string, err error) error {
+	return api.Errorf(api.CodeInvalid, "configuration: this state was last started with %s: %w", path, err).
+		WithHint("restore %s, or name the configuration: bailiwick up --config FILE; for the defaults, write a file with the line: version: 1", path)
+}
+
+// former returns the remembered anchors that are not among those configured now.
+func (t *tree) former(m *memory, now anchorsSettings) (list []anchorSettings) {
+	configured := now.all(t.Dirs.State)
+	for _, a := range m.Anchors {
+		if !slices.ContainsFunc(configured, a.samePlace) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// samePlace reports whether two anchors hold the same checkpoints.
+func (a anchorSettings) samePlace(b anchorSettings) bool {
+	return a.Name == b.Name && a.Kind == b.Kind && a.Path == b.Path && a.Repository == b.Repository && a.Branch == b.Branch && a.Endpoint == b.Endpoint && a.Bucket == b.Bucket && a.Prefix == b.Prefix
+}
+
+// checkMemory refuses a state whose memory was removed: the log has the
+// configuration of the last start. It needs the ledger.
+func (s *service) checkMemory(ctx context.Context) error {
+	if _, exists, err := s.t.remembered(); exists || err != nil || s.t.config != "" {
+		return err
+	}
+	list, err := s.ledger.List(ctx, audit.Query{Kind: record.KindServiceStarted, Newest: true, Limit: 1})
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	d, ok := list[0].Entry.Detail.(record.ServiceStart)
+	if !ok || d.Config == nil || d.Config.File == "" {
+		return nil
+	}
+	return api.Errorf(api.CodeIntegrity, "%s is missing: by the log, this state was last started with the configuration %s", s.t.memoryPath(), d.Config.File).
+		WithHint("restore the whole state directory from one backup, or name the configuration: bailiwick up --config FILE")
+}
+
+// compareFormer compares the log with remembered anchors that are no longer
+// configured. One that cannot be reached is compared at the next start.
+func (s *service) compareFormer(ctx context.Context, cfg anchor.Config) (unreached []anchorSettings, err error) {
+	for _, a := range s.set.former {
+		found, err := s.findFormer(ctx, cfg, a)
+		if found != nil && !s.registry.AnchorLost(a.Name, found.Found) {
+			return nil, found
+		}
+		if err == nil {
+			continue
+		}
+		s.logger.WarnContext(ctx, "an anchor of the previous configuration cannot be compared; the next start tries again", slog.String("anchor", a.Name), slog.Any("err", err))
+		unreached = append(unreached, a)
+	}
+	return unreached, nil
+}
+
+// findFormer compares the log with one anchor that is no longer configured.
+func (s *service) findFormer(ctx context.Context, cfg anchor.Config, a anchorSettings) (*anchor.MismatchError, error) {
+	one, err := s.t.openAnchor(a, s.logger)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Anchors = []anchor.Schedule{{Anchor: one, Every: a.Every}}
+	found, err := anchor.Find(ctx, cfg, a.Name)
+	if _, unfit := errors.AsType[*anchor.UnfitError](err); unfit {
+		err = nil // it was read
+	}
+	return found, err
+}
+
+// remember makes the configuration of this start that of the next one. It is durable
+// before the start is in the log.
+func (s *service) remember(unreached []anchorSettings) error {
+	m := memory{File: s.set.File}
+	for _, a := range slices.Concat(s.set.Anchors.all(s.t.Dirs.State), unreached) {
+		if rel, err := filepath.Rel(s.t.Dirs.State, a.Path); a.Kind == receipt.File && err == nil && filepath.IsLocal(rel) {
+			a.Path = rel
+		}
+		if a.Kind != receipt.TSA { // which keeps nothing
+			m.Anchors = append(m.Anchors, a)
+		}
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := replaceChanged(s.t.memoryPath(), b); err != nil {
+		return fmt.Errorf("the state's memory of its configuration: %w", err)
+	}
+	return nil
+}
