@@ -1,5 +1,5 @@
 #!/bin/sh
-# Reads {"name": "..."} and writes a greeting. Real workers do more.
+# The prompt is "Greet NAME"; it writes a greeting for that name. Real workers do more.
 set -eu
-name=$(sed -n 's/.*"name" *: *"\([^"\\]*\)".*/\1/p' inputs/input.json)
-printf 'Hello, %s!\n' "${name:-world}" >GREETING.md
+prompt=$(cat inputs/prompt.md)
+printf 'Hello, %s!\n' "${prompt#Greet }" >GREETING.md
