@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"internal/failure", "internal/httpguard", "internal/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
 		{"internal/agent", "internal/broker", "internal/catalogdiff", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
 		{"internal/deploycli", "internal/upstream"},
@@ -58,8 +58,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
 		// What the page shows, without a request or a socket.
 		"internal/webpage/graph":   {"api"},
 		"internal/webpage/logview": {"api", "internal/visible"},

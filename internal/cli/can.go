@@ -47,7 +47,7 @@ The exit status is 3 if the answer is no, and 9 if people approve each call.`,
 				return t.canCall(cmd.Context(), args[0], args[2], f)
 			}
 			if len(args) == 0 {
-				return t.printReady(t.ready(cmd.Context()))
+				return t.canAnything(cmd.Context())
 			}
 			return t.can(cmd.Context(), args, f)
 		},

@@ -203,11 +203,14 @@ func forward(p *os.Process) (stop func()) {
 // starts one, if start is set.
 func (t *tree) connect(start bool) *client.Conn {
 	cfg := client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs, Trace: t.trace()}
-	if start && canSpawn && t.socket == "" {
+	if start && t.starts() {
 		cfg.Spawn = t.spawn
 	}
 	return client.New(cfg)
 }
+
+// starts reports whether a command may start a service.
+func (t *tree) starts() bool { return canSpawn && t.socket == "" }
 
 // withConn calls do with a connection to a service, which it starts if none is
 // running.

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/readiness"
 )
 
 // findVerbs are the verbs that say who the caller is and what it may use.
@@ -80,16 +81,7 @@ func (t *findVerbs) artifacts(ctx context.Context, c *client.Conn, who api.Who, 
 		list, err = c.Operator().Grants(ctx)
 		return list, 0, err
 	}
-	for cursor := ""; ; {
-		page, err := c.Runtime().Artifacts(ctx, kind, "", cursor)
-		if err != nil {
-			return nil, 0, err
-		}
-		if list = append(list, page.Items...); page.Next == "" || page.Next == cursor {
-			return list, page.AboveCeiling, nil
-		}
-		cursor = page.Next
-	}
+	return readiness.Artifacts(ctx, c, kind)
 }
 
 // users returns, for each artifact of a kind, the subagents that the caller may

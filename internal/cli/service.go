@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/readiness"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -151,6 +152,12 @@ func awaitStopped(ctx context.Context, socket string, was fs.FileInfo) error {
 	}
 }
 
+// statusAnswer is the answer of status.
+type statusAnswer struct {
+	api.ServiceStatus
+	Missing []readiness.Need `json:"missing,omitempty"` // what the caller lacks for a dispatch
+}
+
 func (t *serviceVerbs) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show service status", Args: cobra.NoArgs,
@@ -162,7 +169,11 @@ func (t *serviceVerbs) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := t.Emit(s, "", func() { t.printStatus(s) }); err != nil {
+			a := statusAnswer{ServiceStatus: s}
+			if l, err := t.readinessOf(cmd.Context(), c, false); err == nil { // a broken service cannot say
+				a.Missing = l.Missing()
+			}
+			if err := t.Emit(a, "", func() { t.printStatus(s, a.Missing) }); err != nil {
 				return err
 			}
 			if !s.Ready {
@@ -173,7 +184,7 @@ func (t *serviceVerbs) statusCommand() *cobra.Command {
 	}
 }
 
-func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
+func (t *serviceVerbs) printStatus(s api.ServiceStatus, missing []readiness.Need) {
 	ready := "ready"
 	if !s.Ready {
 		ready = "NOT READY"
@@ -200,12 +211,17 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 		t.Row("socket", "%s", s.Socket)
 		return
 	}
-	catalog := "none applied yet: bailiwick init, then bailiwick catalog apply"
+	for _, n := range missing {
+		if s.CatalogError == "" || n.Name != "catalog" { // which has its own row below
+			t.Row("MISSING", "%s: %s\nrun: %s", n.Name, n.Detail, n.Run)
+		}
+	}
+	catalog := "none applied yet"
 	if s.Revision > 0 {
 		catalog = fmt.Sprintf("revision %d %s", s.Revision, s.RevisionID.Short())
 	}
 	if s.CatalogError != "" {
-		catalog = "REFUSED: " + s.CatalogError
+		catalog = "REFUSED: " + s.CatalogError + "\nrun: bailiwick catalog verify"
 	}
 	t.Row("catalog", "%s", catalog)
 	if len(s.DeployKeys) > 0 {

@@ -94,6 +94,7 @@ func (t *tree) doctor(ctx context.Context) error {
 	var running []check
 	running, r.Service = t.serviceChecks(ctx)
 	checks = append(checks, running...)
+	checks = append(checks, t.readyChecks(ctx)...)
 	checks = append(checks, t.modeCheck(ctx)...)
 	for i := range checks {
 		c := &checks[i]
@@ -196,7 +197,7 @@ func (t *tree) trustCheck() check {
 	root, err := seal.LoadTrustRoot(t.Dirs.TrustRoot())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return check{name: "trust root", found: err.Error(), fix: "run: bailiwick init", advice: true}
+		return check{name: "trust root", found: err.Error(), advice: true} // readyChecks says what to do
 	case err != nil:
 		return check{name: "trust root", found: err.Error(), fix: "nothing is dispatched until it is good", invalid: true}
 	}

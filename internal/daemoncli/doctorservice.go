@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/readiness"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -102,9 +103,27 @@ func runningCatalog(s *api.ServiceStatus) check {
 	case s.CatalogError != "":
 		c = check{name: c.name, found: "REFUSED: " + s.CatalogError, fix: "see: bailiwick catalog verify", invalid: true}
 	case s.Revision == 0:
-		c = check{name: c.name, advice: true, found: "none applied yet", fix: "run: bailiwick catalog apply"}
+		c = check{name: c.name, advice: true, found: "none applied yet"}
 	}
 	return c
+}
+
+// readyChecks are doctor's lines about what this account lacks for a dispatch.
+func (t *tree) readyChecks(ctx context.Context) (out []check) {
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
+	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})
+	defer conn.Close()
+	l, err := readiness.Of(ctx, readiness.Config{Dirs: t.Dirs, Conn: conn})
+	if err != nil {
+		return nil // reported by serviceChecks
+	}
+	for _, n := range l.Missing() {
+		if n.Name != "service" { // commands start one
+			out = append(out, check{name: "lacks " + n.Name, advice: n.Name != "trust root", found: n.Detail, fix: "run: " + n.Run})
+		}
+	}
+	return out
 }
 
 func runningRuns(s *api.ServiceStatus) check {

@@ -3,15 +3,13 @@ package daemoncli
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/readiness"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/server"
 )
 
 // upOutcome is what up did.
@@ -120,36 +118,12 @@ func (t *tree) differences(s *api.ServiceStatus, set settings) (list []string) {
 
 // next is the command that a user needs next.
 func (t *tree) next(ctx context.Context, conn *client.Conn, s *api.ServiceStatus) string {
-	_, err := os.Stat(t.Dirs.TrustRoot())
-	switch {
-	case s.UndrivenRuns > 0:
+	if s.UndrivenRuns > 0 {
 		return continueRuns
-	case s.CatalogError != "":
-		return "bailiwick catalog verify"
-	case s.Revision == 0 && err != nil:
-		return "bailiwick init"
-	case s.Revision == 0:
-		return "bailiwick catalog apply"
 	}
-	if list, err := conn.Operator().Principals(ctx); err == nil && !anyConsent(list) {
-		me, err := server.LocalPrincipal(uint32(t.UID), t.Login) //nolint:gosec // G115: a uid
-		if err != nil {
-			me = "PRINCIPAL"
-		}
-		return fmt.Sprintf("bailiwick ceiling set %s reversible", me)
+	l, err := readiness.Of(ctx, readiness.Config{Dirs: t.Dirs, Conn: conn})
+	if err != nil || l.Next == "" {
+		return "bailiwick can" // which says what is wrong
 	}
-	if page, err := conn.Runtime().Listing(ctx, api.KindSubagent, ""); err == nil && len(page.Items) > 0 {
-		return console.ExampleDispatch(page.Items[0])
-	}
-	return "bailiwick can" // which explains what is missing
-}
-
-// anyConsent reports whether a principal may do more than observe.
-func anyConsent(list []api.PrincipalInfo) bool {
-	for i := range list {
-		if list[i].Ceiling > api.Observe {
-			return true
-		}
-	}
-	return false
+	return l.Next
 }

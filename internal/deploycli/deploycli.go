@@ -132,7 +132,7 @@ func (p *program) private() (api.Private, error) {
 func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
 	root, err := seal.LoadTrustRoot(p.trustPath())
 	if err != nil {
-		return initFirst(err)
+		return p.initFirst(err)
 	}
 	private, err := p.private()
 	if err != nil {
@@ -140,14 +140,28 @@ func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
 	}
 	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: private, Define: p.define})
 	if err != nil {
-		return initFirst(err)
+		return p.initFirst(err)
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	return fn(c)
 }
 
+// lostRoot returns the error of a catalog whose trust root is missing. A new root could
+// not verify its revisions.
+func (p *program) lostRoot() error {
+	found, err := exists(p.trustPath())
+	if found || err != nil || !console.Published(p.catalogPath()) {
+		return err
+	}
+	return api.Errorf(api.CodeConflict, "the trust root %s is missing, and the catalog %s was signed under it", visible(p.trustPath()), visible(p.catalogPath())).
+		WithHint("restore the file from a backup of the data directory; a new trust root could not verify the catalog. If the backup is lost too: move the catalog away, then run bailiwick init and apply each manifest again")
+}
+
 // initFirst says how to set up a missing catalog.
-func initFirst(err error) error {
+func (p *program) initFirst(err error) error {
+	if lost := p.lostRoot(); lost != nil {
+		return lost
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, blob.ErrNoStore) {
 		return api.Errorf(api.CodeNotFound, "%w", err).WithHint("set up a catalog with: bailiwick init; or name another place with --data-dir")
 	}

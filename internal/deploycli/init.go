@@ -61,6 +61,9 @@ func (p *program) init(ctx context.Context, dir, project, agent string, unencryp
 	if err != nil {
 		return err
 	}
+	if err := p.lostRoot(); err != nil {
+		return err
+	}
 	begun, err := p.newSample(ctx, dir, project, agent) // checks before anything is made
 	if err != nil {
 		return err
