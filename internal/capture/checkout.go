@@ -71,6 +71,10 @@ func (o *objects) writeFile(w *treeWriter, f treeFile) error {
 	if id != f.id || kind != "blob" {
 		return fmt.Errorf("object %s: is a %s, want a blob", f.id, Printable(kind))
 	}
+	// The size is that of fits, unless somebody exchanges objects of the source.
+	if w.written += min(onDisk(size), maxBytes); w.most > 0 && w.written > w.most {
+		return &TooLargeError{Bytes: w.written, Limit: w.most, Largest: f.path, LargestBytes: size}
+	}
 	if err := w.enter(parent(f.path)); err != nil {
 		return err
 	}
@@ -107,6 +111,8 @@ type treeWriter struct {
 	dir  int // descriptor of the directory at, or -1
 	at   string
 	buf  [64 << 10]byte
+
+	most, written int64 // bytes; most zero: no bound
 }
 
 func (w *treeWriter) close() {

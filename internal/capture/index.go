@@ -237,10 +237,9 @@ func (x *Index) Touch(name string) error {
 // Size returns the approximate size on disk, in bytes: whole blocks, and one for
 // each directory.
 func (x *Index) Size() int64 {
-	const block = 4096
 	var size int64
 	for i := range x.entries {
-		size += max(1, (x.entries[i].bytes+block-1)/block) * block
+		size += onDisk(x.entries[i].bytes)
 	}
 	return size
 }

@@ -37,16 +37,20 @@ func (r *Repo) layer(ctx context.Context, base, treeish, dir string) error {
 	if err != nil {
 		return err
 	}
+	set, _ := difference(from, to)
+	if err := o.fits(set, len(to.directories())); err != nil {
+		return err
+	}
 	w, err := newTreeWriter(dir)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	return o.writeLayer(w, from, to)
+	w.most = r.MaxCheckout
+	return o.writeLayer(w, from, to, set)
 }
 
-func (o *objects) writeLayer(w *treeWriter, from, to *tree) error {
-	set, _ := difference(from, to)
+func (o *objects) writeLayer(w *treeWriter, from, to *tree, set []treeFile) error {
 	was, is := from.directories(), to.directories()
 	for _, p := range hidden(from, to, was, is) {
 		if err := w.enter(parent(p)); err != nil {

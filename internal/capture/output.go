@@ -20,7 +20,8 @@ type OutputConfig struct {
 	Dir      string // directory of the workspace: outputs
 	MaxFiles int    // number of files: 1,000
 	MaxFile  int64  // bytes of one file: 256 MiB
-	MaxTotal int64  // bytes of all files: 1 GiB
+	MaxTotal int64  // bytes of all files, each at its full size: 1 GiB
+	Setting  string // that MaxTotal comes from, for people; may be empty
 }
 
 // Output is one file below outputs/.
@@ -70,7 +71,9 @@ func Outputs(ctx context.Context, root *os.File, cfg OutputConfig, take func(Out
 		case files >= cfg.MaxFiles:
 			e.why = fmt.Sprintf("more than %d files", cfg.MaxFiles)
 		case total+e.size > cfg.MaxTotal:
-			e.why = fmt.Sprintf("more than %d bytes in total", cfg.MaxTotal)
+			if e.why = fmt.Sprintf("more than %d bytes in total", cfg.MaxTotal); cfg.Setting != "" {
+				e.why += "; raise " + cfg.Setting
+			}
 		}
 		if e.why == "" {
 			if e.why, err = takeOutput(ctx, root, cfg.Dir, e, take); err != nil {

@@ -1,6 +1,7 @@
 package checkout
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -84,7 +85,7 @@ func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit 
 			return nil, err
 		}
 		return repo.IndexCheckout(ctx, commit, tree)
-	}, func(x *capture.Index) error { return repo.Bind(ctx, commit, x) })
+	}, func(x *capture.Index) error { return cmp.Or(repo.Fits(x), repo.Bind(ctx, commit, x)) })
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("checkout of %s: %w", commit, err), c.Close())
 	}

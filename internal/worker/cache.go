@@ -19,6 +19,7 @@ func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
 	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(a.cfg.Dir, "git"), a.cfg.Dirs.Repository(a.plan.source)); err != nil {
 		return err
 	}
+	ws.repo.MaxCheckout = int64(a.manifest.Limits.Disk)
 	if a.manifest.Source == nil {
 		return nil
 	}

@@ -94,7 +94,8 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 const binaryStart = 8000
 
 func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
-	left, err := capture.Outputs(ctx, j.Workspace(), capture.OutputConfig{Dir: outputsDir}, func(o capture.Output, r io.Reader) error {
+	cfg := capture.OutputConfig{Dir: outputsDir, MaxTotal: min(maxOutputs, int64(a.manifest.Limits.Disk)), Setting: "limits.disk"}
+	left, err := capture.Outputs(ctx, j.Workspace(), cfg, func(o capture.Output, r io.Reader) error {
 		start := bufio.NewReaderSize(r, binaryStart)
 		head, _ := start.Peek(binaryStart) // an error comes again
 		kept, err := a.keep(start, outputsDir+"/"+o.Path)

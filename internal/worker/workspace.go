@@ -23,6 +23,13 @@ const (
 	gitDir     = ".git" // only where a capability requires a work tree
 )
 
+// What is kept of an attempt is at most limits.disk, each file at its full size: a file
+// with holes takes less in the jail. These are the bounds where limits.disk is larger.
+const (
+	maxChanged = 512 << 20 // bytes of the files that changed
+	maxOutputs = 1 << 30   // bytes of all outputs
+)
+
 // workspace is the initial content of the jail, which sees it copy-on-write.
 type workspace struct {
 	repo     *capture.Repo
@@ -58,7 +65,11 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 		ws.config.Secret = a.redact.In
 	}
 	if err := a.checkout(ctx, ws); err != nil {
-		return nil, a.explain(ctx, api.ReasonFetch, a.aboutSource(err))
+		reason := api.ReasonFetch
+		if _, ok := errors.AsType[*capture.TooLargeError](err); ok {
+			reason = api.ReasonLimit
+		}
+		return nil, a.explain(ctx, reason, a.aboutSource(err))
 	}
 	for _, name := range ws.config.Exclude {
 		if _, err := os.Lstat(filepath.Join(ws.base, name)); ws.base != "" && err == nil {
@@ -67,6 +78,9 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	}
 	if err := a.layEarlier(ctx, ws); err != nil {
 		return nil, a.explain(ctx, api.ReasonIntegrity, err)
+	}
+	if ws.config.Resumed == "" { // else it has the work of another jail as well
+		ws.config.MaxTotal = min(maxChanged, int64(a.manifest.Limits.Disk))
 	}
 	if err := a.overlay(ctx, ws); err != nil {
 		return nil, a.explain(ctx, api.ReasonSetup, err)
