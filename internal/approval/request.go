@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
@@ -221,11 +220,4 @@ func newID() api.ApprovalID {
 	return api.ApprovalID("a-" + strings.ToLower(text[:12]))
 }
 
-func cut(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	for len(s) > maxWords {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return s
-}
+func cut(s string) string { return api.Cut(strings.ToValidUTF8(s, "\uFFFD"), maxWords) }

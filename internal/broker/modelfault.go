@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unicode"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/redact"
 )
 
@@ -51,6 +52,6 @@ func (f *faults) String() string {
 
 // line returns the beginning of s as one line without control characters.
 func line(s string) string {
-	s = strings.ToValidUTF8(cut(s, maxFaultText), "")
+	s = strings.ToValidUTF8(api.Cut(s, maxFaultText), "")
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }), " ")
 }

@@ -128,7 +128,7 @@ func (r *report) done() []api.LeftOut {
 func Printable(p string) string {
 	cut := ""
 	if len(p) > maxReportedPath {
-		p, cut = p[:maxReportedPath], fmt.Sprintf("... (%d bytes)", len(p))
+		p, cut = api.Cut(p, maxReportedPath), fmt.Sprintf("... (%d bytes)", len(p))
 	}
 	if q := strconv.Quote(p); q != `"`+p+`"` {
 		return q + cut

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -105,10 +104,7 @@ func (b *bounds) text(s string, from int) string {
 		before = fmt.Sprintf("(%d bytes, which have not changed)\n", from)
 	}
 	if len(rest) > MaxText {
-		n := MaxText
-		for n > 0 && !utf8.RuneStart(rest[n]) {
-			n--
-		}
+		n := len(api.Cut(rest, MaxText))
 		b.omitted.Texts++
 		b.omitted.Bytes += int64(len(rest) - n)
 		rest, after = rest[:n], fmt.Sprintf("\n(%d bytes more)", len(rest)-n)

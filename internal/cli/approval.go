@@ -157,7 +157,9 @@ func (t *approvalVerbs) printApproval(v api.ApprovalView) {
 		case "approval":
 			f.Value += "  " + string(v.State)
 		case "expires":
-			f.Value = fmt.Sprintf("%s, %s", t.Ago(a.Expires), f.Value)
+			if ago := t.Ago(a.Expires); ago != f.Value {
+				f.Value = ago + ", " + f.Value
+			}
 		}
 		t.Row(f.Label, "%s", f.Value)
 	}

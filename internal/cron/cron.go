@@ -55,7 +55,7 @@ func Parse(expression, zone string) (*Schedule, error) {
 
 // Zone returns a zone of the IANA database.
 func Zone(name string) (*time.Location, error) {
-	if name == "" || name == "Local" {
+	if name == "" || strings.EqualFold(name, "local") || strings.EqualFold(name, "localtime") { // of the machine
 		return nil, errors.New("zone: want the name of a zone of the IANA database, such as Europe/Rome or UTC")
 	}
 	loc, err := time.LoadLocation(name)

@@ -222,6 +222,7 @@ func TestParseRefuses(t *testing.T) {
 		{strings.Repeat("1,", 200) + "1 2 * * *", "UTC", "five fields"},
 		{"0 2 * * *", "", "IANA"},
 		{"0 2 * * *", "Local", "IANA"},
+		{"0 2 * * *", "localtime", "IANA"},
 		{"0 2 * * *", "../../etc/passwd", "IANA"},
 		{"0 2 * * *", "Europe/Atlantis", "IANA"},
 	} {

@@ -57,12 +57,7 @@ none, tamper-detecting, tamper-evident or witnessed.
                       new files in this folder, for openssl ts -verify
   --version           print the version
 
-Verifying takes at most 16 units of work for each byte of the evidence and of
-your checkpoints, and 33,554,432 beside. A unit takes about 20 ns of a processor:
-0.33 ms for 1 KiB, and 0.7 s. Decoded values take at most 24 bytes of memory for
-each byte and 64 MiB beside, never more than 4 GiB. Evidence of more than 1 GiB
-without content is not read. Evidence that would take more fails; what a service
-exports takes a fifth.
+Work and memory are bounded by the size of the evidence: see docs/evidence.md.
 `
 
 const seeHelp = "bailiwick-verify --help"

@@ -232,5 +232,5 @@ func clip(s string) string {
 	if len(s) <= 500 {
 		return s
 	}
-	return s[:500] + "..."
+	return api.Cut(s, 500) + "..."
 }

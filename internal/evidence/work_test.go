@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -181,16 +182,20 @@ func FuzzWorkPerByte(f *testing.F) {
 	})
 }
 
-// The help says the bound that the verifier has.
-func TestHelpStatesTheBoundOfWork(t *testing.T) {
-	text := strings.Join(strings.Fields(usage), " ")
+// The document says the bound that the verifier has, and the help says where.
+func TestDocumentStatesTheBoundOfWork(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/evidence.md")
+	if err != nil || !strings.Contains(usage, "docs/evidence.md") {
+		t.Fatal(err, usage)
+	}
+	text := strings.Join(strings.Fields(string(doc)), " ")
 	for _, want := range []string{
-		fmt.Sprintf("at most %d units of work for each byte", workPerByte), "and 33,554,432 beside",
-		fmt.Sprintf("at most %d bytes of memory for each byte and %d MiB beside, never more than %d GiB", memoryPerByte, memoryBase>>20, memoryMost>>30),
-		fmt.Sprintf("more than %d GiB without content", bundle.DefaultLimits().Memory>>30),
+		fmt.Sprintf("%d units for each byte and 33,554,432 beside", workPerByte),
+		fmt.Sprintf("%d bytes for each byte and %d MiB beside, never more than %d GiB", memoryPerByte, memoryBase>>20, memoryMost>>30),
+		fmt.Sprintf("| %d GiB, 2,000,000 entries", bundle.DefaultLimits().Memory>>30),
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the help does not say %q", want)
+			t.Errorf("docs/evidence.md does not say %q", want)
 		}
 	}
 	if workBase != 33_554_432 {

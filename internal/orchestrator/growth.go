@@ -52,7 +52,7 @@ func clipped(err error) string {
 		s = bad.Message
 	}
 	if len(s) > most {
-		s = s[:most] + "…"
+		s = api.Cut(s, most) + "…"
 	}
 	return strings.ToValidUTF8(s, "")
 }

@@ -272,7 +272,7 @@ func nextCommand(run *api.Run) string {
 		return fmt.Sprintf("bailiwick run apply %s", run.RunID)
 	case api.RunFailed, api.RunCancelled:
 		if run.Counts[api.TaskDenied] > 0 && run.Counts[api.TaskFailed] == 0 {
-			return "bailiwick audit list --kind dispatch.denied: do not retry until the grants change"
+			return "bailiwick audit list --kind dispatch.denied: do not retry before the grants or the person who denied it change that"
 		}
 		return fmt.Sprintf("bailiwick run retry %s", run.RunID)
 	case api.RunPaused:

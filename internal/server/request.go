@@ -227,7 +227,7 @@ func sendPart(w http.ResponseWriter, r *request, content io.ReadCloser, size int
 	}
 	if size > maxParted {
 		return api.Errorf(api.CodeTooLarge, "%d bytes, more than the %d that can be read in pieces", size, maxParted).
-			WithHint("a human can fetch all of it: bailiwick dispatch patch, bailiwick dispatch output")
+			WithHint("a human can fetch all of it: bailiwick dispatch patch, bailiwick dispatch outputs")
 	}
 	part := &window{from: offset, to: offset + limit}
 	if _, err := io.Copy(part, content); err != nil { // reading to the end verifies the digest

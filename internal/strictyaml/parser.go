@@ -187,7 +187,7 @@ func KindOf(n *yaml.Node) string {
 // Clip shortens a quotation for a message.
 func Clip(s string) string {
 	if len(s) > 60 {
-		return strings.ToValidUTF8(s[:60], "") + "..."
+		return strings.ToValidUTF8(api.Cut(s, 60), "") + "..."
 	}
 	return s
 }

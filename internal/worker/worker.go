@@ -245,7 +245,7 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 func bounded(s string) string {
 	const most = 4096
 	if len(s) > most {
-		return fmt.Sprintf("%s... (%d bytes)", s[:most], len(s))
+		return fmt.Sprintf("%s... (%d bytes)", api.Cut(s, most), len(s))
 	}
 	return s
 }
