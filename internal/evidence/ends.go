@@ -81,7 +81,7 @@ func (r *replay) cancel(i int, dispatch bool, was api.TaskState) error {
 	case open && h != nil && h.last() != nil && !t.Answered:
 		return fmt.Errorf("cancelled, but its dispatch %s failed", t.Dispatch)
 	}
-	if up := r.plan.Parent(i); !r.ending(i) && (up < 0 || !r.tasks[up].State.Settled()) { // the voters that are left end with their quorum
+	if !r.ending(i) {
 		r.validIfExpired(fmt.Errorf("task %s was cancelled without a request", id))
 	}
 	return nil

@@ -582,7 +582,7 @@ func approvalTales() map[string]tale {
 // growTales are runs that grow, each written honestly and with one lie.
 func growTales() map[string]tale {
 	all := map[string]tale{}
-	for _, some := range []map[string]tale{forEachTales(), gateTales(), quorumTales(), conditionTales(), appendTales(), approvalTales()} {
+	for _, some := range []map[string]tale{forEachTales(), gateTales(), quorumTales(), conditionTales(), appendTales(), approvalTales(), raceTales()} {
 		maps.Copy(all, some)
 	}
 	return all

@@ -323,13 +323,15 @@ type answer struct {
 	err   error
 }
 
-// ending reports whether a task, one that it grew from, or its run is being cancelled.
+// ending reports whether a task, one that it grew from, or its run is being cancelled. The
+// service cancels what is left of a task that has settled, without a further entry: the
+// voters of a quorum that is known, and the tasks of a gate that has failed.
 func (r *replay) ending(i int) bool {
-	if r.cancelled {
+	if r.cancelled || r.tasks[i].stopped {
 		return true
 	}
-	for ; i >= 0; i = int(r.plan.Parent(i)) {
-		if r.tasks[i].stopped {
+	for up := r.plan.Parent(i); up >= 0; up = r.plan.Parent(int(up)) {
+		if r.tasks[up].stopped || r.tasks[up].State.Settled() {
 			return true
 		}
 	}

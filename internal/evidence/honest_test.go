@@ -3,6 +3,7 @@ package evidence
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -51,10 +52,17 @@ func newHonestCase(t testing.TB, r *rand.Rand) *honestCase {
 		h.whole("d-00")
 	}
 	c := bundle.Case{Dispatch: "d-01"}
-	if r.IntN(2) == 0 {
+	switch r.IntN(4) {
+	case 0:
 		c = bundle.Case{Run: "r1"}
 		tell(h.story)
-	} else {
+	case 1: // a quorum that is known while a voter still runs
+		c = bundle.Case{Run: "r1"}
+		races := raceTales()
+		race := races[pick(r, slices.Sorted(maps.Keys(races)))]
+		h.submit(race.plan, "", 0)
+		race.tell(h.story, false)
+	default:
 		h.whole("d-01")
 	}
 	h.idle(r.IntN(6))

@@ -58,6 +58,7 @@ func (r *replay) approval(i int, e *entry, d record.TaskStep, was api.TaskState)
 		if d.Until != "" || d.Approval {
 			return errors.New("people are asked once, without a retry, and not about what it writes")
 		}
+		t.waits = e.seq
 		return r.begins(i, e.seq)
 	case record.KindTaskDone, record.KindTaskDenied:
 		if t.asked == nil {
@@ -216,14 +217,8 @@ func (d *decider) taskAction(r *replay, i int, t *poll, got *api.TaskAction) err
 		V: 1, ID: api.ApprovalID(asked.Approval), Run: r.id, Task: p.ID, Principal: r.submitted.Principal, Plan: r.submitted.Refs[record.RefPlan],
 		By: p.Approval.By, Needs: max(1, p.Approval.Count), Shown: []api.ShownTask{}, Expires: got.Expires,
 	}
-	for _, n := range r.plan.Shown(i) {
-		s, ok, err := d.shown(r, int(n), t.asked.seq)
-		if err != nil {
-			return err
-		}
-		if ok {
-			want.Shown = append(want.Shown, s)
-		}
+	if err := d.showing(r, i, t, got, want); err != nil {
+		return err
 	}
 	switch {
 	case !sameJSON(want, got):
@@ -232,6 +227,35 @@ func (d *decider) taskAction(r *replay, i int, t *poll, got *api.TaskAction) err
 		return fmt.Errorf("the entry says that it needs %s, but the plan says %d", record.Plural(asked.Needs, "human"), want.Needs)
 	case got.Expires.After(t.asked.At.Add(timeout + clockSlack)):
 		return fmt.Errorf("it expires at %s, more than %s after it was requested", got.Expires, timeout)
+	}
+	return nil
+}
+
+// showing appends to want what people are shown of each task that was done when the
+// request was made: after the task began to wait, and before the entry of the request.
+// A voter may end in between, so of that time got tells how much had happened.
+func (d *decider) showing(r *replay, i int, t *poll, got, want *api.TaskAction) error {
+	list := r.plan.Shown(i)
+	if err := d.v.work.spend(unitCompare * (len(list) + len(got.Shown))); err != nil {
+		return err
+	}
+	until := t.waits
+	for _, s := range got.Shown {
+		if n, ok := r.plan.Index(s.Task); ok && r.tasks[n].State == api.TaskDone && r.tasks[n].settledAt < t.asked.seq {
+			until = max(until, r.tasks[n].settledAt)
+		}
+	}
+	for _, n := range list {
+		if r.tasks[n].settledAt > until {
+			continue
+		}
+		s, ok, err := d.shown(r, int(n), t.asked.seq)
+		if err != nil {
+			return err
+		}
+		if ok {
+			want.Shown = append(want.Shown, s)
+		}
 	}
 	return nil
 }

@@ -56,6 +56,7 @@ type taskReplay struct {
 
 // poll is a request for an approval, and what became of it.
 type poll struct {
+	waits   uint64 // of a task that people approve: the entry since which it waits for them
 	asked   *entry // the request; nil without one
 	expired *entry // its expiry
 	decided *entry // the end of its task as done or denied
