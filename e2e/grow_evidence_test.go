@@ -82,10 +82,12 @@ func growers() []subagent {
 		}
 		return script + "esac\n"
 	}
+	// A voter may still run, and then fail or not, when its quorum is known.
+	const late = "case $(printf %s \"$BAILIWICK_DISPATCH\" | sha256sum) in ?[0-4]*) sleep 0.4; exit 3;; ?[5-8]*) sleep 0.6;; esac\n"
 	return []subagent{
 		{name: "lists", script: leaves(`{"files": ["x", {"name": "y"}, "z"], "risk": "low"}`, `{"files": [], "risk": "high"}`, `{"files": ["../x"], "risk": 1}`, `{"files": {}}`, `{"files": ["w"], "risk": "high"}`) + "echo 1 > outputs/parts/a; echo 2 > outputs/parts/b; echo more >> a.txt", more: output},
 		{name: "gates", script: leaves(`{"verdict": "red"}`, `{"verdict": "green"}`, `{"verdict": "red"}`, `{"verdict": "GREEN"}`), more: output},
-		{name: "votes", script: leaves(`{"verdict": "approve", "why": "good"}`, `{"verdict": "approve"}`, `{"verdict": "reject"}`, `{"verdict": ["approve"]}`), more: output},
+		{name: "votes", script: leaves(`{"verdict": "approve", "why": "good"}`, `{"verdict": "approve"}`, `{"verdict": "reject"}`, `{"verdict": ["approve"]}`) + late, more: output},
 		{name: "part", script: "case $(printf %s \"$BAILIWICK_DISPATCH\" | sha256sum) in [0-3]*) exit 3;; esac; cat inputs/input.json 2>/dev/null > part.txt || echo done > part.txt", more: "    input: {type: object, properties: {of: {type: string, maxLength: 1}}}\n"},
 	}
 }
@@ -123,7 +125,7 @@ func (h *honest) grows(p *api.Plan) {
 			t.ForEach = &api.ForEach{Values: []json.RawMessage{[]byte(`"u"`), []byte(`{"name": "v"}`)}}
 			t.DependsOn = []api.TaskID{last}
 		case 3:
-			t.Subagent, t.Retry, t.Locks = "", api.Retry{}, nil
+			t.Subagent, t.Locks = "", nil
 			t.Quorum = &api.Quorum{Of: []string{"votes", "votes", "votes"}[:1+h.rng.IntN(3)], Approve: 1}
 			if n := len(t.Quorum.Of); n > 2 {
 				t.Quorum.Approve = 2

@@ -155,7 +155,13 @@ type wrongField struct {
 
 func (s scene) wrong(t table) (list []wrongField) {
 	for _, a := range t[s.e.Kind] {
-		if a.check != nil && a.check(&s) == differs {
+		if a.check == nil {
+			continue
+		}
+		says := silent
+		if why := recovered(func() { says = a.check(&s) }); why != "" {
+			list = append(list, wrongField{a.truth.row(), fmt.Sprintf("entry #%d, %s: %s: %s", s.e.seq, s.e.Kind, a.field, why)})
+		} else if says == differs {
 			list = append(list, wrongField{a.truth.row(), fmt.Sprintf("entry #%d, %s: %s is %s, which differs from %s", s.e.seq, s.e.Kind, a.field, shown(&s.e.Entry, a.field), a.truth)})
 		}
 	}

@@ -65,8 +65,9 @@ func (v *verification) openNew(raw []byte) (signed, error) {
 	if err != nil {
 		return signed{}, err
 	}
-	if n := bytes.Count(raw, []byte("\n\u2014 ")); n != len(by) {
-		return signed{}, fmt.Errorf("checkpoint of size %d: %d signatures, only %d of them by keys of this log", c.Size, n, len(by))
+	// Signatures under other names are those of witnesses, which a signed note may have.
+	if n := bytes.Count(raw, []byte("\n\u2014 "+v.log.Origin+" ")); n != len(by) {
+		return signed{}, fmt.Errorf("checkpoint of size %d: %d signatures in the name of this log, only %d of them by its keys: get a newer trust file, or compare another copy", c.Size, n, len(by))
 	}
 	var wrong error
 	s := signed{Checkpoint: c}

@@ -321,3 +321,39 @@ func TestTheNameOfAKeyIsInNoRow(t *testing.T) {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 }
+
+// A witness adds its signature to a checkpoint, under its own name: such a checkpoint is
+// compared as any other, alone, among others and in the bundle itself. The controls: a
+// signature in the name of the log that is not of its keys, and a changed one of its key.
+//
+// proves R-A5, R-A6 (no false alarm)
+func TestTheSignatureOfAWitnessIsIgnored(t *testing.T) {
+	s := newStory(t)
+	a := s.grow(true)
+	line := func(name string) string { return "\u2014 " + name + " " + strings.Repeat("A", 52) + "\n" }
+	verify := func(b *bundle.Bundle, copied []byte) Report {
+		list, err := receipt.Checkpoints(copied)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Verify(reread(t, b), s.trust(), Options{Copies: []Copy{{File: "copy", Checkpoints: list}}})
+	}
+	more := append(bytes.Clone(a.equal), line("witness.example/w1")+line("witness.example/w2")...)
+	for form, copied := range map[string][]byte{"alone": more, "among others": append(bytes.Clone(a.covering), more...), "as a line of the file": []byte(s.line(more))} {
+		if r := verify(a.b, copied); r.Failed() || r.Claim != ClaimTamperDetecting {
+			t.Errorf("%s:\n%s", form, r.Text())
+		}
+	}
+	own := *a.b
+	own.Case.Checkpoint = append(bytes.Clone(own.Case.Checkpoint), line("witness.example/w1")...)
+	if r := verify(&own, a.equal); r.Failed() || r.Claim != ClaimTamperDetecting {
+		t.Errorf("in the bundle:\n%s", r.Text())
+	}
+	flipped := bytes.Clone(more)
+	flipped[bytes.Index(flipped, []byte("\n\u2014 "))+len("\n\u2014 "+s.origin()+" ")+20] ^= 1
+	for what, copied := range map[string][]byte{"a further one in the name of the log": append(bytes.Clone(more), line(s.origin())...), "a changed one": flipped} {
+		if r := verify(a.b, copied); !r.Failed() {
+			t.Errorf("control: %s:\n%s", what, r.Text())
+		}
+	}
+}

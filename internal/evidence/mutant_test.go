@@ -115,6 +115,9 @@ func (x *subject) judgeFile(in []byte, class *mutation, with table) judgement {
 	}
 	var v *verification
 	r := verifyInto(&v, b, x.trust, Options{}, with)
+	if why := defectIn(&r); why != "" {
+		return judgement{accepted, why}
+	}
 	if r.Failed() {
 		return judgement{refused, ""}
 	}
@@ -143,6 +146,16 @@ func (x *subject) judgeFile(in []byte, class *mutation, with table) judgement {
 		return judgement{claims, ""}
 	}
 	return judgement{accepted, fmt.Sprintf("%q", wrong)}
+}
+
+// defectIn returns what a report says of a defect of the verifier.
+func defectIn(r *Report) string {
+	for _, row := range r.Rows {
+		if strings.Contains(row.Why, defect) {
+			return row.Why
+		}
+	}
+	return ""
 }
 
 // identity names what an entry is, wherever it is in the log.

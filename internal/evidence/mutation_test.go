@@ -220,8 +220,9 @@ func edits() map[string]func(r *rand.Rand, b *bundle.Bundle) {
 			b.Case.Checkpoint = bytes.Clone(b.Case.Checkpoint)
 			b.Case.Checkpoint[r.IntN(len(b.Case.Checkpoint))] ^= 1
 		},
-		"sign the checkpoint once more": func(_ *rand.Rand, b *bundle.Bundle) {
-			b.Case.Checkpoint = append(bytes.Clone(b.Case.Checkpoint), "\u2014 other.example/log AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"...)
+		"sign the checkpoint once more": func(_ *rand.Rand, b *bundle.Bundle) { // in the name of the log
+			cp, _ := note.Peek(b.Case.Checkpoint)
+			b.Case.Checkpoint = append(bytes.Clone(b.Case.Checkpoint), "\u2014 "+cp.Origin+" AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"...)
 		},
 		"change the proof beside it": func(r *rand.Rand, b *bundle.Bundle) {
 			b.Case.Anchored[0].Proof[r.IntN(len(b.Case.Anchored[0].Proof))] ^= 1

@@ -59,6 +59,7 @@ type verification struct {
 	claimed  []string           // what they claim
 	earned   Claim
 	attested *time.Time
+	halted   bool // see stopped
 }
 
 // Verify recomputes everything that a bundle claims and reports each check. Its
@@ -90,24 +91,61 @@ func (v *verification) run(t table) Report {
 	}
 	var own signed
 	var unsigned error
-	for _, step := range []func(){
-		v.decode, func() { own, unsigned = v.signature() }, v.inclusion, func() { v.compare(own, unsigned == nil) }, func() { v.world = newWorld(v) },
-		v.assign, v.openResults, v.catalog, v.completeness, v.each, v.authorise, func() { v.agree(t) }, v.refuseUnrelated,
+	for _, step := range []struct {
+		row RowName // which fails if the step panics
+		do  func()
+	}{
+		{RowCompleteness, v.decode},
+		{RowSignature, func() { own, unsigned = v.signature() }},
+		{RowInclusion, v.inclusion},
+		{RowConsistency, func() { v.compare(own, unsigned == nil) }},
+		{RowCompleteness, func() { v.world = newWorld(v) }},
+		{RowProvenance, v.assign},
+		{RowResult, v.openResults},
+		{RowCatalog, v.catalog},
+		{RowCompleteness, v.completeness},
+		{RowManifest, v.each},
+		{RowAuthorisation, v.authorise},
+		{RowCompleteness, func() { v.agree(t) }},
+		{RowProvenance, v.refuseUnrelated},
 	} {
-		if step(); v.work.over() {
-			return v.stopped()
+		if why := recovered(step.do); why != "" {
+			return v.stopped(step.row, why)
+		}
+		if v.work.over() {
+			return v.stopped(RowCompleteness, v.work.why())
 		}
 	}
-	return v.report()
+	var r Report
+	if why := recovered(func() { r = v.report() }); why != "" {
+		return v.stopped(RowCompleteness, why)
+	}
+	return r
 }
 
-// stopped is the report about a bundle whose work is used up: nothing is proved.
-func (v *verification) stopped() Report {
+// stopped is the report about a bundle that could not be verified to the end: nothing is
+// proved. row fails, and says why.
+func (v *verification) stopped(row RowName, why string) Report {
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{absent: "not finished: the verifier stopped"}
 	}
-	v.rows[RowCompleteness].fail("%s", v.work.why())
+	v.rows[row].fail("%s", why)
+	v.halted = true
 	return v.report()
+}
+
+const defect = "the verifier has a defect and could not check this"
+
+// recovered calls f and returns why it panicked; empty if it did not. A defect of the
+// verifier must not keep an auditor from a report, and never makes a row pass.
+func recovered(f func()) (why string) {
+	defer func() {
+		if r := recover(); r != nil {
+			why = fmt.Sprintf("%s (%.200s): trust nothing of this bundle, and report it to the maintainers", defect, fmt.Sprint(r))
+		}
+	}()
+	f()
+	return ""
 }
 
 // decode decodes the entries.
@@ -225,7 +263,7 @@ func (v *verification) report() Report {
 	for _, name := range RowNames() {
 		r.Rows = append(r.Rows, v.rows[name].row(name, v.words[name]))
 	}
-	if r.Work = v.work.report(); v.work.over() {
+	if r.Work = v.work.report(); v.halted || v.work.over() {
 		return r
 	}
 	r.Ran = v.ran(&r)
@@ -243,16 +281,23 @@ func (v *verification) report() Report {
 	return r
 }
 
-// parallel calls f for 0 to n-1, on all processors.
+// parallel calls f for 0 to n-1, on all processors. It panics if a call panics.
 func parallel(n int, f func(i int)) {
 	workers := min(runtime.GOMAXPROCS(0), n)
+	panics := make([]any, max(0, workers))
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
+			defer func() { panics[w] = recover() }()
 			for i := w; i < n; i += workers {
 				f(i)
 			}
 		})
 	}
 	wg.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
 }

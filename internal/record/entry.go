@@ -215,6 +215,9 @@ func (e *Entry) check() error {
 	if e.Decision != row.decision {
 		return fmt.Errorf("entry %q: decision %q, want %q", e.Kind, e.Decision, row.decision)
 	}
+	if err := e.complete(); err != nil {
+		return err
+	}
 	if y := e.At.UTC().Year(); y < 1 || y > 9999 {
 		return fmt.Errorf("entry %q: year %d", e.Kind, y)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,9 @@ func anyEntry(t *rapid.T) Entry {
 		tier := api.Tier(rapid.IntRange(0, 3).Draw(t, "tier"))
 		e.Tier = &tier
 	}
+	if e.complete() != nil {
+		e.Run, e.Task, e.Dispatch, e.Attempt, e.Tool = "r1", "a", "d-01", 1, "see"
+	}
 	if n := rapid.IntRange(0, maxRefs).Draw(t, "refs"); n > 0 {
 		e.Refs = map[string]api.Digest{}
 		for i := range n {
@@ -134,6 +138,36 @@ func TestEncodeAcceptsAnyContent(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An entry says what it is about: none is written or read without a member that its kind
+// requires. The control: the same entry with all members.
+//
+// proves R-A4
+func TestAnEntryHasTheMembersOfItsKind(t *testing.T) {
+	for _, k := range Kinds() {
+		whole := Entry{Kind: k, At: entryAt(), Decision: k.Decided(), Detail: k.Detail(), Run: "r1", Task: "a", Dispatch: "d-01", Attempt: 1, Tool: "see"}
+		leaf, err := whole.Encode()
+		if err != nil {
+			t.Errorf("control: %v", err)
+			continue
+		}
+		for name, drop := range map[string]func(e *Entry){
+			`"run"`: func(e *Entry) { e.Run = "" }, `"task"`: func(e *Entry) { e.Task = "" }, `"dispatch"`: func(e *Entry) { e.Dispatch = "" },
+			`"attempt"`: func(e *Entry) { e.Attempt = 0 }, `"tool"`: func(e *Entry) { e.Tool = "" },
+		} {
+			e, lost := whole, regexp.MustCompile(`,`+name+`:("[^"]*"|[0-9]+)`).ReplaceAll(leaf, nil)
+			drop(&e)
+			again, err := e.Encode()
+			_, read := DecodeEntry(lost)
+			if (err == nil) != (read == nil) || err == nil && !bytes.Equal(again, lost) {
+				t.Errorf("%s without %s: written %v, read %v", k, name, err, read)
+			}
+			if k == KindDispatchAttested && name == `"dispatch"` && (err == nil || read == nil) {
+				t.Errorf("%s without %s: accepted", k, name)
+			}
+		}
+	}
 }
 
 // proves R-A4
@@ -388,7 +422,7 @@ func decodeStrict(leaf []byte) (Entry, error) {
 func FuzzDecodeEntry(f *testing.F) {
 	for _, k := range Kinds() {
 		row, _ := k.row()
-		e := Entry{Kind: k, At: entryAt(), Decision: row.decision, Detail: row.detail}
+		e := Entry{Kind: k, At: entryAt(), Decision: row.decision, Detail: row.detail, Run: "r1", Task: "a", Dispatch: "d-01", Attempt: 1, Tool: "see"}
 		leaf, err := e.Encode()
 		if err != nil {
 			f.Fatal(err)
@@ -421,7 +455,7 @@ func TestLinkEqualsEncodingWithPrev(t *testing.T) {
 	for _, k := range Kinds() {
 		row, _ := k.row()
 		for _, principal := range []string{"", `,"principal":"x`, "local:ann"} {
-			e := Entry{Kind: k, At: entryAt(), Decision: row.decision, Detail: row.detail, Principal: api.Principal(principal), Resource: `,"principal":"`}
+			e := Entry{Kind: k, At: entryAt(), Decision: row.decision, Detail: row.detail, Principal: api.Principal(principal), Resource: `,"principal":"`, Run: "r1", Task: "a", Dispatch: "d-01", Attempt: 1, Tool: "see"}
 			leaf, err := e.Encode()
 			if err != nil {
 				t.Fatal(err)
