@@ -225,7 +225,7 @@ func TestEncodeAcceptsTenMebibytesInEveryField(t *testing.T) {
 			}
 			e := Entry{
 				Kind: k, At: entryAt(), Decision: row.decision, Principal: api.Principal(long), Resource: long, Policies: []string{long},
-				Detail: v.Interface().(Detail),
+				Detail: v.Interface().(Detail), Run: "r1", Task: "a", Dispatch: "d-01", Attempt: 1, Tool: "see",
 			}
 			leaf, err := e.Encode()
 			if err != nil {
@@ -323,7 +323,7 @@ func TestEncodeRefusesEntriesThatOnlyABugProduces(t *testing.T) {
 func TestDeniedUsesTheDenialKind(t *testing.T) {
 	for _, k := range Kinds() {
 		row, _ := k.row()
-		e, err := Entry{Kind: k, At: entryAt(), Detail: row.detail}.Denied([]string{"because"})
+		e, err := Entry{Kind: k, At: entryAt(), Detail: row.detail, Dispatch: "d-01", Attempt: 1}.Denied([]string{"because"})
 		if (err == nil) != (row.decision == Allow) {
 			t.Errorf("%s, which decides %q: %v", k, row.decision, err)
 		}
