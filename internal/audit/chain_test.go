@@ -11,8 +11,11 @@ import (
 // proves R-A7 (the last entry of a run reveals whether one is withheld)
 func TestEntriesLinkToThePreviousOneOfTheirRunDispatchAndRules(t *testing.T) {
 	l, _, _ := ledger(t)
-	step := func(run, dispatch string) Item {
-		return Item{Entry: record.Entry{Kind: record.KindTaskDone, Run: run, Dispatch: api.DispatchID(dispatch), Detail: record.TaskStep{}}}
+	step := func(run string, d api.DispatchID) Item {
+		if run == "" {
+			return Item{Entry: record.Entry{Kind: record.KindToolChanged, Dispatch: d, Detail: record.ToolChange{}}}
+		}
+		return Item{Entry: record.Entry{Kind: record.KindTaskDone, Run: run, Task: "a", Dispatch: d, Detail: record.TaskStep{}}}
 	}
 	submit := func(run string) Item {
 		return Item{Decision: decide(t, "local:root"), Entry: record.Entry{Kind: record.KindRunSubmitted, Run: run, Detail: record.RunRequest{}}}

@@ -3,14 +3,14 @@ package record
 import "fmt"
 
 // member is one of the members of an entry that say what it is about. Entries of some
-// kinds have no such member, so none is required by the encoding.
+// kinds have no such member, so none is required by the encoding. DispatchChain requires
+// the attempt.
 type member uint8
 
 const (
 	memberRun member = 1 << iota
 	memberTask
 	memberDispatch
-	memberAttempt
 	memberTool
 )
 
@@ -20,15 +20,15 @@ func (k Kind) members() member {
 	switch k {
 	case KindDispatchAccepted, KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput, KindDispatchFailed, KindDispatchCancelled,
 		KindDispatchAnswered, KindEgressRefused, KindToolDenied:
-		return memberDispatch | memberAttempt
+		return memberDispatch
 	case KindToolCalled, KindToolReturned, KindToolUnknown:
-		return memberDispatch | memberAttempt | memberTool
+		return memberDispatch | memberTool
 	case KindDispatchRecovered, KindDispatchAttested, KindCancelRequested, KindDispatchAborted, KindDispatchPinned, KindDispatchUnpinned:
 		return memberDispatch
 	case KindTaskReused:
-		return memberDispatch | memberAttempt | memberRun | memberTask
+		return memberDispatch | memberRun | memberTask
 	case KindTaskStarted:
-		return memberRun | memberTask | memberDispatch | memberAttempt
+		return memberRun | memberTask | memberDispatch
 	case KindTaskAnswered, KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied, KindRunGrown:
 		return memberRun | memberTask
 	case KindRunSubmitted, KindRunCancelled, KindRunPaused, KindRunResumed, KindRunExpired, KindRunAppended, KindRunSettled, KindScheduleFired:
@@ -48,7 +48,7 @@ func (e *Entry) complete() error {
 	want := e.Kind.members()
 	if _, ok := e.Detail.(ApprovalRequest); ok {
 		if want = memberRun | memberTask; e.Dispatch != "" {
-			want = memberDispatch | memberAttempt | memberTool
+			want = memberDispatch | memberTool
 		}
 	}
 	for _, m := range []struct {
@@ -56,8 +56,10 @@ func (e *Entry) complete() error {
 		name    string
 		present bool
 	}{
-		{memberRun, "run", e.Run != ""}, {memberTask, "task", e.Task != ""}, {memberDispatch, "dispatch", e.Dispatch != ""},
-		{memberAttempt, "attempt", e.Attempt > 0}, {memberTool, "tool", e.Tool != ""},
+		{memberRun, "run", e.Run != ""},
+		{memberTask, "task", e.Task != ""},
+		{memberDispatch, "dispatch", e.Dispatch != ""},
+		{memberTool, "tool", e.Tool != ""},
 	} {
 		if want&m.member != 0 && !m.present {
 			return fmt.Errorf("entry %q: without its member %q", e.Kind, m.name)
