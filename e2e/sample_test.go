@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestTheSampleGreetsTheNameOfItsInput(t *testing.T) {
 	sample(nil)
 	w.consent(w.me(), "reversible")
 	for i, name := range []string{"Jürgen", "日本語", `Ann "the \ first" $HOME`, "world"} {
-		d := w.dispatch("greet", "--source", "here", "--set", "name="+name, "--id", "g-"+string(rune('a'+i)))
+		d := w.dispatch("greet", "--source", "here", "--set", "name="+name, "--id", fmt.Sprintf("greet-%d", i))
 		wantEnd(t, d, api.EventFinished, "")
 		if patch := w.must("dispatch", "patch", string(d.ID)); !strings.Contains(patch, "\n+Hello, "+name+"!\n") {
 			t.Errorf("%s: %s", name, patch)
