@@ -95,8 +95,19 @@ func (c *Conn) Find(ctx context.Context) (string, error) {
 // Close closes idle connections.
 func (c *Conn) Close() { c.http.CloseIdleConnections() }
 
-// errUntrusted marks a server that runs under an account not among Config.UIDs.
-var errUntrusted = errors.New("the service at this socket runs under another account")
+// untrustedError reports a server that runs under an account not among Config.UIDs.
+type untrustedError struct{ uid int }
+
+func (e *untrustedError) Error() string {
+	return fmt.Sprintf("the service at this socket runs under another account (uid %d)", e.uid)
+}
+
+// otherAccount is the error for a caller whose account is not the service's. In mode
+// same-user a service serves its own account only.
+func otherAccount(code api.Code, socket string, uid int) error {
+	return api.Errorf(code, "socket %s belongs to another account (uid %d), and its service serves only that account", socket, uid).
+		WithHint("ask the owner of the service for a token and an address to use it over MCP HTTP, or run this as that account; for a service of your own: bailiwick up, and no --socket")
+}
 
 // dial connects to the first place where a service listens. It skips sockets
 // that are missing or stale; every other error is final.
@@ -155,8 +166,11 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, errUntrusted) {
-		return api.Errorf(api.CodeUnauthenticated, "socket %s: %w", c.Socket(), errUntrusted).WithHint("name the right socket with --socket")
+	if e, ok := errors.AsType[*untrustedError](err); ok {
+		return otherAccount(api.CodeUnauthenticated, c.Socket(), e.uid)
+	}
+	if uid, known := owner(c.Socket()); known && !slices.Contains(c.uids, uid) && errors.Is(err, fs.ErrPermission) {
+		return otherAccount(api.CodeUnavailable, c.Socket(), uid)
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
 		// A newly started service would be just as unreachable.

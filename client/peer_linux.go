@@ -1,8 +1,11 @@
 package client
 
 import (
-	"fmt"
+	"errors"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 )
@@ -24,7 +27,25 @@ func checkPeer(conn *net.UnixConn, uids []int) error {
 		return credErr
 	}
 	if !slices.Contains(uids, int(cred.Uid)) {
-		return fmt.Errorf("%w (uid %d)", errUntrusted, cred.Uid)
+		return &untrustedError{int(cred.Uid)}
 	}
 	return nil
+}
+
+// owner returns the account that owns a socket or, where this account cannot see it, the
+// first directory above that it can see.
+func owner(socket string) (uid int, known bool) {
+	for path := socket; ; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err == nil {
+			st, ok := info.Sys().(*syscall.Stat_t)
+			if !ok {
+				return 0, false
+			}
+			return int(st.Uid), true
+		}
+		if !errors.Is(err, fs.ErrPermission) || path == filepath.Dir(path) {
+			return 0, false
+		}
+	}
 }

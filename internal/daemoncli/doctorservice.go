@@ -2,6 +2,7 @@ package daemoncli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -65,6 +66,9 @@ func (t *tree) absentService(socket string, err error) check {
 		c.found, c.fix = fmt.Sprintf("process %d serves the state directory and does not answer at %s: %v", pid, socket, err), fmt.Sprintf("see %s; or end it with: kill %d", t.logPath(), pid)
 	case !client.NoService(err):
 		c.found = err.Error()
+		if e, ok := errors.AsType[*api.Error](err); ok {
+			c.fix = e.Hint
+		}
 	default:
 		c.ok, c.found = true, "not running; commands start one when they need it, and bailiwick up one that keeps running"
 		switch st, err := os.Lstat(socket); {
