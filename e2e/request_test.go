@@ -209,7 +209,7 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 	// Another ordinary user cannot even connect.
 	must(t, os.Chmod(w.path("run/bailiwick"), 0o755))
 	must(t, os.Chmod(w.dir, 0o755))
-	as(ordinaryUID+1).refused(1, []string{socket, "permission denied"}, "--socket", socket, "dispatch", "show", id)
+	as(ordinaryUID+1).refused(1, []string{socket, "belongs to another account", "ask the owner of the service for a token"}, "--socket", socket, "dispatch", "show", id)
 	// Without the client's check root is a caller like any other: local:root,
 	// without grants.
 	absent := "d-" + strings.Repeat("0", 24)
