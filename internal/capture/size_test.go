@@ -33,8 +33,8 @@ func bomb(t *testing.T, s *scene) string {
 	return strings.TrimPrefix(entry, "040000 tree ")
 }
 
-// A checkout is bounded by the size of all its files before one is written. The
-// control is the same tree with room for it, of which the first files are written.
+// A checkout is bounded by the size of all its files before one is written. In
+// the control one directory of the tree has room, and is written.
 //
 // proves R-S2
 func TestACheckoutIsBoundedBeforeItIsWritten(t *testing.T) {

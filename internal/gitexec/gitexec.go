@@ -2,9 +2,9 @@
 // a jail.
 //
 // Git runs in a git directory that this package made ([Repo]) or in none, so the only
-// configuration is ours. No caller can name another directory: a repository of
-// somebody else is reached through the view that [Foreign] makes of it, which has its
-// objects, refs and index, and of its configuration only values that run nothing.
+// configuration is ours. No caller can name another directory: a foreign repository
+// is reached through the view that [Foreign] makes of it. The view has its objects,
+// refs and index, and only those values of its configuration that run nothing.
 //
 // Git gets an environment built from nothing, no system or global configuration,
 // attributes, replace refs or lazy fetches, no hooks, file system monitor, pager,

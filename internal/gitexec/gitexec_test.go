@@ -56,8 +56,8 @@ func TestTheEnvironmentIsBuiltFromNothing(t *testing.T) {
 }
 
 // No field of Git names a directory with a configuration: only a Repo does, which has
-// no field that another package can set. A new field fails here until somebody has
-// thought about it.
+// no field that another package can set. A new field fails here until it is
+// listed.
 //
 // proves R-P9
 func TestNoCallerCanNameARepositoryOfSomebodyElse(t *testing.T) {

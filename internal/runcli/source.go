@@ -75,7 +75,7 @@ func NoteSource(ctx context.Context, o *console.Output, r client.Runtime, req *a
 }
 
 // uncommitted counts the tracked files of a repository that differ from its commit,
-// and those of which only a filter could tell. Line endings and encodings are
+// and those that only a filter could compare. Line endings and encodings are
 // converted as git does; of filters, the form of Git LFS is known here.
 func uncommitted(ctx context.Context, env []string, repo string) (changed, filtered int, err error) {
 	err = view(ctx, env, repo, func(f *gitexec.Foreign, v gitexec.Repo) error {

@@ -450,7 +450,7 @@ func TestEventsFollowTheLog(t *testing.T) {
 	}
 }
 
-// A form of a page is one retry, however often it is sent. Without its key it is none.
+// A form of a page is one retry, however often it is sent. A form without a key retries nothing.
 func TestARepeatedFormIsOneRetry(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Steer = true })
 	w.furnish()
