@@ -114,6 +114,14 @@ func (p Principal) SamePerson(o Principal) bool {
 	return p == o || p.Resembles(o)
 }
 
+// SameName reports whether p and o name one person exactly: they are equal, or they are
+// human:NAME and local:NAME.
+func (p Principal) SameName(o Principal) bool {
+	_, name, _ := strings.Cut(string(p), ":")
+	_, other, _ := strings.Cut(string(o), ":")
+	return p == o || p.Person() && o.Person() && name == other
+}
+
 // UnmarshalText refuses everything that ParsePrincipal refuses.
 func (p *Principal) UnmarshalText(b []byte) error { return unmarshal(p, b, ParsePrincipal) }
 

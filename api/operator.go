@@ -86,10 +86,12 @@ type OperatorKeys struct {
 
 // OperatorKey is an operator key of a service, in force or retired.
 type OperatorKey struct {
-	ID      string             `json:"id"`
-	Name    string             `json:"name,omitempty"`    // for people only
-	Added   *OperatorKeyChange `json:"added,omitempty"`   // nil: it is in operators.json
-	Retired *OperatorKeyChange `json:"retired,omitempty"` // nil: it is in force
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"` // for people only
+	// Principal owns the key; empty in a set from before keys had principals.
+	Principal Principal          `json:"principal,omitempty"`
+	Added     *OperatorKeyChange `json:"added,omitempty"`   // nil: it is in operators.json
+	Retired   *OperatorKeyChange `json:"retired,omitempty"` // nil: it is in force
 }
 
 // OperatorKeyChange is the set that added or retired a key, and the decision that put it
@@ -292,6 +294,9 @@ func CheckToken(s string) error {
 
 // TokenText returns the text of a token.
 func TokenText(random [32]byte) string { return fmt.Sprintf("%s%x", TokenPrefix, random) }
+
+// Vote reports whether r is a vote of a person about an approval.
+func (r *OperatorRecord) Vote() bool { return r.Verb == VerbApprove || r.Verb == VerbDeny }
 
 // Known reports whether v is one of the verbs.
 func (v OperatorVerb) Known() bool { return slices.Contains(OperatorVerbs(), v) }

@@ -149,7 +149,7 @@ func TestExamplesRun(t *testing.T) {
 func (w *world) operator(name string) {
 	w.t.Helper()
 	w.must("operator", "keygen", "--key", w.path("home", name+".key"), "--name", name, "--insecure-unencrypted")
-	d := w.exec("jq", "-cS", ".keys += [input]", w.path("data/bailiwick/operators.json"), w.path("home", name+".key.pub"))
+	d := w.exec("jq", "-cS", `.keys += [input + {principal: "human:`+name+`"}]`, w.path("data/bailiwick/operators.json"), w.path("home", name+".key.pub"))
 	if d.status != 0 {
 		w.t.Fatal(d)
 	}

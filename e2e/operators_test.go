@@ -57,18 +57,18 @@ func TestOperatorKeysAreRotatedWhileTheServiceRuns(t *testing.T) {
 		must(t, os.Remove(w.path("tmp", run+".evidence")))
 	}
 
-	w.refused(1, []string{"not in the trust root", "bailiwick operators list"}, approve("before", "bob")...)
-	wantIn(t, "operators add", w.must("operators", "add", public), "Operator key "+bob+` of "bob" was added. Set 2 is in force: 1 of 2 must sign.`)
+	w.refused(3, []string{"no operator key belongs to human:bob", "operators add FILE.pub --principal human:bob"}, approve("before", "bob")...)
+	wantIn(t, "operators add", w.must("operators", "add", public, "--principal", "human:bob"), "Operator key "+bob+` of "bob" was added for human:bob. Set 2 is in force: 1 of 2 must sign.`)
 	w.must(approve("before", "bob")...)
 	done("before")
-	w.refused(1, []string{"already in force"}, "operators", "add", public)
-	w.refused(1, []string{"not the public half"}, "operators", "add", w.path("home/bob.key"))
+	w.refused(1, []string{"already in force"}, "operators", "add", public, "--principal", "human:bob")
+	w.refused(1, []string{"not the public half"}, "operators", "add", w.path("home/bob.key"), "--principal", "human:bob")
 
 	next, public := w.operatorKey("bob2")
 	w.must("operators", "rotate", bob, public, "--reason", "a new laptop")
 	w.refused(1, []string{"key " + bob + " is retired since set 3"}, approve("after", "bob")...)
-	w.refused(1, []string{"is retired since set 3"}, "operators", "add", w.path("home/bob.key.pub"), "--key", w.path("home/bob.key"))
-	w.refused(1, []string{"which set 3 retired"}, "operators", "add", w.path("home/bob.key.pub"))
+	w.refused(1, []string{"is retired since set 3"}, "operators", "add", w.path("home/bob.key.pub"), "--principal", "human:bob", "--key", w.path("home/bob.key"))
+	w.refused(1, []string{"which set 3 retired"}, "operators", "add", w.path("home/bob.key.pub"), "--principal", "human:bob")
 	w.must(approve("after", "bob2")...)
 	done("after")
 	done("before") // it has the votes of the retired key

@@ -16,6 +16,8 @@ func TestAPersonApprovesATaskOfARun(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	w.token("human:bob")
+	_, public := w.operatorKey("bob")
+	w.must("operators", "add", public, "--principal", "human:bob")
 	bob := []string{"--principal-token-file", w.tokenFile("human:bob")}
 	for verb, want := range map[string]api.RunState{"approve": api.RunDone, "deny": api.RunFailed} {
 		run := "people-" + verb
@@ -43,7 +45,7 @@ tasks:
 		waits := w.try("run", "wait", run, "--timeout", "1ms")
 		wantIn(t, "run wait", waits.stderr, "task ship of run "+run+" waits for approval by human:bob until", "bailiwick approval approve "+id)
 		w.refused(3, []string{"submitted run"}, "approval", verb, id)
-		w.must(append([]string{"approval", verb, id, "--reason", "ticket 12"}, bob...)...)
+		w.must(append([]string{"approval", verb, id, "--reason", "ticket 12", "--key", w.path("home/bob.key")}, bob...)...)
 		w.try("run", "wait", run)
 		got := w.run(api.RunID(run))
 		if got.State != want {

@@ -131,6 +131,8 @@ grants:
 `, slotBudget))
 	k.up(func() {})
 	k.token(approver)
+	_, public := k.operatorKey("approver")
+	k.must("operators", "add", public, "--principal", approver)
 	k.must("principal", "add", "ci:slots")
 	k.must("ceiling", "set", "ci:slots", "reversible")
 	k.must("catalog", "apply", "--connect", "-f", k.path(manifest)) // now its slots are not refused
@@ -158,7 +160,7 @@ func (k *trial) vote(run string) error {
 		if strings.HasPrefix(string(v.Action.Task), "halt.") {
 			verb = "deny"
 		}
-		k.try("--socket", k.path("run/bailiwick/api.sock"), "approval", verb, string(v.Action.ID), "--principal-token-file", k.tokenFile(approver)) // with --socket it starts no service
+		k.try("--socket", k.path("run/bailiwick/api.sock"), "approval", verb, string(v.Action.ID), "--principal-token-file", k.tokenFile(approver), "--key", k.path("home/approver.key")) // with --socket it starts no service
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func TestPeopleDecideAboutTasks(t *testing.T) {
 		t.Errorf("show lets hostile text through: %q", shown)
 	}
 	w.must(append([]string{"approval", "approve", id}, w.person("bob")...)...)
-	w.refused(1, []string{"key that another vote has"}, "approval", "approve", id, "--principal-token-file", w.tokenFile("human:eve"), "--key", w.path("home/bob.key"))
+	w.refused(1, []string{"belongs to human:bob, not to human:eve"}, "approval", "approve", id, "--principal-token-file", w.tokenFile("human:eve"), "--key", w.path("home/bob.key"))
 	w.must("down")
 	w.upRuns()
 	wantIn(t, "run show after a restart", w.must("run", "show", string(two)), "1 of 2 have approved", "bailiwick approval approve "+id)

@@ -228,6 +228,6 @@ func (w *world) addPasskey(name string, enrolment []byte) (k seal.Key) {
 	}
 	w.write(name+".pub", string(public), 0o644)
 	decode(w.t, string(public), &k)
-	w.must("operators", "add", w.path(name+".pub"))
+	w.must("operators", "add", w.path(name+".pub"), "--principal", w.me())
 	return k
 }

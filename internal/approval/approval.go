@@ -54,6 +54,8 @@ type Votes interface {
 	Votes(id api.ApprovalID, action api.Digest) []api.Vote
 	// VotesIn is Votes as of a transaction.
 	VotesIn(tx *store.Tx, id api.ApprovalID, action api.Digest) ([]api.Vote, error)
+	// CanVote returns why a vote of p would be refused, whatever it is about.
+	CanVote(p api.Principal) error
 	// Vote verifies and records a vote that by submits. apply checks it in the
 	// transaction that makes it durable; earlier are the votes in force before it.
 	Vote(ctx context.Context, by api.Principal, envelope []byte, apply func(tx *store.Tx, r *api.OperatorRecord, v api.Vote, earlier []api.Vote) error) (api.OperatorReceipt, error)

@@ -31,6 +31,8 @@ type desk struct {
 	st     *store.Store
 	ledger *audit.Ledger
 	grants []api.Grant
+
+	keyless api.Principal // has no operator key
 }
 
 func newDesk(t *testing.T) *desk {
@@ -98,6 +100,14 @@ func (d *desk) Votes(_ api.ApprovalID, action api.Digest) []api.Vote {
 
 func (d *desk) VotesIn(_ *store.Tx, id api.ApprovalID, action api.Digest) ([]api.Vote, error) {
 	return d.Votes(id, action), nil
+}
+
+// CanVote lets everybody vote whose key is not missing.
+func (d *desk) CanVote(p api.Principal) error {
+	if p == d.keyless {
+		return api.Errorf(api.CodeConflict, "no operator key belongs to %s", p).WithHint("add one")
+	}
+	return nil
 }
 
 // Vote takes a vote as it is: its envelope is its record.

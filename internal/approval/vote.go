@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -140,6 +141,9 @@ func (a *Approvals) MayVote(p api.Principal, asked *api.Approval) string {
 		if v.Principal.SamePerson(p) {
 			return "you voted already, as " + string(v.Principal)
 		}
+	}
+	if err := a.cfg.Votes.CanVote(p); err != nil {
+		return strings.Replace(err.Error(), "\n  hint: ", "; ", 1)
 	}
 	return ""
 }

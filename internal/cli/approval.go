@@ -60,8 +60,8 @@ func (t *approvalVerbs) noun() *cobra.Command {
 			Use: "approve ID", Short: "Approve one call of an agent, or one task of a run; signed with your operator key",
 			Long: `Approve the call that show prints, once and only with these arguments. A grant with approve
 for the role of the dispatch lets you; who submitted the work approves it only where the
-grant has approveOwn. A call at tier irreversible needs two other people, each with an
-operator key of their own.
+grant has approveOwn. A call at tier irreversible needs two other people. Your vote counts only
+under an operator key of your own: bailiwick operators list shows whose each key is.
 
 A task of a run is approved by the people that its approval.by lists, never by who
 submitted the run. What a task writes is approved by the people that writes.by of a grant

@@ -19,9 +19,9 @@ import (
 )
 
 func (t *operatorVerbs) operatorsNoun() *cobra.Command {
-	return console.Noun("operators", "List, add, rotate and retire the operator keys of a service",
+	return console.Noun("operators", "List, add, assign, rotate and retire the operator keys of a service",
 		console.Group{Title: "Look:", Commands: []*cobra.Command{t.operatorsListCommand()}},
-		console.Group{Title: "Change:", Commands: []*cobra.Command{t.operatorsAddCommand(), t.operatorsRotateCommand(), t.operatorsRetireCommand(), t.operatorsThresholdCommand()}})
+		console.Group{Title: "Change:", Commands: []*cobra.Command{t.operatorsAddCommand(), t.operatorsAssignCommand(), t.operatorsRotateCommand(), t.operatorsRetireCommand(), t.operatorsThresholdCommand()}})
 }
 
 // keySet is a set of operator keys that a person changes. This program does not interpret
@@ -37,6 +37,8 @@ type keyName struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Public []byte `json:"public"`
+	// Principal owns the key.
+	Principal api.Principal `json:"principal"`
 }
 
 // text names a key for people.
@@ -52,6 +54,63 @@ func nameOf(raw json.RawMessage) (k keyName, err error) {
 		return k, fmt.Errorf("operator keys: %w", err)
 	}
 	return k, nil
+}
+
+// owned returns a key as one of p, or of nobody if p is empty, with its other members as
+// they are.
+func owned(raw json.RawMessage, p api.Principal) (json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, fmt.Errorf("operator keys: %w", err)
+	}
+	delete(members, "principal")
+	if p != "" {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return nil, err
+		}
+		members["principal"] = text
+	}
+	return canon.Marshal(members)
+}
+
+// named returns where the key with an id, or else with a name, is.
+func (s *keySet) named(key string) (int, error) {
+	if i, err := s.index(key); err == nil {
+		return i, nil
+	}
+	found := -1
+	for i, raw := range s.Keys {
+		k, err := nameOf(raw)
+		if err != nil {
+			return 0, err
+		}
+		if k.Name != key || key == "" {
+			continue
+		}
+		if found >= 0 {
+			return 0, api.Errorf(api.CodeInvalid, "two operator keys are named %.80q: name each by its id", key).WithHint("see: bailiwick operators list")
+		}
+		found = i
+	}
+	if found < 0 {
+		return 0, api.Errorf(api.CodeNotFound, "no operator key %.80q is in force", key).WithHint("see: bailiwick operators list")
+	}
+	return found, nil
+}
+
+// unassigned returns the keys that have no principal, by their ids.
+func (s *keySet) unassigned() (list []string, err error) {
+	for _, raw := range s.Keys {
+		k, err := nameOf(raw)
+		if err != nil {
+			return nil, err
+		}
+		if k.Principal == "" {
+			list = append(list, k.ID)
+		}
+	}
+	return list, nil
 }
 
 // index returns where the key with an id is.
@@ -129,7 +188,7 @@ type keysFlags struct {
 
 func (f *keysFlags) add(cmd *cobra.Command) {
 	f.decideFlags.add(cmd)
-	cmd.Flags().IntVar(&f.threshold, "threshold", 0, "how many of the keys must sign each decision from then on (default: as before)")
+	cmd.Flags().IntVar(&f.threshold, "threshold", 0, "how many people must sign each decision from then on (default: as before)")
 }
 
 // apply sets the threshold that the user named.
@@ -141,14 +200,23 @@ func (f *keysFlags) apply(s *keySet) {
 
 func (t *operatorVerbs) operatorsAddCommand() *cobra.Command {
 	var f keysFlags
+	var of string
 	cmd := &cobra.Command{
 		Use: "add FILE", Short: "Add an operator key; signed with the operators' keys", Args: cobra.ExactArgs(1),
-		Long: `Add the key whose public half is FILE, as operator keygen --key KEY writes it to KEY.pub. The
-operators sign the new set of keys, as many as the threshold says: --key, several times. It
-is in force at once. operators.json stays the first set, and is not changed.`,
-		Example: console.Examples("bailiwick operators add bob.key.pub", "bailiwick operators add bob.key.pub --threshold 2"),
+		Long: `Add the key whose public half is FILE, as operator keygen --key KEY writes it to KEY.pub, as a
+key of --principal. A key belongs to one principal for good; a person may have several. The
+operators sign the new set of keys, as many people as the threshold says: --key, several
+times. It is in force at once. operators.json stays the first set, and is not changed.`,
+		Example: console.Examples("bailiwick operators add bob.key.pub --principal human:bob", "bailiwick operators add bob.key.pub --principal human:bob --threshold 2"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			owner, err := api.ParsePrincipal(of)
+			if err != nil {
+				return api.Errorf(api.CodeInvalid, "--principal: %w", err).WithHint("name who holds the key, such as human:bob")
+			}
 			raw, k, err := readKey(args[0])
+			if err == nil {
+				raw, err = owned(raw, owner)
+			}
 			if err != nil {
 				return err
 			}
@@ -156,9 +224,46 @@ is in force at once. operators.json stays the first set, and is not changed.`,
 				if _, err := s.index(k.ID); err == nil {
 					return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
 				}
+				if list, err := s.unassigned(); err != nil || len(list) > 0 {
+					return "", errors.Join(err, notAssigned(list))
+				}
 				s.Keys = append(s.Keys, raw)
 				f.apply(s)
-				return fmt.Sprintf("Operator key %s was added.", k.text()), nil
+				return fmt.Sprintf("Operator key %s was added for %s.", k.text(), owner), nil
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&of, "principal", "", "who holds the key, such as human:bob: votes count only under the voter's own key")
+	_ = cmd.MarkFlagRequired("principal")
+	return cmd
+}
+
+// notAssigned says that keys have no principal.
+func notAssigned(ids []string) error {
+	return api.Errorf(api.CodeConflict, "operator key %s has no principal", strings.Join(ids, ", ")).WithHint("say once whose each key is: bailiwick operators assign %s=PRINCIPAL", strings.Join(ids, "=PRINCIPAL "))
+}
+
+func (t *operatorVerbs) operatorsAssignCommand() *cobra.Command {
+	var f decideFlags
+	cmd := &cobra.Command{
+		Use: "assign KEY=PRINCIPAL...", Short: "Say whose each operator key is; signed with the operators' keys", Args: cobra.MinimumNArgs(1),
+		Long: `Give each operator key its principal, in one decision. KEY is the id of a key, or its name. Keys
+from before keys had principals need it once, all of them together: until then nobody can
+vote about an approval. Votes of before about what is not decided yet are withdrawn: nobody
+knows whose keys they have. A key never changes its principal: retire it, and add another.`,
+		Example: console.Examples("bailiwick operators assign ann=human:ann bob=human:bob", "bailiwick operators assign ed25519:ID=local:root"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.changeKeys(cmd.Context(), f, func(s *keySet) (string, error) {
+				for _, arg := range args {
+					if err := s.assign(arg); err != nil {
+						return "", err
+					}
+				}
+				if list, err := s.unassigned(); err != nil || len(list) > 0 {
+					return "", errors.Join(err, notAssigned(list))
+				}
+				return fmt.Sprintf("%d operator keys have their principals.", len(s.Keys)), nil
 			})
 		},
 	}
@@ -166,10 +271,31 @@ is in force at once. operators.json stays the first set, and is not changed.`,
 	return cmd
 }
 
+// assign gives a key the principal of KEY=PRINCIPAL.
+func (s *keySet) assign(arg string) error {
+	key, of, ok := strings.Cut(arg, "=")
+	owner, err := api.ParsePrincipal(of)
+	if !ok || err != nil {
+		return api.Errorf(api.CodeInvalid, "%.80q: want KEY=PRINCIPAL, such as ann=human:ann", arg).WithHint("see: bailiwick operators list")
+	}
+	i, err := s.named(key)
+	if err != nil {
+		return err
+	}
+	k, err := nameOf(s.Keys[i])
+	if err == nil && k.Principal != "" && k.Principal != owner {
+		err = api.Errorf(api.CodeConflict, "operator key %s belongs to %s, and never to another principal", k.text(), k.Principal).WithHint("replace it: bailiwick operators add FILE.pub --principal %s; then: bailiwick operators retire %s", owner, k.ID)
+	}
+	if err == nil {
+		s.Keys[i], err = owned(s.Keys[i], owner)
+	}
+	return err
+}
+
 func (t *operatorVerbs) operatorsRotateCommand() *cobra.Command {
 	var f decideFlags
 	cmd := &cobra.Command{
-		Use: "rotate ID FILE", Short: "Replace an operator key by another; signed with the operators' keys", Args: cobra.ExactArgs(2),
+		Use: "rotate ID FILE", Short: "Replace an operator key by another one of its principal; signed with the operators' keys", Args: cobra.ExactArgs(2),
 		Long: `Replace the operator key ID by the one whose public half is FILE, at once. What the old key
 signed before stays valid and verifiable; it signs nothing more, and cannot be added again.`,
 		Example: console.Examples("bailiwick operators rotate ID new.key.pub", "bailiwick operators rotate ID new.key.pub --reason 'a new laptop'"),
@@ -186,7 +312,13 @@ signed before stays valid and verifiable; it signs nothing more, and cannot be a
 				if _, err := s.index(k.ID); err == nil {
 					return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
 				}
-				s.Keys[i] = raw
+				was, err := nameOf(s.Keys[i])
+				if err == nil {
+					s.Keys[i], err = owned(raw, was.Principal)
+				}
+				if err != nil {
+					return "", err
+				}
 				return fmt.Sprintf("Operator key %s is retired: %s replaces it.", args[0], k.text()), nil
 			})
 		},
@@ -225,9 +357,11 @@ threshold says.`,
 func (t *operatorVerbs) operatorsThresholdCommand() *cobra.Command {
 	var f decideFlags
 	cmd := &cobra.Command{
-		Use: "threshold NUMBER", Short: "Set how many operator keys must sign a decision; signed with the operators' keys", Args: cobra.ExactArgs(1),
-		Long: `Set how many of the operator keys must sign each decision from then on. The decision itself
-is signed under the threshold in force before it.`,
+		Use: "threshold NUMBER", Short: "Set how many people must sign a decision; signed with the operators' keys", Args: cobra.ExactArgs(1),
+		Long: `Set how many people must sign each decision from then on, each with an operator key of their
+own. The decision itself is signed under the threshold in force before it. A vote about an
+approval is of one person, and takes one key of the voter: how many people have to approve is
+up to its tier, its task or its grant.`,
 		Example: console.Examples("bailiwick operators threshold 2 --key ann.key", "bailiwick operators threshold 1 --key ann.key --key bob.key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var n int
@@ -265,11 +399,14 @@ func (t *operatorVerbs) operatorsListCommand() *cobra.Command {
 		if t.Format != "text" {
 			return t.Emit(keys, strings.Join(inForce, "\n"), nil)
 		}
-		if err := console.List(&t.Output, keys.Keys, func(k api.OperatorKey) string { return k.ID }, "KEY\tNAME\tSTATE\tSINCE", t.operatorKeyRow); err != nil {
+		if err := console.List(&t.Output, keys.Keys, func(k api.OperatorKey) string { return k.ID }, "KEY\tPRINCIPAL\tNAME\tSTATE\tSINCE", t.operatorKeyRow); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(t.Stdout, "Set %d is in force: %d of %d must sign each decision.\n", keys.Set, keys.Threshold, len(inForce))
-		return err
+		fmt.Fprintf(t.Stdout, "Set %d is in force: %d of %d must sign each decision.\n", keys.Set, keys.Threshold, len(inForce))
+		if slices.ContainsFunc(keys.Keys, func(k api.OperatorKey) bool { return k.Retired == nil && k.Principal == "" }) {
+			fmt.Fprintln(t.Stderr, "Nobody can vote about approvals: these keys have no principals. Say once whose each key is: bailiwick operators assign KEY=PRINCIPAL ...")
+		}
+		return nil
 	})
 }
 
@@ -282,5 +419,9 @@ func (t *operatorVerbs) operatorKeyRow(k api.OperatorKey) string {
 	if change != nil {
 		since = fmt.Sprintf("set %d (decision %d, %s)", change.Set, change.Decision, t.Ago(change.At))
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s", k.ID, console.Cell(k.Name), state, since)
+	owner := string(k.Principal)
+	if owner == "" {
+		owner = "-"
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", k.ID, owner, console.Cell(k.Name), state, since)
 }

@@ -83,6 +83,10 @@ func (t *tree) operatorsCheck(now *api.OperatorKeys) check {
 			}
 		}
 	}
+	if !root.Assigned() {
+		c.ok, c.found = false, c.found+"; no key has a principal, so nobody can vote about approvals"
+		c.fix = "say once whose each key is: bailiwick operators assign KEY=PRINCIPAL ..."
+	}
 	if f, err := os.OpenFile(t.Dirs.OperatorRoot(), os.O_WRONLY, 0); err == nil {
 		if !follows {
 			c.ok, c.found = false, c.found+"; every program of this account can add its own key there, until a set follows it"

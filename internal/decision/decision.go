@@ -112,7 +112,11 @@ func sentence(r api.OperatorRecord, what string) string {
 		if err != nil {
 			break // readRecord refuses it
 		}
-		return fmt.Sprintf("Replace the operator keys by the %s below. %d of them must sign each decision from now on. Any other key signs nothing more.", record.Plural(len(root.Keys), "key"), root.Threshold)
+		who, votes := "of them", "Votes under these keys count for nothing: none has a principal."
+		if root.Assigned() {
+			who, votes = "of their owners", "A vote counts only under a key of its voter."
+		}
+		return fmt.Sprintf("Replace the operator keys by the %s below. %d %s must sign each decision from now on. Any other key signs nothing more. %s", record.Plural(len(root.Keys), "key"), root.Threshold, who, votes)
 	}
 	return string(r.Verb)
 }
@@ -127,7 +131,8 @@ func (o *out) operatorSet(s *api.OperatorSet) {
 	}
 	for _, k := range root.Keys {
 		o.fact("key", string(k.ID))
-		o.quote("of", k.Name)
+		o.fact("belongs to", string(k.Principal))
+		o.quote("named", k.Name)
 		if p := k.Passkey; p != nil {
 			o.fact("touched at", strings.Join(p.Origins, " "))
 			if p.Synced {

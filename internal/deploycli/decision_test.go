@@ -54,7 +54,7 @@ func exampleRoot(names ...string) []byte {
 	root := seal.TrustRoot{V: 1, Threshold: 1}
 	for i, name := range names {
 		public := bytes.Repeat([]byte{byte(i + 1)}, 32)
-		root.Keys = append(root.Keys, seal.Key{ID: seal.IDOf(public), Name: name, Public: public})
+		root.Keys = append(root.Keys, seal.Key{ID: seal.IDOf(public), Name: name, Public: public, Principal: api.Principal("human:" + []string{"ann", "bob"}[i])})
 	}
 	b, err := root.Encode()
 	if err != nil {

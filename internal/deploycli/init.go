@@ -75,9 +75,11 @@ func (p *program) init(ctx context.Context, dir, project, agent string, unencryp
 	}
 	steps := []func() (made, error){
 		func() (made, error) { return p.initKey(p.deployKey(), deployPath, phrase) },
-		func() (made, error) { return p.initRoot(p.trustPath(), "trust root", deployPath) },
+		func() (made, error) { return p.initRoot(p.trustPath(), "trust root", deployPath, "") },
 		func() (made, error) { return p.initKey(p.operatorKey(), operatorPath, phrase) },
-		func() (made, error) { return p.initRoot(p.operatorsPath(), "operators", operatorPath) },
+		func() (made, error) {
+			return p.initRoot(p.operatorsPath(), "operators", operatorPath, api.Principal("local:"+p.Login))
+		},
 		p.initCatalog,
 	}
 	all := []made{}
@@ -146,9 +148,9 @@ func (p *program) initKey(kind keyKind, path string, phrase passphrase) (made, e
 	return m, err
 }
 
-// initRoot writes a trust root that lists the key at keyPath, unless the file
-// exists; then it checks that file.
-func (p *program) initRoot(path, what, keyPath string) (made, error) {
+// initRoot writes a trust root that lists the key at keyPath, of owner, unless the file
+// exists; then it checks that file. A deploy key has no owner.
+func (p *program) initRoot(path, what, keyPath string, owner api.Principal) (made, error) {
 	m := made{Path: path, What: what}
 	found, err := exists(path)
 	if found {
@@ -161,7 +163,7 @@ func (p *program) initRoot(path, what, keyPath string) (made, error) {
 	if err != nil {
 		return m, err
 	}
-	m.Made = true
+	k.Principal, m.Made = owner, true
 	return m, seal.CreateTrustRoot(path, seal.RootOf(k))
 }
 

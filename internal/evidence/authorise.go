@@ -181,7 +181,7 @@ func (s *timeline) applyRecord(e *entry) error {
 	case api.VerbStopLift:
 		s.stops.lift(e.seq, rec.Stop)
 	case api.VerbOperatorSet:
-		return s.followKeys(rec)
+		return s.followKeys(e, rec)
 	case api.VerbApprove, api.VerbDeny:
 		s.votes[rec.Approval] = append(s.votes[rec.Approval], cast{seq: e.seq, at: e.At, record: rec})
 	}
@@ -190,13 +190,16 @@ func (s *timeline) applyRecord(e *entry) error {
 
 // followKeys puts the set of operator keys of a record in force. The one before it signed
 // the record.
-func (s *timeline) followKeys(rec *signedRecord) error {
+func (s *timeline) followKeys(e *entry, rec *signedRecord) error {
 	// The keys are read once more, and each is validated.
 	if err := s.v.work.spend(len(rec.Set.Root) + unitSignature*bytes.Count(rec.Set.Root, []byte(`"public"`))); err != nil {
 		return err
 	}
 	if err := s.operators.Follow(rec.Set); err != nil {
 		return fmt.Errorf("operator record %d: %w", s.records, err)
+	}
+	if !rec.assigned && s.operators.Assigned() {
+		return s.withdraw(e, "")
 	}
 	return nil
 }

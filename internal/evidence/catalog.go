@@ -265,6 +265,7 @@ type signedRecord struct {
 	digest            api.Digest
 	verified, signers []seal.KeyID          // verified are those of the set in force
 	counts            map[seal.KeyID]uint32 // of the passkeys among verified
+	assigned          bool                  // the keys of the set in force have principals
 }
 
 // operatorRecord verifies the n-th operator record by the operator keys in force before it.
@@ -276,17 +277,12 @@ func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signed
 	if operators == nil {
 		return nil, errors.New("the trust file names no operators")
 	}
-	verified, err := operators.Open(envelope)
+	rec := &signedRecord{digest: api.DigestOf(envelope.Payload()), signers: envelope.Signers(), assigned: operators.Assigned()}
+	verified, err := operators.Open(envelope, v.exact, &rec.OperatorRecord)
 	if err != nil {
 		return nil, err
 	}
-	rec := &signedRecord{digest: api.DigestOf(envelope.Payload()), verified: verified, signers: envelope.Signers(), counts: envelope.SignCounts(verified)}
-	if err := v.exact(envelope.Payload(), &rec.OperatorRecord); err != nil {
-		return nil, err
-	}
-	if err := rec.Check(); err != nil {
-		return nil, err
-	}
+	rec.verified, rec.counts = verified, envelope.SignCounts(verified)
 	ids := make([]string, len(verified))
 	for i, id := range verified {
 		ids[i] = string(id)

@@ -45,7 +45,7 @@ func (s *story) nextSet(threshold int, keys ...seal.Signer) *api.OperatorSet {
 	}
 	root := seal.TrustRoot{V: 1, Threshold: threshold}
 	for _, k := range keys {
-		root.Keys = append(root.Keys, seal.KeyOf(k, ""))
+		root.Keys = append(root.Keys, s.owned(k, ""))
 	}
 	doc, err := canon.Marshal(root)
 	s.must(err)
@@ -143,7 +143,7 @@ func TestChangesOfTheOperatorKeysAreVerified(t *testing.T) {
 			b.Case.Records[1], b.Case.Records[2] = b.Case.Records[2], b.Case.Records[1]
 		}},
 		"another operators.json": {words: "follows another set 1", trust: func(t *Trust, k keys) {
-			other := seal.RootOf(t.Operators.Keys[0], seal.KeyOf(k.stranger, ""))
+			other := seal.RootOf(t.Operators.Keys[0], seal.Key{ID: k.stranger.KeyID(), Public: k.stranger.Public(), Principal: "human:mallory"})
 			t.Operators = &other
 		}},
 		"an entry that names other keys": {words: "detail.operators", tell: func(s *story, k keys) {

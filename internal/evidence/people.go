@@ -146,12 +146,12 @@ func (d *decider) tally(a *api.TaskAction, asked, end *entry) (api.OperatorVerb,
 	if err := d.v.work.spend((unitCompare + unitTool) * len(of) * len(of)); err != nil {
 		return "", err
 	}
-	action := a.Action()
+	own, action := d.v.ownKeys(a.Run), a.Action()
 	engine := &policy.Engine{} // a vote about a task needs no grant
 	var votes []api.Vote
 	for n := range of {
 		c := &of[n]
-		if c.seq >= end.seq || c.seq < asked.seq || c.record.Content != asked.Refs[record.RefAction] {
+		if c.seq >= end.seq || c.seq < asked.seq || c.record.Content != asked.Refs[record.RefAction] || own && !c.record.assigned {
 			continue
 		}
 		if at := later(c.at, c.record.At); !at.Before(a.Expires.Add(clockSlack)) {
@@ -159,7 +159,7 @@ func (d *decider) tally(a *api.TaskAction, asked, end *entry) (api.OperatorVerb,
 		}
 		votes = votes[:0]
 		for k := range of[:n+1] {
-			if b := &of[k]; b.seq >= asked.seq && b.record.Content == c.record.Content && (b.withdrawn == 0 || b.withdrawn > c.seq) {
+			if b := &of[k]; b.seq >= asked.seq && b.record.Content == c.record.Content && (!own || b.record.assigned) && (b.withdrawn == 0 || b.withdrawn > c.seq) {
 				votes = append(votes, b.vote())
 			}
 		}
@@ -171,6 +171,14 @@ func (d *decider) tally(a *api.TaskAction, asked, end *entry) (api.OperatorVerb,
 		}
 	}
 	return "", nil
+}
+
+// ownKeys reports whether votes about the work of a run count only under keys that have a
+// principal. Before plan.Rules 5 keys had none, and a bundle about a dispatch alone does not
+// have the rules of its run.
+func (v *verification) ownKeys(id api.RunID) bool {
+	r := v.replayed[id]
+	return r != nil && r.submitted != nil && detailAs[record.RunRequest](r.submitted).Rules >= 5
 }
 
 func later(a, b time.Time) time.Time {

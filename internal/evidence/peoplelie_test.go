@@ -150,7 +150,10 @@ func voterTales() map[string]tale {
 		who api.Principal
 		key func(s *story) seal.Signer
 	}
-	first, second := func(s *story) seal.Signer { return s.operator }, func(s *story) seal.Signer { return s.second }
+	bobs, eves := func(s *story) seal.Signer { return s.operator }, func(s *story) seal.Signer { return s.second }
+	key := func(p api.Principal) func(s *story) seal.Signer {
+		return func(s *story) seal.Signer { return s.keyOf(p) }
+	}
 	by := func(list ...ballot) tale {
 		return ship(RowAuthorisation, nil, func(s *story, d api.Digest) {
 			for _, b := range list {
@@ -159,15 +162,19 @@ func voterTales() map[string]tale {
 		})
 	}
 	return map[string]tale{
-		"nobody approves":                         by(),
-		"one person approves":                     by(ballot{"human:bob", first}),
-		"who submitted the run approves":          by(ballot{"human:bob", first}, ballot{"human:ann", second}),
-		"an AI approves":                          by(ballot{"human:bob", first}, ballot{"agent:claude", second}),
-		"a program approves":                      by(ballot{"human:bob", first}, ballot{"ci:nightly", second}),
-		"a stranger approves":                     by(ballot{"human:bob", first}, ballot{"human:mallory", second}),
-		"a person approves twice, with two keys":  by(ballot{"human:bob", first}, ballot{"human:bob", second}),
-		"a person approves as two, with two keys": by(ballot{"human:bob", first}, ballot{"local:bob", second}),
-		"two people approve with one key":         by(ballot{"human:bob", first}, ballot{"human:eve", first}),
+		"nobody approves":                                                by(),
+		"one person approves":                                            by(ballot{"human:bob", bobs}),
+		"who submitted the run approves":                                 by(ballot{"human:bob", bobs}, ballot{"human:ann", key("human:ann")}),
+		"an AI approves":                                                 by(ballot{"human:bob", bobs}, ballot{"agent:claude", key("ci:claude")}),
+		"a program approves":                                             by(ballot{"human:bob", bobs}, ballot{"ci:nightly", key("ci:nightly")}),
+		"a stranger approves":                                            by(ballot{"human:bob", bobs}, ballot{"human:mallory", key("human:mallory")}),
+		"a person approves twice, with two keys":                         by(ballot{"human:bob", bobs}, ballot{"human:bob", key("human:bob")}),
+		"a person approves as two, with two keys":                        by(ballot{"human:bob", bobs}, ballot{"local:bob", key("human:bob")}),
+		"two people approve with one key":                                by(ballot{"human:bob", bobs}, ballot{"human:eve", bobs}),
+		"a person approves with the key of who submitted":                by(ballot{"human:bob", bobs}, ballot{"human:eve", key("human:ann")}),
+		"a person approves with the key of who submitted, as an account": by(ballot{"human:bob", bobs}, ballot{"human:eve", key("local:ann")}),
+		"two people exchange their keys":                                 by(ballot{"human:bob", eves}, ballot{"human:eve", bobs}),
+		"a person approves with the key of a program":                    by(ballot{"human:bob", bobs}, ballot{"human:eve", key("ci:nightly")}),
 		"a person who was removed after the vote": ship(RowAuthorisation, nil, func(s *story, d api.Digest) {
 			s.vote(api.VerbApprove, "human:bob", shipped, d, s.operator)
 			s.decide(api.OperatorRecord{Verb: api.VerbPrincipalRemove, Principal: "human:bob"})

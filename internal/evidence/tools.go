@@ -231,14 +231,15 @@ type cast struct {
 	withdrawn uint64 // the entry that removed its principal; 0: none
 }
 
-// withdraw ends the approving votes of a principal that is removed, as the service does.
+// withdraw ends the approving votes of a principal that is removed, or all of them if p is
+// empty, as the service does.
 func (s *timeline) withdraw(e *entry, p api.Principal) error {
 	for _, votes := range s.votes {
 		if err := s.v.work.spend(unitCompare * len(votes)); err != nil {
 			return err
 		}
 		for i := range votes {
-			if c := &votes[i]; c.withdrawn == 0 && c.record.Principal == p && c.record.Verb == api.VerbApprove {
+			if c := &votes[i]; c.withdrawn == 0 && (p == "" || c.record.Principal == p) && c.record.Verb == api.VerbApprove {
 				c.withdrawn = e.seq
 			}
 		}
@@ -316,7 +317,7 @@ func (d *decider) approved(a *admission, s *scene, id string) error {
 	if err := v.work.spend(unitCompare * len(d.line.votes[action.ID])); err != nil {
 		return err
 	}
-	votes := d.votes(request, e)
+	votes := d.votes(request, e, v.ownKeys(s.m.Run))
 	return v.inForce(a, func(_ *revision, engine *policy.Engine) error {
 		work := 0
 		for i := range votes {
@@ -345,7 +346,7 @@ func (d *decider) undenied(request *entry, s *scene) error {
 		if other.action == nil || other.seq >= s.e.seq || !policy.SameCall(other.action, request.action) {
 			continue
 		}
-		for _, v := range d.votes(other, s.e) {
+		for _, v := range d.votes(other, s.e, false) {
 			if !v.Approve {
 				return fmt.Errorf("%s denied the same call in approval %s", v.Principal, id)
 			}
@@ -354,11 +355,12 @@ func (d *decider) undenied(request *entry, s *scene) error {
 	return nil
 }
 
-// votes returns the votes about an action between its request and the call.
-func (d *decider) votes(request, call *entry) (votes []api.Vote) {
+// votes returns the votes about an action between its request and the call; own leaves out
+// those whose keys have no principal.
+func (d *decider) votes(request, call *entry, own bool) (votes []api.Vote) {
 	for i := range d.line.votes[request.action.ID] {
 		c := &d.line.votes[request.action.ID][i]
-		if c.seq < request.seq || c.seq > call.seq || c.withdrawn != 0 && c.withdrawn < call.seq || c.record.Content != request.Refs[record.RefAction] {
+		if c.seq < request.seq || c.seq > call.seq || c.withdrawn != 0 && c.withdrawn < call.seq || c.record.Content != request.Refs[record.RefAction] || own && !c.record.assigned {
 			continue
 		}
 		votes = append(votes, c.vote())

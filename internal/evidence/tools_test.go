@@ -142,11 +142,17 @@ func approvedBy(tool string, change func(a *api.ToolAction), votes ...func(s *st
 }
 
 func yes(who api.Principal) func(s *story, action api.Digest) {
-	return func(s *story, action api.Digest) { s.vote(api.VerbApprove, who, approvalID, action, s.operator) }
+	return func(s *story, action api.Digest) { s.vote(api.VerbApprove, who, approvalID, action, s.own(who)) }
 }
 
-func yesWithSecondKey(who api.Principal) func(s *story, action api.Digest) {
-	return func(s *story, action api.Digest) { s.vote(api.VerbApprove, who, approvalID, action, s.second) }
+// yesUnder is yes with a further key, of owner.
+func yesUnder(who, owner api.Principal) func(s *story, action api.Digest) {
+	return func(s *story, action api.Digest) { s.vote(api.VerbApprove, who, approvalID, action, s.keyOf(owner)) }
+}
+
+// yesWith is yes with the first key of owner.
+func yesWith(who, owner api.Principal) func(s *story, action api.Digest) {
+	return func(s *story, action api.Digest) { s.vote(api.VerbApprove, who, approvalID, action, s.own(owner)) }
 }
 
 // removed removes a principal after the votes before it.
@@ -157,7 +163,7 @@ func removed(who api.Principal) func(s *story, action api.Digest) {
 }
 
 func no(who api.Principal) func(s *story, action api.Digest) {
-	return func(s *story, action api.Digest) { s.vote(api.VerbDeny, who, approvalID, action, s.operator) }
+	return func(s *story, action api.Digest) { s.vote(api.VerbDeny, who, approvalID, action, s.own(who)) }
 }
 
 // deniedThen requests an approval that is denied, and after read one that is approved and
@@ -242,7 +248,7 @@ func TestForgedToolCallsAreRefused(t *testing.T) {
 		"approved":                             {true, toolLie{call: approvedBy("warehouse/apply", nil, yes("local:bob"))}},
 		"approved by a person who was removed": {false, toolLie{call: approvedBy("warehouse/apply", nil, yes("human:kim"), removed("human:kim"))}},
 		"another person was removed":           {true, toolLie{call: approvedBy("warehouse/apply", nil, yes("human:kim"), removed("human:lee"))}},
-		"approved by two people":               {true, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"), yesWithSecondKey("local:eve"))}},
+		"approved by two people":               {true, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"), yes("local:eve"))}},
 		"without an approval":                  {false, toolLie{call: one("warehouse/apply"), forge: allowed("tool:warehouse/apply:transform")}},
 		"without a vote":                       {false, toolLie{call: approvedBy("warehouse/apply", nil)}},
 		"denied":                               {false, toolLie{call: approvedBy("warehouse/apply", nil, no("local:bob"))}},
@@ -251,8 +257,11 @@ func TestForgedToolCallsAreRefused(t *testing.T) {
 		"approved by an agent":                 {false, toolLie{call: approvedBy("warehouse/apply", nil, yes("agent:claude"))}},
 		"approved without a grant":             {false, toolLie{call: approvedBy("warehouse/apply", nil, yes("local:mallory"))}},
 		"approved by one of two":               {false, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"))}},
-		"approved by one person twice":         {false, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"), yesWithSecondKey("local:bob"))}},
-		"approved by two with one key":         {false, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"), yes("local:eve"))}},
+		"approved by one person twice":         {false, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"), yesUnder("local:bob", "human:bob"))}},
+		"approved by two with one key":         {false, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"), yesWith("local:eve", "human:bob"))}},
+		"approved with its submitter's key":    {false, toolLie{call: approvedBy("warehouse/apply", nil, yesUnder("local:bob", "local:ann"))}},
+		"approved with each other's key":       {false, toolLie{call: approvedBy("warehouse/drop", nil, yesWith("local:bob", "local:eve"), yesWith("local:eve", "local:bob"))}},
+		"denied with its submitter's key":      {false, toolLie{call: approvedBy("warehouse/apply", nil, func(s *story, d api.Digest) { s.vote(api.VerbDeny, "local:bob", approvalID, d, s.keyOf("local:ann")) })}},
 		"a vote about another action":          {false, toolLie{call: approvedBy("warehouse/apply", nil, func(s *story, _ api.Digest) { yes("local:bob")(s, api.DigestOf([]byte("x"))) })}},
 		"a vote with a foreign key":            {false, toolLie{call: approvedBy("warehouse/apply", nil, func(s *story, d api.Digest) { s.vote(api.VerbApprove, "local:bob", approvalID, d, s.newKey()) })}},
 		"a vote after the call": {false, toolLie{call: func(s *story, c *calls) {

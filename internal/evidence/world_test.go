@@ -52,7 +52,10 @@ type story struct {
 	first                      seal.Signer   // of the service
 	rotations                  [][]byte
 	newKey                     func() seal.Signer
-	second                     seal.Signer              // operator, if any
+	second                     seal.Signer // operator, if any
+	others                     []seal.Key  // further operator keys
+	owners                     map[seal.KeyID]api.Principal
+	earlier5                   bool                     // before plan.Rules 5: no key has a principal
 	operatorSet                *seal.Operators          // in force, once it was replaced; nil: that of the trust file
 	changeTaint                func(m *record.Manifest) // of taintedRun
 }
@@ -86,11 +89,61 @@ func newSigner(t testing.TB) seal.Signer {
 	return k
 }
 
-func (s *story) trust() Trust {
-	operators := seal.RootOf(seal.KeyOf(s.operator, "operator"))
-	if s.second != nil {
-		operators = seal.RootOf(seal.KeyOf(s.operator, "operator"), seal.KeyOf(s.second, "second"))
+// owned is a key with its owner. The operator is human:bob, the second one human:eve.
+func (s *story) owned(k seal.Signer, name string) seal.Key {
+	out := seal.KeyOf(k, name)
+	switch {
+	case s.earlier5:
+	case out.ID == s.operator.KeyID():
+		out.Principal = "human:bob"
+	case s.second != nil && out.ID == s.second.KeyID():
+		out.Principal = "human:eve"
+	case s.owners[out.ID] != "":
+		out.Principal = s.owners[out.ID]
+	default:
+		_, id, _ := strings.Cut(string(out.ID), ":")
+		out.Principal = api.Principal("human:of-" + id)
 	}
+	return out
+}
+
+// heldBy makes a key of p that is in no set of operator keys yet.
+func (s *story) heldBy(p api.Principal) seal.Signer {
+	k := s.newKey()
+	if s.owners == nil {
+		s.owners = map[seal.KeyID]api.Principal{}
+	}
+	s.owners[k.KeyID()] = p
+	return k
+}
+
+// keyOf makes a further operator key of set 1, of p.
+func (s *story) keyOf(p api.Principal) seal.Signer {
+	k := s.heldBy(p)
+	s.others = append(s.others, s.owned(k, string(p)))
+	return k
+}
+
+// own returns the first key of who, or makes one. An AI has none: its key is of ci:.
+func (s *story) own(who api.Principal) seal.Signer {
+	switch {
+	case who.SameName("human:bob"):
+		return s.operator
+	case who.SameName("human:eve"):
+		return s.second
+	case !who.Person():
+		_, name, _ := strings.Cut(string(who), ":")
+		who = api.Principal("ci:" + name)
+	}
+	return s.keyOf(who)
+}
+
+func (s *story) trust() Trust {
+	operators := seal.RootOf(s.owned(s.operator, "operator"))
+	if s.second != nil {
+		operators.Keys = append(operators.Keys, s.owned(s.second, "second"))
+	}
+	operators.Keys = append(operators.Keys, s.others...)
 	var stamps []string
 	if s.tsa != nil {
 		stamps = []string{s.tsa.root()}
@@ -482,13 +535,17 @@ func (s *story) whole(id api.DispatchID) *work {
 
 // submit makes a run of a plan.
 func (s *story) submit(doc string, retryOf api.RunID, taken int64) *plan.Plan {
+	rules := int64(plan.Rules)
+	if s.earlier5 {
+		rules = 4
+	}
 	p, problems := plan.Parse([]byte(doc))
 	if len(problems) > 0 {
 		s.t.Fatal(problems)
 	}
 	s.write(record.Entry{
 		Kind: record.KindRunSubmitted, Principal: "local:ann", Action: "run.submit", Resource: "local:ann", Policies: []string{"self"}, Run: string(p.ID),
-		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunRequest{Queue: string(p.Queue), Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Rules: plan.Rules, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
+		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunRequest{Queue: string(p.Queue), Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Rules: rules, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
 	})
 	return p
 }

@@ -199,7 +199,10 @@ func writeVoterTales() map[string]writeTale {
 		who api.Principal
 		key func(s *story) seal.Signer
 	}
-	first, second := func(s *story) seal.Signer { return s.operator }, func(s *story) seal.Signer { return s.second }
+	bobs := func(s *story) seal.Signer { return s.operator }
+	key := func(p api.Principal) func(s *story) seal.Signer {
+		return func(s *story) seal.Signer { return s.keyOf(p) }
+	}
 	by := func(list ...ballot) writeTale {
 		return written(nil, func(s *story, d api.Digest) {
 			for _, b := range list {
@@ -208,13 +211,14 @@ func writeVoterTales() map[string]writeTale {
 		})
 	}
 	return map[string]writeTale{
-		"nobody approves":                        by(),
-		"one person approves":                    by(ballot{"human:bob", first}),
-		"who submitted the run approves":         by(ballot{"human:bob", first}, ballot{"human:ann", second}),
-		"an AI approves":                         by(ballot{"human:bob", first}, ballot{"agent:claude", second}),
-		"a stranger approves":                    by(ballot{"human:bob", first}, ballot{"human:mallory", second}),
-		"a person approves twice, with two keys": by(ballot{"human:bob", first}, ballot{"human:bob", second}),
-		"two people approve with one key":        by(ballot{"human:bob", first}, ballot{"human:eve", first}),
+		"nobody approves":                                 by(),
+		"one person approves":                             by(ballot{"human:bob", bobs}),
+		"who submitted the run approves":                  by(ballot{"human:bob", bobs}, ballot{"human:ann", key("human:ann")}),
+		"an AI approves":                                  by(ballot{"human:bob", bobs}, ballot{"agent:claude", key("ci:claude")}),
+		"a stranger approves":                             by(ballot{"human:bob", bobs}, ballot{"human:mallory", key("human:mallory")}),
+		"a person approves twice, with two keys":          by(ballot{"human:bob", bobs}, ballot{"human:bob", key("human:bob")}),
+		"two people approve with one key":                 by(ballot{"human:bob", bobs}, ballot{"human:eve", bobs}),
+		"a person approves with the key of who submitted": by(ballot{"human:bob", bobs}, ballot{"human:eve", key("local:ann")}),
 		"a person denies, and two approve": written(nil, func(s *story, d api.Digest) {
 			s.vote(api.VerbDeny, "human:eve", shipped, d, s.operator)
 			s.twoApprove(shipped, d)

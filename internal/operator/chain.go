@@ -54,18 +54,12 @@ func (r *Registry) verify(envelope []byte, operators *seal.Operators) (verified,
 	if err != nil {
 		return v, err
 	}
-	keys, err := operators.Open(e)
-	if err != nil {
-		return v, err
-	}
 	payload := e.Payload()
 	if len(payload) > maxRecord {
 		return v, fmt.Errorf("%d bytes, more than %d", len(payload), maxRecord)
 	}
-	if err := canon.DecodeExact(payload, &v.record); err != nil {
-		return v, err
-	}
-	if err := v.record.Check(); err != nil {
+	keys, err := operators.Open(e, canon.DecodeExact, &v.record)
+	if err != nil {
 		return v, err
 	}
 	if v.record.Service != string(r.cfg.Service) {
@@ -212,7 +206,7 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope, content 
 		switch verb := v.record.Verb; {
 		case verb == api.VerbStopLift:
 			return liftable(tx, v.record.Stop)
-		case isVote(verb):
+		case v.record.Vote():
 			return api.Errorf(api.CodeInvalid, "operator record: %s is a vote", verb).WithHint("vote with: bailiwick approval approve, or deny, %s", v.record.Approval)
 		}
 		return nil
@@ -228,7 +222,11 @@ func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content 
 	}
 	v, err := r.verify(envelope, r.current.Load().operators)
 	if err != nil {
-		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("sign with keys that bailiwick operators list shows, as many as the threshold says: --key, several times")
+		hint := "sign with keys that bailiwick operators list shows, of as many people as the threshold says: --key, several times"
+		if errors.Is(err, seal.ErrOwner) {
+			hint = "sign with an operator key of your own: --key; see: bailiwick operators list"
+		}
+		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("%s", hint)
 	}
 	if err := r.checkLodged(v); err != nil {
 		return api.OperatorReceipt{}, err

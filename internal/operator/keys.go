@@ -22,13 +22,13 @@ func digestOf(first *seal.Operators) api.Digest {
 func (s *state) start(first *seal.Operators) {
 	s.operators, s.sets, s.keys = first, []setFrom{{1, first.Clone()}}, nil
 	for _, k := range first.Root().Keys {
-		s.keys = append(s.keys, api.OperatorKey{ID: string(k.ID), Name: k.Name})
+		s.keys = append(s.keys, api.OperatorKey{ID: string(k.ID), Name: k.Name, Principal: k.Principal})
 	}
 }
 
 // follow puts the set of operator keys of a record in force.
 func (s *state) follow(v verified) error {
-	was := s.operators.Root()
+	was, assigned := s.operators.Root(), s.operators.Assigned()
 	if err := s.operators.Follow(v.record.Set); err != nil {
 		return api.Errorf(api.CodeConflict, "%w", err).WithHint("see: bailiwick operators list")
 	}
@@ -43,10 +43,13 @@ func (s *state) follow(v verified) error {
 	for _, k := range now.Keys {
 		i := slices.IndexFunc(s.keys, func(known api.OperatorKey) bool { return known.ID == string(k.ID) })
 		if i < 0 {
-			s.keys = append(s.keys, api.OperatorKey{ID: string(k.ID), Name: k.Name, Added: change})
+			s.keys = append(s.keys, api.OperatorKey{ID: string(k.ID), Name: k.Name, Principal: k.Principal, Added: change})
 		} else {
-			s.keys[i].Name = k.Name
+			s.keys[i].Name, s.keys[i].Principal = k.Name, k.Principal
 		}
+	}
+	if !assigned && s.operators.Assigned() {
+		s.withdraw("") // nobody knows whose keys they are signed with
 	}
 	return nil
 }

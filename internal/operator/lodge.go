@@ -41,7 +41,7 @@ func (r *Registry) Lodge(ctx context.Context, by api.Principal, rec api.Operator
 	if rec.V != 0 || rec.Service != "" || rec.Number != 0 || rec.Previous != "" || !rec.At.IsZero() || rec.Nonce != "" {
 		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "operator record: v, service, number, previous, at and nonce: the service sets them")
 	}
-	root, err := r.signers(ctx)
+	operators, err := r.signers(ctx)
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
@@ -84,7 +84,7 @@ func (r *Registry) Lodge(ctx context.Context, by api.Principal, rec api.Operator
 		return api.LodgedRecord{}, api.Errorf(api.CodeConflict, "%d records wait for signatures, the limit is %d", open, maxLodged).WithHint("sign them, or wait %s until they expire; see: bailiwick decision list", api.OperatorRecordMaxAge)
 	}
 	r.lodge.byID[id] = l
-	return l.show(root), nil
+	return l.show(operators), nil
 }
 
 // sweepLodged forgets what expired, and marks what another record preceded. The caller
@@ -102,14 +102,18 @@ func (r *Registry) sweepLodged() {
 }
 
 // show returns l as callers see it, with what follows from the keys in force.
-func (l *lodged) show(root seal.TrustRoot) api.LodgedRecord {
-	out := l.LodgedRecord
+func (l *lodged) show(operators *seal.Operators) api.LodgedRecord {
+	out, root := l.LodgedRecord, operators.Root()
 	out.Threshold, out.Signed, out.Passkeys = root.Threshold, []string{}, []api.PasskeyInfo{}
+	own := l.Record.Vote() && operators.Assigned()
+	if own {
+		out.Threshold = 1
+	}
 	for _, id := range slices.Sorted(maps.Keys(l.signatures)) {
 		out.Signed = append(out.Signed, string(id))
 	}
 	for _, k := range root.Keys {
-		if p := k.Passkey; p != nil {
+		if p := k.Passkey; p != nil && (!own || k.Principal.SameName(l.Record.Principal)) {
 			out.Passkeys = append(out.Passkeys, api.PasskeyInfo{Key: string(k.ID), Name: k.Name, Credential: p.ID, RPID: p.RPID, Origins: p.Origins})
 		}
 	}
@@ -118,7 +122,7 @@ func (l *lodged) show(root seal.TrustRoot) api.LodgedRecord {
 
 // Lodged lists the lodged records, oldest first.
 func (r *Registry) Lodged(ctx context.Context) ([]api.LodgedRecord, error) {
-	root, err := r.signers(ctx)
+	operators, err := r.signers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +131,7 @@ func (r *Registry) Lodged(ctx context.Context) ([]api.LodgedRecord, error) {
 	r.sweepLodged()
 	list := []api.LodgedRecord{}
 	for _, l := range r.lodge.byID {
-		list = append(list, l.show(root))
+		list = append(list, l.show(operators))
 	}
 	slices.SortFunc(list, func(a, b api.LodgedRecord) int {
 		if d := a.At.Compare(b.At); d != 0 {
@@ -140,7 +144,7 @@ func (r *Registry) Lodged(ctx context.Context) ([]api.LodgedRecord, error) {
 
 // LodgedRecord returns one lodged record.
 func (r *Registry) LodgedRecord(ctx context.Context, id api.LodgedID) (api.LodgedRecord, error) {
-	root, err := r.signers(ctx)
+	operators, err := r.signers(ctx)
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
@@ -150,7 +154,7 @@ func (r *Registry) LodgedRecord(ctx context.Context, id api.LodgedID) (api.Lodge
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
-	return l.show(root), nil
+	return l.show(operators), nil
 }
 
 func (r *Registry) findLodged(id api.LodgedID) (*lodged, error) {
@@ -172,7 +176,7 @@ type Signed struct {
 // record once it has as many as the threshold says; the caller records it, and calls
 // SettleLodged.
 func (r *Registry) SignLodged(ctx context.Context, id api.LodgedID, by api.LodgedSignature) (*Signed, error) {
-	root, err := r.signers(ctx)
+	operators, err := r.signers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -185,12 +189,17 @@ func (r *Registry) SignLodged(ctx context.Context, id api.LodgedID, by api.Lodge
 	if l.State != api.LodgedOpen {
 		return nil, api.Errorf(api.CodeConflict, "lodged record %s is %s", id, l.State).WithHint("run the command that lodged it again")
 	}
-	signatures, err := l.verify(root, by)
+	signatures, err := l.verify(operators.Root(), by)
+	if err == nil {
+		if err = operators.Enough(&l.Record, slices.Sorted(maps.Keys(signatures))); errors.Is(err, seal.ErrThreshold) {
+			err = nil // with those before it may be
+		}
+	}
 	if err != nil {
 		return nil, api.Errorf(api.CodeIntegrity, "lodged record %s: %w", id, err)
 	}
 	maps.Copy(l.signatures, signatures)
-	if len(l.signatures) < root.Threshold {
+	if operators.Enough(&l.Record, slices.Sorted(maps.Keys(l.signatures))) != nil {
 		return nil, nil //nolint:nilnil // it needs more
 	}
 	envelope, err := seal.Assemble(seal.Operator, l.Payload, l.signatures)
@@ -236,7 +245,7 @@ func (l *lodged) verify(root seal.TrustRoot, by api.LodgedSignature) (map[seal.K
 
 // SettleLodged says what came of a signed record.
 func (r *Registry) SettleLodged(ctx context.Context, id api.LodgedID, receipt api.OperatorReceipt, failure error) (api.LodgedRecord, error) {
-	root, err := r.signers(ctx)
+	operators, err := r.signers(ctx)
 	r.lodge.mu.Lock()
 	defer r.lodge.mu.Unlock()
 	l, ok := r.lodge.byID[id]
@@ -248,7 +257,7 @@ func (r *Registry) SettleLodged(ctx context.Context, id api.LodgedID, receipt ap
 		return api.LodgedRecord{}, errors.Join(failure, err)
 	}
 	l.State, l.Receipt = api.LodgedRecorded, &receipt
-	return l.show(root), nil
+	return l.show(operators), nil
 }
 
 // checkLodged refuses a record with a signature of a passkey unless it is one that is
@@ -268,11 +277,11 @@ func (r *Registry) checkLodged(v verified) error {
 }
 
 // signers returns the operator keys in force.
-func (r *Registry) signers(ctx context.Context) (seal.TrustRoot, error) {
+func (r *Registry) signers(ctx context.Context) (*seal.Operators, error) {
 	r.adding.Lock()
 	defer r.adding.Unlock()
 	if err := r.reread(ctx); err != nil {
-		return seal.TrustRoot{}, err
+		return nil, err
 	}
-	return r.current.Load().operators.Root(), nil
+	return r.current.Load().operators, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -35,11 +36,11 @@ func voteOf(v verified) api.Vote {
 	return vote
 }
 
-// withdraw forgets the approving votes of a principal that is removed: they let no call
-// begin any more. A denial stays.
+// withdraw forgets the approving votes of a principal that is removed, or all of them if p
+// is empty: they let no call begin any more. A denial stays.
 func (s *state) withdraw(p api.Principal) {
 	for about, votes := range s.votes {
-		left := slices.DeleteFunc(slices.Clone(votes), func(v api.Vote) bool { return v.Principal == p && v.Approve })
+		left := slices.DeleteFunc(slices.Clone(votes), func(v api.Vote) bool { return (p == "" || v.Principal == p) && v.Approve })
 		if len(left) != len(votes) {
 			s.votes[about] = left
 		}
@@ -60,16 +61,33 @@ func (r *Registry) VotesIn(tx *store.Tx, id api.ApprovalID, action api.Digest) (
 	return slices.Clone(s.votes[ballot{id, action}]), nil
 }
 
+// CanVote returns an error unless an operator key in force belongs to p.
+func (r *Registry) CanVote(p api.Principal) error {
+	operators := r.current.Load().operators
+	switch {
+	case operators == nil:
+		return r.unsignable(errNoOperator)
+	case !operators.Assigned():
+		return api.Errorf(api.CodeConflict, "the operator keys have no principals, and a vote counts only under the voter's own key").
+			WithHint("say once whose each key is: bailiwick operators assign KEY=PRINCIPAL ...; see: bailiwick operators list")
+	case !slices.ContainsFunc(operators.Root().Keys, func(k seal.Key) bool { return k.Principal.SameName(p) }):
+		return api.Errorf(api.CodeConflict, "no operator key belongs to %s, and a vote counts only under the voter's own key", p).
+			WithHint("create one: bailiwick operator keygen --key FILE; add it: bailiwick operators add FILE.pub --principal %s", p)
+	}
+	return nil
+}
+
 // Vote adds the signed vote that by submits. apply checks it in the transaction that
 // makes it durable; earlier are the votes about the same action before it.
 func (r *Registry) Vote(ctx context.Context, by api.Principal, envelope []byte, apply func(tx *store.Tx, rec *api.OperatorRecord, v api.Vote, earlier []api.Vote) error) (api.OperatorReceipt, error) {
+	if err := r.CanVote(by); err != nil {
+		return api.OperatorReceipt{}, err
+	}
 	return r.add(ctx, by, envelope, nil, func(tx *store.Tx, v verified) error {
-		if !isVote(v.record.Verb) {
+		if !v.record.Vote() {
 			return api.Errorf(api.CodeInvalid, "operator record: %s is no vote", v.record.Verb)
 		}
 		rec := v.record
 		return apply(tx, &rec, voteOf(v), r.current.Load().votes[ballot{rec.Approval, rec.Content}])
 	})
 }
-
-func isVote(v api.OperatorVerb) bool { return v == api.VerbApprove || v == api.VerbDeny }

@@ -16,6 +16,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // Algorithm is a signature algorithm. It precedes the colon in a key's id.
@@ -75,6 +77,9 @@ type Key struct {
 	ID     KeyID  `json:"id"`
 	Name   string `json:"name,omitempty"` // for people only
 	Public []byte `json:"public"`         // 32 bytes of ed25519, or 65 of ECDSA P-256; base64 in JSON
+	// Principal owns the key, if it is an operator key: a person, or a ci: principal, which
+	// never votes. Empty in a set of operator keys from before keys had principals.
+	Principal api.Principal `json:"principal,omitempty"`
 	// Passkey is nil unless the key is in an authenticator that a browser talks to.
 	Passkey *Credential `json:"passkey,omitempty"`
 }
@@ -107,6 +112,11 @@ func (k Key) Validate() error {
 	}
 	if k.ID != want {
 		return fmt.Errorf("id %q does not match its public key, whose id is %s", string(k.ID), want)
+	}
+	if k.Principal != "" {
+		if _, err := api.ParsePrincipal(string(k.Principal)); err != nil {
+			return err
+		}
 	}
 	if len(k.Name) > 200 {
 		return fmt.Errorf("name is %d bytes long, want at most 200", len(k.Name))
