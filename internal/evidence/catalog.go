@@ -265,6 +265,7 @@ type signedRecord struct {
 	digest            api.Digest
 	verified, signers []seal.KeyID          // verified are those of the set in force
 	counts            map[seal.KeyID]uint32 // of the passkeys among verified
+	by                []SignedBy            // verified, as the set in force names them
 	assigned          bool                  // the keys of the set in force have principals
 }
 
@@ -282,7 +283,7 @@ func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signed
 	if err != nil {
 		return nil, err
 	}
-	rec.verified, rec.counts = verified, envelope.SignCounts(verified)
+	rec.verified, rec.counts, rec.by = verified, envelope.SignCounts(verified), signersIn(operators.Root(), verified)
 	ids := make([]string, len(verified))
 	for i, id := range verified {
 		ids[i] = string(id)

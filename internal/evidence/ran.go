@@ -69,6 +69,8 @@ type Decided struct {
 	At    time.Time     `json:"at"` // by the service's clock
 	By    api.Principal `json:"by,omitempty"`
 	What  string        `json:"what"`
+	// Signed are the verified signatures of a decision that has some.
+	Signed []SignedBy `json:"signed,omitempty"`
 }
 
 const (
@@ -209,20 +211,30 @@ func (v *verification) decisions(out *Ran) {
 		}
 	}
 	stopping, asked := v.stopping(), v.asked()
+	counted := last // the last entry for which the operator keys count
+	for seq, rec := range v.records {
+		if rec.Vote() && asked[rec.Approval] != nil {
+			counted = max(counted, seq)
+		}
+	}
 	for i := range v.entries {
 		e := &v.entries[i]
 		if !e.ok {
 			continue
 		}
 		by, what := e.Principal, v.decision(e)
+		var signed []SignedBy
+		if rec := v.records[e.seq]; rec != nil {
+			signed = rec.by
+		}
 		switch rec := v.records[e.seq]; {
 		case e.Kind == record.KindCatalogRevision && revisions[numberOf(e)]:
-			by, what = "", fmt.Sprintf("catalog revision %d in force", numberOf(e))
+			by, what, signed = "", fmt.Sprintf("catalog revision %d in force", numberOf(e)), v.publishers(e)
 		case rec != nil && rec.Verb == api.VerbCeilingSet && who[rec.Principal] && e.seq < last:
 			by, what = "", fmt.Sprintf("an operator set the ceiling of %s to %s", rec.Principal, rec.Ceiling)
-		case rec != nil && (rec.Verb == api.VerbApprove || rec.Verb == api.VerbDeny) && asked[rec.Approval] != nil:
-			by, what = rec.Principal, v.voted(rec, asked[rec.Approval])
-		case rec != nil && rec.Verb == api.VerbOperatorSet && e.seq < last:
+		case rec != nil && rec.Vote() && asked[rec.Approval] != nil:
+			by, what = rec.Principal, voted(rec, asked[rec.Approval])
+		case rec != nil && rec.Verb == api.VerbOperatorSet && e.seq < counted:
 			set := record.DecisionOf(&rec.OperatorRecord, nil)
 			by, what = "", fmt.Sprintf("operators put set %d of their keys in force: %d of %s must sign", set.Set, set.Threshold, record.Plural(len(set.Operators), "key"))
 		case rec != nil && rec.Verb == api.VerbStopLift && e.seq > first && e.seq < last:
@@ -235,9 +247,10 @@ func (v *verification) decisions(out *Ran) {
 			}
 		}
 		if what != "" {
-			out.Decided = append(out.Decided, Decided{e.seq, e.At, by, what})
+			out.Decided = append(out.Decided, Decided{e.seq, e.At, by, what, signed})
 		}
 	}
+	v.rotations(out)
 }
 
 // stopping returns the entries that engage the stops which cancelled what ran.
@@ -293,6 +306,12 @@ func (v *verification) decision(e *entry) string {
 		if e.Kind == record.KindDispatchAnswered {
 			what = "answered dispatch " + record.Word(e.Dispatch)
 		}
+	case record.KindToolCalled:
+		d, _ := e.Detail.(record.ToolCall)
+		if what = fmt.Sprintf("called %s in dispatch %s attempt %d", record.Word(e.Tool), record.Word(e.Dispatch), e.Attempt); d.Approval != "" {
+			return what + " with approval " + record.Word(d.Approval)
+		}
+		return what + " without an approval: allowed by " + some(e.Policies)
 	case record.KindRunDenied, record.KindDispatchDenied, record.KindCancelDenied, record.KindAnswerDenied:
 		return "was denied: " + string(e.Kind)
 	default:
@@ -302,23 +321,4 @@ func (v *verification) decision(e *entry) string {
 		what += ": allowed by " + strings.Join(e.Policies, ", ")
 	}
 	return what
-}
-
-// asked returns the requests for approvals, by id.
-func (v *verification) asked() map[api.ApprovalID]*entry {
-	out := map[api.ApprovalID]*entry{}
-	for _, h := range v.ordered {
-		for id, e := range h.approvals {
-			out[api.ApprovalID(id)] = e
-		}
-	}
-	return out
-}
-
-func (v *verification) voted(rec *signedRecord, request *entry) string {
-	verb := "approved"
-	if rec.Verb == api.VerbDeny {
-		verb = "denied"
-	}
-	return fmt.Sprintf("%s a call of %s by dispatch %s, approval %s", verb, record.Word(request.Tool), record.Word(request.Dispatch), rec.Approval)
 }

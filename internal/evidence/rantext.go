@@ -191,9 +191,9 @@ func (w *RanWork) used() string {
 
 func (d *Decided) text() string {
 	if d.By != "" {
-		return fmt.Sprintf("#%d %s %s", d.Entry, d.By, d.What)
+		return fmt.Sprintf("#%d %s %s%s", d.Entry, d.By, d.What, signedText(d.Signed))
 	}
-	return fmt.Sprintf("#%d %s", d.Entry, d.What)
+	return fmt.Sprintf("#%d %s%s", d.Entry, d.What, signedText(d.Signed))
 }
 
 // clock is a time of the service's clock.

@@ -1,0 +1,132 @@
+package evidence
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// SignedBy is who signed a decision: a key, with what the trust file or a signed set of
+// operator keys says about it.
+type SignedBy struct {
+	Key       seal.KeyID    `json:"key"`
+	Name      string        `json:"name,omitempty"`      // of its holder, for people
+	Principal api.Principal `json:"principal,omitempty"` // empty: the key has none
+}
+
+func (s SignedBy) text() string {
+	out := "key " + string(s.Key)
+	if s.Name != "" {
+		out += fmt.Sprintf(" named %q", s.Name)
+	}
+	if s.Principal != "" {
+		out += " of " + string(s.Principal)
+	}
+	return out
+}
+
+// signersIn returns those of ids that a trust root lists.
+func signersIn(root seal.TrustRoot, ids []seal.KeyID) (list []SignedBy) {
+	for _, k := range root.Keys {
+		if slices.Contains(ids, k.ID) {
+			list = append(list, SignedBy{k.ID, k.Name, k.Principal})
+		}
+	}
+	return list
+}
+
+// signedText says who signed, or nothing.
+func signedText(list []SignedBy) string {
+	if len(list) == 0 {
+		return ""
+	}
+	words := make([]string, len(list))
+	for i, s := range list {
+		words[i] = s.text()
+	}
+	return ", signed with " + strings.Join(words, " and ")
+}
+
+// publishers returns who signed the catalog revision of an entry.
+func (v *verification) publishers(e *entry) (list []SignedBy) {
+	r := v.revisions[e.Refs[record.RefRevision]]
+	if r == nil {
+		return nil
+	}
+	for _, root := range v.trust.Deploy.For(r.doc.Number) {
+		for _, s := range signersIn(root, r.signers) {
+			if !slices.ContainsFunc(list, func(o SignedBy) bool { return o.Key == s.Key }) {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// rotations adds the changes of the service's key, each signed with the key before.
+func (v *verification) rotations(out *Ran) {
+	for _, envelope := range v.b.Case.Rotations {
+		r, err := seal.PeekRotation(envelope)
+		if err != nil {
+			continue // the row of the signatures reports it
+		}
+		if _, ok := FindKey(v.log.Keys, r.New.ID); !ok {
+			continue // likewise
+		}
+		old, ok := FindKey(v.log.Keys, r.Old)
+		if !ok {
+			continue
+		}
+		what := "the service's key is replaced by " + SignedBy{Key: r.New.ID, Name: r.New.Name}.text()
+		out.Decided = append(out.Decided, Decided{Entry: r.Entry, At: r.At, What: what, Signed: []SignedBy{{Key: old.ID, Name: old.Name}}})
+	}
+	slices.SortStableFunc(out.Decided, func(a, b Decided) int {
+		switch {
+		case a.Entry < b.Entry:
+			return -1
+		case a.Entry > b.Entry:
+			return 1
+		}
+		return 0
+	})
+}
+
+// asked returns the requests for approvals of calls and tasks, by id.
+func (v *verification) asked() map[api.ApprovalID]*entry {
+	out := map[api.ApprovalID]*entry{}
+	for _, h := range v.ordered {
+		for id, e := range h.approvals {
+			out[api.ApprovalID(id)] = e
+		}
+	}
+	for _, r := range v.replayed {
+		if r == nil {
+			continue
+		}
+		for i := range r.tasks {
+			for _, p := range append([]*poll{&r.tasks[i].poll}, r.tasks[i].writes...) {
+				if p.asked != nil {
+					out[api.ApprovalID(detailAs[record.ApprovalRequest](p.asked).Approval)] = p.asked
+				}
+			}
+		}
+	}
+	return out
+}
+
+// voted says what a person decided about a request.
+func voted(rec *signedRecord, request *entry) string {
+	verb := "approved"
+	if rec.Verb == api.VerbDeny {
+		verb = "denied"
+	}
+	what := fmt.Sprintf("a call of %s by dispatch %s", record.Word(request.Tool), record.Word(request.Dispatch))
+	if request.Tool == "" {
+		what = fmt.Sprintf("task %s of run %s", record.Word(request.Task), record.Word(request.Run))
+	}
+	return fmt.Sprintf("%s %s, approval %s", verb, what, rec.Approval)
+}
