@@ -138,6 +138,9 @@ type ToolDefinition struct {
 	InputSchema  json.RawMessage `json:"inputSchema"`
 	OutputSchema json.RawMessage `json:"outputSchema,omitempty"`
 	Annotations  json.RawMessage `json:"annotations,omitempty"`
+	// TaskOnly says that the server runs the tool as a task of MCP only, which the gateway
+	// does not do. A plan refuses such a tool, so it is in no catalog.
+	TaskOnly bool `json:"-"`
 }
 
 // Tool is a tool in the hands of one role. Only catalog.ToolsOf makes one: no tool is

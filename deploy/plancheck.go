@@ -20,6 +20,7 @@ import (
 func (p *Plan) check(l *strictyaml.List, declared map[api.Ref]*decl, private api.Private) {
 	p.references(l, declared)
 	p.models(l, declared)
+	p.programs(l, declared)
 	p.budgets(l, declared)
 	p.mounts(l, declared, private)
 	p.principals(l, declared)

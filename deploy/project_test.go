@@ -38,7 +38,7 @@ func (f *fixture) refused(opt Options) error {
 const otherManifest = `version: 1
 project: other
 subagents:
-  - {name: looker, agent: command, command: [./look.sh], role: transform, tier: observe, target: local}
+  - {name: looker, agent: command, command: [look.sh], role: transform, tier: observe, target: local}
 grants:
   - {principal: "agent:claude", subagents: [looker, fixer], targets: [local]}
 `

@@ -45,7 +45,7 @@ tools:
     allow: [{tool: find, roles: [quality], tier: observe}]
   - command: ticket
     description: Files a ticket.
-    run: [./ticket.sh]
+    run: [./fix.sh]
     capability: tools
     credential: {env: {TICKET_TOKEN: warehouse}}
     input: {type: object, required: [title], properties: {title: {type: string, maxLength: 100}}}
@@ -55,8 +55,8 @@ tools:
     approval: true
 roles: [quality, transform]
 subagents:
-  - {name: checker, agent: command, command: [./x.sh], role: quality, tier: reversible, limits: {calls: 50}}
-  - {name: changer, agent: command, command: [./x.sh], role: transform, tier: stateful}
+  - {name: checker, agent: command, command: [x.sh], role: quality, tier: reversible, limits: {calls: 50}}
+  - {name: changer, agent: command, command: [x.sh], role: transform, tier: stateful}
 targets:
   - {name: local, executor: jail, level: full, mode: guarded}
 grants:
@@ -212,15 +212,15 @@ func TestInvalidToolsAreRefusedWithTheirPlace(t *testing.T) {
 		{"timeout above all", "timeout: 1m", "timeout: 100h", `timeout: want at most 24h0m0s`},
 		{"no program", "      command: [mcp-warehouse, --stdio]\n", "", `stdio: the key "command" is missing`},
 		{"empty program", "command: [mcp-warehouse, --stdio]", "command: []", `stdio: command is empty`},
-		{"file of no capability", "    run: [./ticket.sh]\n    capability: tools", "    run: [./ticket.sh]", `run: ./ticket.sh would be a file of a capability`},
+		{"file of no capability", "    run: [./fix.sh]\n    capability: tools", "    run: [./fix.sh]", `run: ./fix.sh would be a file of a capability`},
 		{"command without a description", "    description: Files a ticket.\n", "", `the key "description" is missing: agents see it`},
-		{"command without run", "    run: [./ticket.sh]\n", "", `the key "run" is missing`},
-		{"command with a pin", "    run: [./ticket.sh]\n", "    run: [./ticket.sh]\n    pin: sha256:00\n", `unknown key "pin"`},
+		{"command without run", "    run: [./fix.sh]\n", "", `the key "run" is missing`},
+		{"command with a pin", "    run: [./fix.sh]\n", "    run: [./fix.sh]\n    pin: sha256:00\n", `unknown key "pin"`},
 		{"input of another type", "input: {type: object,", "input: {type: array,", `input: want type: object`},
 		{"input with a misspelt keyword", "maxLength: 100", "maxLenght: 100", `unknown keyword "maxLenght"; did you mean "maxLength"?`},
 		{"input without an end", "{title: {type: string, maxLength: 100}}", "{title: {$ref: '#/properties/title'}}", `input: `},
 		{
-			"subagent below its tools", "{name: changer, agent: command, command: [./x.sh], role: transform, tier: stateful}", "{name: changer, agent: command, command: [./x.sh], role: transform, tier: reversible}",
+			"subagent below its tools", "{name: changer, agent: command, command: [x.sh], role: transform, tier: stateful}", "{name: changer, agent: command, command: [./x.sh], role: transform, tier: reversible}",
 			`:44:79: subagent/changer: tier: reversible, but its role transform has the tool warehouse/apply.change of tier stateful`,
 		},
 		{"tools of a subagent", "limits: {calls: 50}", "tools: [query]", `tools: the tools of a role are where they are registered`},
@@ -421,6 +421,7 @@ func TestHostileDefinitionsAreRefused(t *testing.T) {
 		{"schema with a key twice", api.ToolDefinition{InputSchema: []byte(`{"type":"object","type":"string"}`)}, `inputSchema: `},
 		{"description that is large", api.ToolDefinition{Description: strings.Repeat("x", 17<<10), InputSchema: []byte(`{"type":"object"}`)}, `longer than 16 KiB`},
 		{"description that is no text", api.ToolDefinition{Description: "\xff", InputSchema: []byte(`{"type":"object"}`)}, `not valid UTF-8`},
+		{"a tool that runs as a task only", api.ToolDefinition{InputSchema: []byte(`{"type":"object"}`), TaskOnly: true}, `tool "find" of the server runs as a task only`},
 		{"annotations that are text", api.ToolDefinition{InputSchema: []byte(`{"type":"object"}`), Annotations: []byte(`"x"`)}, `annotations: want a JSON object`},
 		{"output without an end", api.ToolDefinition{InputSchema: []byte(`{"type":"object"}`), OutputSchema: []byte(`{"type":"object","allOf":[{"$ref":"#"}]}`)}, `outputSchema: `},
 	}

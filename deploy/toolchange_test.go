@@ -31,7 +31,7 @@ func TestChangesOfToolsWidenOrNarrow(t *testing.T) {
 		{"tainted", ", tainted: forbid", "", "a tainted dispatch can call warehouse/apply.change, with an approval", ""},
 		{"trust", "    trust: trusted\n", "", "", "tool/search: no longer trusted"},
 		{"command", "[mcp-warehouse, --stdio]", "[mcp-warehouse, --admin]", "changed server: runs mcp-warehouse --admin in the files of capability tools, was runs mcp-warehouse --stdio", ""},
-		{"program of a command", "run: [./ticket.sh]", "run: [./other.sh]", "tool/ticket: changed server: runs ./other.sh in the files of capability tools for each call, was", ""},
+		{"program of a command", "run: [./fix.sh]", "run: [./setup.sh]", "tool/ticket: changed server: runs ./setup.sh in the files of capability tools for each call, was", ""},
 		{"url", "https://mcp.example.com/mcp", "https://mcp.example.com/v2", "changed server: https://mcp.example.com/v2 at 10.0.0.7:443 with secret warehouse for client \"bailiwick\"", ""},
 		{"address", "10.0.0.7:443", "10.0.0.8:443", "at 10.0.0.8:443", ""},
 		{"scopes", "scopes: [read]", "scopes: [read, write]", "scopes read write", ""},

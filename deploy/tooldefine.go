@@ -210,6 +210,10 @@ func judge(l *strictyaml.List, p *Plan, d *decl, a answer) *Unpinned {
 			l.Add(n.Line, n.Column, "%s: the server has no tool %q; it has %s", d.ref, a.Tool, ToolNames(names))
 			continue
 		}
+		if all[i].TaskOnly {
+			l.Add(n.Line, n.Column, "%s: tool %q of the server runs as a task only, which is not supported, so every call would fail; leave it out of allow", d.ref, a.Tool)
+			continue
+		}
 		def, err := defined(all[i])
 		if err != nil {
 			l.Add(n.Line, n.Column, "%s: %v", d.ref, err)

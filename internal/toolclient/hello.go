@@ -191,6 +191,13 @@ func parseDefinition(raw json.RawMessage) (d api.ToolDefinition, err error) {
 			return copyObject(value, &d.OutputSchema)
 		case "annotations":
 			return copyObject(value, &d.Annotations)
+		case "execution":
+			var x struct {
+				TaskSupport string `json:"taskSupport"`
+			}
+			err := json.Unmarshal(value, &x)
+			d.TaskOnly = x.TaskSupport == "required"
+			return err
 		}
 		return nil
 	})

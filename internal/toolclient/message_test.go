@@ -84,3 +84,23 @@ func TestOnlyWhatTheProtocolKnowsIsPassedOn(t *testing.T) {
 		}
 	}
 }
+
+// A definition says whether its tool runs as a task only; any other support of tasks is
+// ignored, since the gateway asks for none.
+func TestADefinitionSaysThatItsToolIsATask(t *testing.T) {
+	for execution, want := range map[string]bool{
+		"":                false,
+		`,"execution":{}`: false,
+		`,"execution":{"taskSupport":"optional"}`:  false,
+		`,"execution":{"taskSupport":"forbidden"}`: false,
+		`,"execution":{"taskSupport":"required"}`:  true,
+	} {
+		d, err := parseDefinition([]byte(`{"name":"x","inputSchema":{}` + execution + `}`))
+		if err != nil || d.TaskOnly != want {
+			t.Errorf("%q: %t, %v", execution, d.TaskOnly, err)
+		}
+	}
+	if _, err := parseDefinition([]byte(`{"name":"x","inputSchema":{},"execution":{"taskSupport":7}}`)); err == nil {
+		t.Error("support that is no text is accepted")
+	}
+}
