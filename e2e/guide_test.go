@@ -25,10 +25,14 @@ import (
 //     last line of the output, "(exit status N)".
 //   - An sh block is executed with "set -e".
 //   - A block behind a line that only names a file, as in "`plan.yaml`:", is
-//     written to that file. One of a file whose name ends in .sh is executable.
+//     written to that file, with mode 0644: a document says chmod where a reader has to.
 //   - A block behind the line "<!-- not executed: REASON -->" is not executed.
 //
-// The commands of a document share one shell, in an empty home directory.
+// The commands of a document share one shell, in an empty home directory. No test does for
+// a document what the document does not say. What remains is in newGuideWorld: the
+// programs on the PATH, an identity for git, the directory examples of the tree, and for
+// guide-agents.md alone the agent programs, which it says how to install.
+//
 // Digests, ids, times, durations and the like are compared as equal.
 
 var updateGuides = flag.Bool("update", false, "write the output of a real run into the documents")
@@ -90,11 +94,7 @@ func parseGuide(lines []string) (steps []guideStep, skipped int, err error) {
 }
 
 func writeScript(name string, body []string) string {
-	script := "mkdir -p " + filepath.Dir(name) + " && cat > " + name + " <<'END_OF_FILE'\n" + strings.Join(body, "\n") + "\nEND_OF_FILE\n"
-	if strings.HasSuffix(name, ".sh") {
-		script += "chmod +x " + name
-	}
-	return script
+	return "mkdir -p " + filepath.Dir(name) + " && cat > " + name + " <<'END_OF_FILE'\n" + strings.Join(body, "\n") + "\nEND_OF_FILE\n"
 }
 
 func consoleSteps(body []string, first int) (steps []guideStep, err error) {
@@ -410,8 +410,8 @@ func TestDocumentCheckFindsFalseOutput(t *testing.T) {
 	if !slices.Equal(outputs[0], []string{"(exit status 1)"}) || !slices.Equal(outputs[1], steps[1].want) || len(outputs[2]) > 0 {
 		t.Errorf("outputs %q", outputs)
 	}
-	if info, err := os.Stat(w.path("home/f.sh")); err != nil || info.Mode()&0o100 == 0 {
-		t.Errorf("the file of the document: %v, %v", info, err)
+	if info, err := os.Stat(w.path("home/f.sh")); err != nil || info.Mode()&0o111 != 0 {
+		t.Errorf("the file of the document, which no command made executable: %v, %v", info, err)
 	}
 	if _, _, err := parseGuide([]string{"```console", "$ true"}); err == nil {
 		t.Error("a block without an end is accepted")
