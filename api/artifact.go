@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -193,6 +194,17 @@ type Verify struct {
 	Command    Command  `json:"command"`
 	Timeout    Duration `json:"timeout,omitempty"`
 	ReportOnly bool     `json:"reportOnly,omitempty"` // a red verify does not fail the dispatch
+}
+
+// DefaultVerifyTime is for a verify command without a timeout.
+const DefaultVerifyTime = Duration(10 * time.Minute)
+
+// Time returns how long v may take; 0 without a verify command.
+func (v *Verify) Time() Duration {
+	if v == nil {
+		return 0
+	}
+	return cmp.Or(v.Timeout, DefaultVerifyTime)
 }
 
 // Limits bound one dispatch. Zero means the default of DefaultLimits.

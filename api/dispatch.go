@@ -299,6 +299,8 @@ type NetworkLine struct {
 	Refused  string    `json:"refused,omitempty"` // why it was refused; empty if it was allowed
 	Error    string    `json:"error,omitempty"`   // of an allowed request that failed
 	Usage    *Tokens   `json:"usage,omitempty"`   // of an answer of the model
+	// The model may have used more than Usage for its answer, which was not read to its end.
+	Uncounted bool `json:"uncounted,omitempty"`
 }
 
 // Tokens is what answers of a model used, as the broker counted it.
@@ -381,16 +383,20 @@ type Usage struct {
 type ModelUsage struct {
 	Tokens
 
-	Requests int64  `json:"requests"` // also those that were refused or failed
-	Turns    int64  `json:"turns"`    // answers with status 200
-	Cost     Cost   `json:"cost"`     // by the model's prices; 0 without prices
-	Currency string `json:"currency,omitempty"`
+	Requests int64 `json:"requests"` // also those that were refused or failed
+	Turns    int64 `json:"turns"`    // answers with status 200
+	// Requests that the model may have answered and that were not counted to their end. They
+	// used more than the numbers here say, at most what the limits allowed. Budgets count the
+	// whole reservation of an attempt with one.
+	Uncounted int64  `json:"uncounted,omitempty"`
+	Cost      Cost   `json:"cost"` // by the model's prices; 0 without prices
+	Currency  string `json:"currency,omitempty"`
 }
 
 // add adds what another attempt used, in the same currency.
 func (u *ModelUsage) add(v *ModelUsage) {
 	u.Input, u.Output, u.CacheRead, u.CacheWrite = u.Input+v.Input, u.Output+v.Output, u.CacheRead+v.CacheRead, u.CacheWrite+v.CacheWrite
-	u.Requests, u.Turns, u.Cost = u.Requests+v.Requests, u.Turns+v.Turns, u.Cost+v.Cost
+	u.Requests, u.Turns, u.Uncounted, u.Cost = u.Requests+v.Requests, u.Turns+v.Turns, u.Uncounted+v.Uncounted, u.Cost+v.Cost
 }
 
 // AddUsage adds u to the sum in its currency, and returns the sums.

@@ -12,12 +12,13 @@ type bounds struct {
 	head         time.Duration // to send a header, a ClientHello or a handshake
 	idle         time.Duration // without a byte in either direction, or between requests
 	write        time.Duration // for a reader to take what is written at once
+	drain        time.Duration // for the model to end its answers after the agent has ended
 }
 
 func defaultBounds() bounds {
 	return bounds{
 		conns: 256, active: 512, requests: 100_000, hostRequests: 50_000, hostBytes: 64 << 30,
-		head: 30 * time.Second, idle: 5 * time.Minute, write: 15 * time.Minute,
+		head: 30 * time.Second, idle: 5 * time.Minute, write: 15 * time.Minute, drain: 30 * time.Second,
 	}
 }
 

@@ -82,6 +82,8 @@ type Broker struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
+	paid   context.Context // of requests for answers of the model; Close ends it when they are drained
+	stop   context.CancelFunc
 	slots  chan struct{} // one for each connection from the jail
 	active chan struct{} // one for each request
 	fields chan struct{} // one for each request to a host with a secret in a field
@@ -125,6 +127,7 @@ func New(cfg Config) (*Broker, error) {
 		return nil, err
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.paid, b.stop = context.WithCancel(context.Background())
 	b.inside = &inside{ctx: b.ctx, conns: make(chan net.Conn)}
 	b.outer, b.inner = b.server(b.route), b.server(b.routeInside)
 	return b, nil
@@ -158,8 +161,10 @@ func (b *Broker) CA() []byte { return b.vault.ca() }
 // Usage returns what the attempt has used of its model so far.
 func (b *Broker) Usage() api.ModelUsage { return b.proxy.meter.usage() }
 
-// Close ends all connections and returns once each has its line in the record. Its
-// error is that of the record.
+// Close ends all connections and returns once each has its line in the record. For the
+// time that is bounded by drain, it reads the answers of the model that are outstanding to
+// their end: they cost the same whether the agent reads them or not. What is outstanding
+// then is uncounted. Its error is that of the record.
 func (b *Broker) Close() error {
 	b.mu.Lock()
 	b.closed = true
@@ -169,6 +174,10 @@ func (b *Broker) Close() error {
 	b.mu.Unlock()
 	b.cancel()
 	_, _ = b.outer.Close(), b.inner.Close()
+	draining, cancel := context.WithTimeout(context.Background(), b.cfg.bounds.drain)
+	b.proxy.meter.drain(draining)
+	cancel()
+	b.stop()
 	b.busy.Wait()
 	b.out.CloseIdleConnections()
 	b.proxy.close()

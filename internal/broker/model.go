@@ -96,9 +96,10 @@ type call struct {
 	query string
 
 	body    []byte
-	release func()     // gives the memory of a large body back; maybe nil
-	counted api.Tokens // of the answer, by the meter
-	broken  bool       // the agent must not take its answer for a whole one
+	output  int64  // tokens that the answer may have; 0: nothing bounds it
+	release func() // gives the memory of a large body back; maybe nil
+	bill    *bill  // of a request for an answer
+	broken  bool   // the agent must not take its answer for a whole one
 }
 
 // denial says why a request does not reach the model, and with which status.
@@ -182,7 +183,8 @@ func (c *call) serve() error {
 		}
 	}
 	if c.to.answers {
-		spent, err := c.p.meter.begin(c.r.Context())
+		c.bill = c.p.meter.bill(int64(len(c.body)), c.output)
+		spent, err := c.p.meter.begin(c.r.Context(), c.bill)
 		if err != nil {
 			return err
 		}
@@ -246,6 +248,9 @@ func (c *call) inspect() error {
 		return denied(err)
 	case !facts.named && !strings.Contains(c.to.path, ":"): // gemini has it in the path
 		return denied(fmt.Errorf("the request names no model: this worker may use only %q", m.ID))
+	}
+	if len(m.ServerTools) == 0 { // the provider's own tools put more into an answer, and into its input
+		c.output = facts.output()
 	}
 	switch {
 	case m.API == api.OpenAIChat:

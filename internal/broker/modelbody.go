@@ -46,10 +46,15 @@ type inspection struct {
 type facts struct {
 	named   bool // the model
 	stream  bool
-	options span // of the value of stream_options; zero if it is missing
-	store   bool // the request decides about storing its answer
-	storeAt span // of a null that does not; zero if it is missing
+	options span  // of the value of stream_options; zero if it is missing
+	store   bool  // the request decides about storing its answer
+	storeAt span  // of a null that does not; zero if it is missing
+	most    int64 // tokens that an answer may have; 0: the request does not say
+	choices int64 // answers that it asks for; 0: one
 }
+
+// output returns how many tokens the answers may have together; 0: nothing bounds them.
+func (f *facts) output() int64 { return f.most * max(1, f.choices) }
 
 type span struct{ from, to int64 }
 

@@ -35,7 +35,7 @@ func TestPricesAreExact(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 1_000_000 {
-		m.set(api.Tokens{}, api.Tokens{Input: 1})
+		m.set(&bill{}, api.Tokens{Input: 1})
 	}
 	if got := m.usage().Cost; got != 1 {
 		t.Errorf("a million tokens at a millionth for a million: %s", got)

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,27 +25,35 @@ var errSilent = errors.New("the model sent nothing for too long")
 // The request outlives the agent's connection: an agent that hangs up before the usage
 // is there has used as much as another one.
 func (c *call) forward() {
-	ctx, cancel := context.WithCancelCause(c.b.ctx)
+	life, known := c.b.ctx, true
+	if c.to.answers {
+		life = c.b.paid
+		defer func() { c.p.meter.end(c.bill, known) }()
+	}
+	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
 	watch := time.AfterFunc(c.p.idle, func() { cancel(errSilent) })
 	defer watch.Stop()
-	resp, err := c.p.client.RoundTrip(c.request(ctx))
+	var sent atomic.Bool // the model may have the request
+	resp, err := c.p.client.RoundTrip(c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})))
 	watch.Stop()
 	c.freeBody()
-	answered := err == nil && resp.StatusCode >= 200 && resp.StatusCode < 300
-	if c.to.answers {
-		c.p.meter.settle(answered)
-	}
 	if err != nil {
+		known = !sent.Load()
+		c.line.Uncounted = !known && c.to.answers
 		c.unreachable(cmp.Or(context.Cause(ctx), err))
 		return
+	}
+	answered := resp.StatusCode >= 200 && resp.StatusCode < 300
+	if c.to.answers && answered {
+		c.p.meter.answered(c.bill)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	c.line.Status = resp.StatusCode
 	in := &idleReader{resp.Body, watch, c.p.idle, ctx}
 	switch {
 	case answered:
-		c.relay(resp, in)
+		known = c.relay(resp, in)
 	case resp.StatusCode < 400:
 		to := line(c.p.secret.Text(resp.Header.Get("Location")))
 		c.faulted(fmt.Sprintf("answered %d, a redirect to %s", resp.StatusCode, to))
@@ -161,14 +171,16 @@ func (c *call) headers(resp *http.Response) {
 	}
 }
 
-// relay passes an answer on as it comes, and counts it.
-func (c *call) relay(resp *http.Response, in io.Reader) {
+// relay passes an answer on as it comes, and counts it. It reports whether the count is
+// that of the whole answer.
+func (c *call) relay(resp *http.Response, in io.Reader) (known bool) {
 	count, err := newCounter(c.p.model.API, resp.Header.Get("Content-Encoding"))
 	if err != nil {
 		c.faulted("sent an answer that cannot be counted: " + err.Error())
 		c.uncounted(err)
+		c.line.Uncounted = c.to.answers
 		c.answer(err, http.StatusBadGateway, err.Error())
-		return
+		return false
 	}
 	if !c.p.secret.Empty() {
 		resp.ContentLength = -1 // an answer that repeats the credential becomes shorter
@@ -179,10 +191,16 @@ func (c *call) relay(resp *http.Response, in io.Reader) {
 	err = c.copy(in, count)
 	c.broken = err != nil && !errors.Is(err, errHungUp)
 	count.close()
-	if err == nil || !errors.Is(err, errSpent) {
-		err = cmp.Or(c.verdict(count, err), err)
+	spent := errors.Is(err, errSpent)
+	if wrong := c.verdict(count, err); !spent {
+		err = cmp.Or(wrong, err)
+	}
+	said := count.state()
+	if known = said.usage && said.last && said.bad == nil && count.err == nil; !known && c.to.answers {
+		c.line.Uncounted = true
 	}
 	c.end(err)
+	return known
 }
 
 var (
@@ -191,7 +209,7 @@ var (
 )
 
 // copy copies an answer to the agent until its end, and to the count. If the agent
-// hangs up, or does not read, it copies to the count alone.
+// hangs up, does not read, or has passed a limit, it copies to the count alone.
 func (c *call) copy(in io.Reader, count *counter) (err error) {
 	buf, out, clean := make([]byte, copyBuffer), http.NewResponseController(c.w), c.p.secret.Writer(c.w)
 	defer out.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection may be gone
@@ -202,9 +220,9 @@ func (c *call) copy(in io.Reader, count *counter) (err error) {
 			if err := count.write(buf[:n]); err != nil {
 				return err
 			}
-			if passed := c.count(count.state()); passed != "" {
+			if passed := c.count(count.state()); passed != "" && !errors.Is(err, errSpent) {
 				c.b.spend(passed)
-				return fmt.Errorf("%w: %s", errSpent, passed)
+				err = fmt.Errorf("%w: %s", errSpent, passed)
 			}
 		}
 		if err == nil && n > 0 {
@@ -221,6 +239,8 @@ func (c *call) copy(in io.Reader, count *counter) (err error) {
 			return err
 		case errors.Is(readErr, io.EOF):
 			return err
+		case readErr != nil && errors.Is(err, errSpent):
+			return err
 		case readErr != nil:
 			return readErr
 		}
@@ -230,9 +250,8 @@ func (c *call) copy(in io.Reader, count *counter) (err error) {
 // count tells the meter what the answer has said so far. It returns the limit that is
 // passed.
 func (c *call) count(s said) (passed string) {
-	if s.tokens != c.counted {
-		passed = c.p.meter.set(c.counted, s.tokens)
-		c.counted = s.tokens
+	if s.tokens != c.bill.said {
+		passed = c.p.meter.set(c.bill, s.tokens)
 	}
 	if s.usage {
 		c.line.Usage = &s.tokens

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -58,7 +59,8 @@ func anthropicRules() *node {
 		"tools":        {array: tool},
 		"service_tier": {leaf: oneOf("auto", "standard_only")},
 		"speed":        {leaf: oneOf("standard")},
-	}, "max_tokens", "metadata", "stop_sequences", "stream", "temperature", "top_k", "top_p", "thinking", "tool_choice",
+		"max_tokens":   {raw: outputMost},
+	}, "metadata", "stop_sequences", "stream", "temperature", "top_k", "top_p", "thinking", "tool_choice",
 		"cache_control", "context_management", "diagnostics", "output_config", "output_format")
 }
 
@@ -85,8 +87,9 @@ func responsesRules() *node {
 		"background":   {leaf: oneOf("false")},
 		"service_tier": {leaf: oneOf("auto", "default", "flex")},
 		"store":        {raw: isStored}, "previous_response_id": stored, "conversation": stored,
+		"max_output_tokens": {raw: outputMost},
 	}, "instructions", "stream", "stream_options", "tool_choice", "parallel_tool_calls", "reasoning", "include", "text",
-		"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "client_metadata", "metadata", "temperature", "top_p", "max_output_tokens",
+		"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "client_metadata", "metadata", "temperature", "top_p",
 		"max_tool_calls", "truncation", "user", "safety_identifier", "top_logprobs", "context_management")
 }
 
@@ -102,7 +105,8 @@ func chatRules() *node {
 		"stream":         {raw: isStream},
 		"stream_options": {raw: streamOptions},
 		"store":          {raw: isStored},
-	}, "stop", "max_tokens", "max_completion_tokens", "n", "temperature", "top_p", "top_k", "min_p", "seed", "user", "metadata",
+		"max_tokens":     {raw: outputMost}, "max_completion_tokens": {raw: outputMost}, "n": {raw: choices},
+	}, "stop", "temperature", "top_p", "top_k", "min_p", "seed", "user", "metadata",
 		"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format",
 		"tool_choice", "parallel_tool_calls", "functions", "function_call", "reasoning", "reasoning_effort", "verbosity", "modalities", "prediction",
 		"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "thinking", "enable_thinking", "thinking_budget", "chat_template_kwargs",
@@ -117,13 +121,17 @@ func geminiRules() *node {
 	part.fold()
 	content := open(map[string]*node{"parts": parts})
 	tool := listed(map[string]*node{}, "functionDeclarations", "function_declarations")
+	config := open(map[string]*node{
+		"maxOutputTokens": {raw: outputMost}, "max_output_tokens": {raw: outputMost}, "candidateCount": {raw: choices}, "candidate_count": {raw: choices},
+	})
 	top := listed(map[string]*node{
 		"model":             {leaf: modelID},
 		"contents":          {array: content},
 		"systemInstruction": content, "system_instruction": content,
-		"tools":       {array: tool},
+		"tools":            {array: tool},
+		"generationConfig": config, "generation_config": config,
 		"serviceTier": {leaf: oneOf("standard", "unspecified", "flex")}, "service_tier": {leaf: oneOf("standard", "unspecified", "flex")},
-	}, "toolConfig", "tool_config", "generationConfig", "generation_config", "safetySettings", "safety_settings", "labels")
+	}, "toolConfig", "tool_config", "safetySettings", "safety_settings", "labels")
 	top.object["generateContentRequest"], top.object["generate_content_request"] = top, top // of countTokens
 	return top.fold()
 }
@@ -234,6 +242,30 @@ func oneOf(allowed ...string) check {
 		return nil
 	}
 }
+
+// outputMost notes how many tokens an answer may have: the most that the body says.
+func outputMost(in *inspection, v jsontext.Value) error {
+	in.facts.most = max(in.facts.most, positive(v))
+	return nil
+}
+
+// choices notes how many answers a request asks for.
+func choices(in *inspection, v jsontext.Value) error {
+	in.facts.choices = max(in.facts.choices, positive(v))
+	return nil
+}
+
+// positive returns a whole number from 1 to maxOutput, or 0.
+func positive(v jsontext.Value) int64 {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n < 1 || n > maxOutput {
+		return 0
+	}
+	return n
+}
+
+// maxOutput bounds what a request may say to be its bound, in tokens or answers.
+const maxOutput = 1 << 30
 
 // isStream notes whether the answer is to be streamed.
 func isStream(in *inspection, v jsontext.Value) error {

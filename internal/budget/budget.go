@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,9 +110,14 @@ func (c *Claim) period() string {
 
 // never says that an attempt may use more than the whole budget, and what to change.
 func (c *Claim) never(what string, m *record.Manifest, need api.Spend) string {
-	key := map[string]string{"wall": "timeout"}[what]
-	s := fmt.Sprintf("%s: %s: this attempt may use %s, more than the whole budget of %s, so it never begins; lower limits.%s of subagent %q, or ",
-		c.title(), what, need.Of(what), c.Budget.Limit().Of(what), cmp.Or(key, what), m.Subagent)
+	key := "limits." + what
+	if what == "wall" {
+		if key = "limits.timeout"; m.VerifyTime > 0 {
+			key += " or verify.timeout"
+		}
+	}
+	s := fmt.Sprintf("%s: %s: this attempt may use %s, more than the whole budget of %s, so it never begins; lower %s of subagent %q, or ",
+		c.title(), what, need.Of(what), c.Budget.Limit().Of(what), key, m.Subagent)
 	if g := grantName(c.Name); g != "" {
 		return s + fmt.Sprintf("raise budget.%s of grant %q in bailiwick.yaml", what, g)
 	}

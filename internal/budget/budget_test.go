@@ -227,6 +227,14 @@ func TestWhatIsNotCountedFailsClosed(t *testing.T) {
 	if s := record.SettledSpend(held, false, nil, 10); s.Tokens != 0 || s.Millis != 10 {
 		t.Errorf("an attempt that never started settles %+v", s)
 	}
+	held.Cost, held.Currency = 50, "usd"
+	for uncounted, want := range map[int64]api.Spend{0: {Dispatches: 1, Tokens: 30, Cost: 70, Currency: "usd", Millis: 10}, 1: {Dispatches: 1, Tokens: 600, Cost: 70, Currency: "usd", Millis: 10}} {
+		used := &api.ResultSummary{}
+		used.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: 30}, Cost: 70, Currency: "usd", Uncounted: uncounted}
+		if s := record.SettledSpend(held, true, used, 10); s != want {
+			t.Errorf("an attempt with %d uncounted requests settles %+v, want %+v", uncounted, s, want)
+		}
+	}
 }
 
 // A day ends at midnight UTC, and a run has one budget on all days.
@@ -266,5 +274,29 @@ func TestPeriods(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A budget of wall time reserves the time of the verify command with that of the agent.
+// The control has no verify command.
+//
+// proves R-O11
+func TestWallReservesTheTimeOfVerify(t *testing.T) {
+	for verify, want := range map[time.Duration]int{0: 9, 2 * time.Minute: 3, 8 * time.Minute: 1} {
+		s, begun := open(t), 0
+		for i := range 10 {
+			m := manifest(fmt.Sprintf("d-%d", i))
+			m.VerifyTime = api.Duration(verify)
+			list, err := reserve(t.Context(), s, m, api.Budget{Wall: api.Duration(9 * time.Minute), Per: api.PerDay}, noon())
+			if err == nil {
+				begun++
+				if most := (time.Minute + verify).Milliseconds(); list[0].Reserved.Millis != most {
+					t.Errorf("with %s of verify it reserves %d ms, want %d", verify, list[0].Reserved.Millis, most)
+				}
+			}
+		}
+		if begun != want {
+			t.Errorf("with %s of verify %d begin, want %d", verify, begun, want)
+		}
 	}
 }

@@ -64,6 +64,9 @@ func (t *dispatchVerbs) printNetwork(list []api.NetworkLine) error {
 		case l.Usage != nil:
 			why = fmt.Sprintf("%d tokens in, %d out", l.Usage.Input+l.Usage.CacheRead+l.Usage.CacheWrite, l.Usage.Output)
 		}
+		if l.Uncounted {
+			why = strings.TrimPrefix(why+"; uncounted", "; ")
+		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Number, t.Time(l.At), console.Line(l.Form), console.Dash(console.Line(l.Host)),
 			console.Dash(console.Line(strings.TrimSpace(l.Method+" "+l.Path))), status, console.Bytes(l.Sent), console.Bytes(l.Received),
 			console.Duration(time.Duration(l.Millis)*time.Millisecond), console.Dash(console.Line(why)))

@@ -37,5 +37,8 @@ func ModelUsage(u api.ModelUsage) string {
 	if cost := Cost([]api.ModelUsage{u}); cost != "" {
 		text += ", cost " + cost
 	}
+	if u.Uncounted > 0 {
+		text += fmt.Sprintf(", uncounted: %d (the model may have billed more)", u.Uncounted)
+	}
 	return text
 }

@@ -3,7 +3,9 @@ package evidence
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
@@ -258,6 +260,74 @@ func TestADispatchIsVerifiedWithItsBudgets(t *testing.T) {
 		}
 		if r := Verify(b, s.trust(), Options{}); !r.Failed() {
 			t.Errorf("%+v passes with a grant without its budget:\n%s", c, r.Text())
+		}
+	}
+}
+
+// An attempt with a request that was not counted settles its whole reservation. A bundle
+// in which the service settles what was counted instead fails, and the report says how
+// many requests are uncounted.
+//
+// proves R-O11, R-P10
+func TestAnUncountedRequestSettlesTheWholeReservation(t *testing.T) {
+	for _, lie := range []bool{false, true} {
+		s := newStory(t)
+		var change func(e *record.Entry)
+		if lie {
+			less := settling("t-a1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens = 105 }))
+			change = func(e *record.Entry) { less(s, e) }
+		}
+		s.budgeting(perRun(), perRun(), change)
+		s.editResult = func(r *record.Result) {
+			r.Summary.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: 100, Output: 5}, Requests: 3, Turns: 1, Uncounted: 2}
+		}
+		s.submit(plannedAs(budgetOfPlan, "a"), "", 0)
+		a := of("a", 1)
+		s.fire(a, 1)
+		s.done(a, 1)
+		s.settle("r1", record.RunEnd{State: "done", Done: 1})
+		r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
+		if want := map[bool]Status{false: Pass, true: Fail}[lie]; r.Failed() != lie || r.Row(RowResult).Status != want {
+			t.Errorf("lie %t:\n%s", lie, r.Text())
+		}
+		if text := r.Text(); !strings.Contains(text, "3 requests, 105 tokens, uncounted: 2") {
+			t.Errorf("the report does not say what is uncounted:\n%s", text)
+		}
+	}
+}
+
+// The manifest of a run's dispatch has the time of the verify command of its subagent, so
+// that the reservation of wall time can be repeated. One without it passes only for a run
+// of rules before 5.
+//
+// proves R-O11
+func TestAManifestHasTheTimeOfVerify(t *testing.T) {
+	for _, c := range []struct {
+		time  api.Duration
+		rules int64
+		want  Status
+	}{{api.DefaultVerifyTime, 5, Pass}, {0, 5, Fail}, {0, 4, Pass}, {1, 5, Fail}, {1, 4, Fail}} {
+		s := newStory(t)
+		s.editCatalog = func(docs map[api.Ref]any) {
+			code := docs["subagent/code"].(api.Subagent) //nolint:forcetypeassert // publish made it
+			code.Verify = &api.Verify{Command: []string{"true"}}
+			docs["subagent/code"] = code
+		}
+		s.publish("local:ann")
+		s.editManifest = func(m *record.Manifest) { m.VerifyTime = c.time }
+		s.editEntry = func(_ uint64, e *record.Entry) {
+			if d, ok := e.Detail.(record.RunRequest); ok {
+				d.Rules = c.rules
+				e.Detail = d
+			}
+		}
+		s.submit(plannedAs("", "a"), "", 0)
+		a := of("a", 1)
+		s.fire(a, 1)
+		s.done(a, 1)
+		s.settle("r1", record.RunEnd{State: "done", Done: 1})
+		if r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{}); r.Row(RowProvenance).Status != c.want || r.Failed() != (c.want == Fail) {
+			t.Errorf("%s under rules %d:\n%s", time.Duration(c.time), c.rules, r.Text())
 		}
 	}
 }

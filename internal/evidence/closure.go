@@ -93,6 +93,8 @@ func (c *closure) pins(m *record.Manifest) error {
 		return fmt.Errorf("isolation level differs from target %q", m.Target)
 	case m.Limits.Least(sub.Limits).Least(target.Limits) != m.Limits:
 		return fmt.Errorf("limits exceed those of subagent %q or target %q", m.Subagent, m.Target)
+	case m.VerifyTime != sub.Verify.Time() && (m.VerifyTime != 0 || c.v.rulesOf(m.Run) >= 5):
+		return fmt.Errorf("the time of verify differs from that of subagent %q", m.Subagent)
 	}
 	return errors.Join(rev.pure(m, sub), c.access(rev, sub, target, m))
 }

@@ -185,7 +185,11 @@ func (w *RanWork) used() string {
 	case u == nil:
 		return record.Word(w.Model)
 	default:
-		return fmt.Sprintf("%s, %s, %s", record.Word(w.Model), record.Plural(u.Requests, "request"), record.Plural(u.Total(), "token"))
+		text := fmt.Sprintf("%s, %s, %s", record.Word(w.Model), record.Plural(u.Requests, "request"), record.Plural(u.Total(), "token"))
+		if u.Uncounted > 0 {
+			text += fmt.Sprintf(", uncounted: %d", u.Uncounted)
+		}
+		return text
 	}
 }
 

@@ -72,7 +72,7 @@ func BudgetPeriod(per api.BudgetPeriod, run api.RunID, dispatch api.DispatchID, 
 // MostSpend returns what the limits of an attempt allow it to spend at most, with the
 // currency of its model. A resumed attempt is no dispatch of its own.
 func MostSpend(m *Manifest, currency string) api.Spend {
-	s := api.Spend{Millis: time.Duration(m.Limits.Timeout).Milliseconds()}
+	s := api.Spend{Millis: time.Duration(m.Limits.Timeout + m.VerifyTime).Milliseconds()}
 	if m.Attempt == 1 {
 		s.Dispatches = 1
 	}
@@ -107,8 +107,9 @@ func Uncounted(m *Manifest, limit api.Spend, currency string) string {
 }
 
 // SettledSpend returns what an attempt spent of what it had reserved. The worker's
-// signed result has what the broker counted. An attempt that started and left no result
-// spent all: nothing says what it used. One that never started spent no tokens.
+// signed result has what the broker counted. An attempt that started and left no result,
+// or with a request that was not counted, spent all: nothing says what it used. One that
+// never started spent no tokens.
 func SettledSpend(reserved api.Spend, started bool, result *api.ResultSummary, millis int64) api.Spend {
 	s := api.Spend{Dispatches: reserved.Dispatches, Millis: max(0, min(millis, reserved.Millis))}
 	switch {
@@ -117,6 +118,12 @@ func SettledSpend(reserved api.Spend, started bool, result *api.ResultSummary, m
 		s.Tokens, s.Cost = max(0, u.Total()), max(0, u.Cost)
 		if s.Cost > 0 {
 			s.Currency = u.Currency
+		}
+		if u.Uncounted > 0 {
+			s.Tokens = max(s.Tokens, reserved.Tokens)
+			if reserved.Cost > s.Cost {
+				s.Cost, s.Currency = reserved.Cost, reserved.Currency
+			}
 		}
 	case result == nil && started:
 		s.Tokens, s.Cost, s.Currency = reserved.Tokens, reserved.Cost, reserved.Currency

@@ -160,6 +160,8 @@ func (a *attempt) checkAgainstSubagent() error {
 		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, a.plan.target.Level, m.Target)
 	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
 		return fmt.Errorf("manifest: capabilities do not begin with those of subagent %q", s.Name)
+	case m.VerifyTime != 0 && m.VerifyTime != s.Verify.Time(): // 0: from a service before it had the member
+		return fmt.Errorf("manifest: the time of verify differs from that of subagent %q", s.Name)
 	}
 	if err := a.checkAccess(); err != nil {
 		return err

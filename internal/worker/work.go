@@ -25,8 +25,6 @@ const (
 	// captureTime bounds the capture, which has its own time, so that the work of
 	// an agent that ran out of time is captured too.
 	captureTime = 5 * time.Minute
-	// defaultVerifyTime is for a verify command without a timeout.
-	defaultVerifyTime = 10 * time.Minute
 )
 
 var errTimeout = errors.New("timeout")
@@ -315,12 +313,8 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		}
 		defer closeJail(j)
 		a.serveReach(ctx, j)
-		most := time.Duration(v.Timeout)
-		if most == 0 {
-			most = defaultVerifyTime
-		}
 		failpoint.Hit(failpoint.WorkerCheck, a.cfg.Dir)
-		timed, stop := context.WithTimeoutCause(ctx, most, errTimeout)
+		timed, stop := context.WithTimeoutCause(ctx, time.Duration(v.Time()), errTimeout)
 		defer stop()
 		return a.runVerify(ctx, timed, j, *v)
 	})
@@ -349,7 +343,7 @@ func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Veri
 	report.Seconds, report.ExitCode = a.cfg.Now().Sub(from).Seconds(), exit.Code
 	if err := a.judge(timed, api.ReasonVerify, "the verify command", exit, err); err != nil {
 		if errors.Is(context.Cause(timed), errTimeout) {
-			err = fmt.Errorf("the verify command exceeded its timeout of %s", time.Duration(v.Timeout))
+			err = fmt.Errorf("the verify command exceeded its timeout of %s", time.Duration(v.Time()))
 		}
 		report.Message = bounded(err.Error())
 		return a.verifyFailed(ctx, v, err)
