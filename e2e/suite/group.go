@@ -106,7 +106,7 @@ func enter(own string, version int) (group, error) {
 		g := group{dir: filepath.Join(parent, fmt.Sprintf("%s%d-%d", groupPrefix, os.Getpid(), n)), outside: own}
 		g.inside = g.dir
 		if os.Mkdir(g.dir, 0o755) != nil { //nolint:gosec // G301: as every control group
-			return group{}, nil // not delegated to us, so neither to the jails
+			return group{}, nil //nolint:nilerr // not delegated to us, so neither to the jails
 		}
 		if version == 2 {
 			g.inside = filepath.Join(g.dir, "tests")

@@ -129,7 +129,7 @@ func TestAnAnswerDoesNotRepeatTheCredential(t *testing.T) {
 		if !strings.Contains(sent.String(), testKey) { // the control
 			t.Error("the model did not repeat it")
 		}
-		if u := w.Usage(); u.Turns != 1 || u.Tokens.Input != 3 || u.Tokens.Output != 4 {
+		if u := w.Usage(); u.Turns != 1 || u.Input != 3 || u.Output != 4 {
 			t.Errorf("%+v", u)
 		}
 	}

@@ -104,7 +104,7 @@ func TestWhatIsUncounted(t *testing.T) {
 		}, 0},
 		{"an error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, 0},
 		{"too many requests", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, 0},
-		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", 307) }, 0},
+		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusTemporaryRedirect) }, 0},
 		{"no usage", func(w http.ResponseWriter, _ *http.Request) { sse(w, `{"choices":[]}`, "[DONE]") }, 1},
 		{"a break before the usage", func(w http.ResponseWriter, _ *http.Request) {
 			sse(w, `{"choices":[]}`)

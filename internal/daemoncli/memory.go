@@ -37,7 +37,7 @@ func (t *tree) memoryPath() string { return filepath.Join(t.Dirs.State, "configu
 func (t *tree) remembered() (m memory, exists bool, err error) {
 	path := t.memoryPath()
 	if checkOwn(t.Dirs.State, t.UID) != nil {
-		return m, false, nil // no service starts on this state
+		return m, false, nil //nolint:nilerr // no service starts on this state
 	}
 	if err = t.ownFile(path); errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil

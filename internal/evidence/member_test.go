@@ -128,6 +128,7 @@ func (x *subject) documentWithout(t testing.TB, d api.Digest, path []any, value 
 				g.signer = x.s.workers[key]
 			}
 		}
+	default: // signed by the key of the service, which is the signer already
 	}
 	g.replace(d, g.signed(t, kind, changed))
 	return g.file(t)

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -76,9 +77,7 @@ func raceTales() map[string]tale {
 			s.settle("r1", out)
 		}},
 	}
-	for name, t := range shownRaceTales() {
-		all[name] = t
-	}
+	maps.Copy(all, shownRaceTales())
 	return all
 }
 

@@ -2,6 +2,7 @@ package httpguard
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -157,7 +158,7 @@ func TestOnlyConnectionsOfTheAccountAreAccepted(t *testing.T) {
 		t.Fatalf("accepted %v, refused %v, %v", accepted, refused, err)
 	}
 	defer accepted.Close()
-	if n, err := first.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := first.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("the other account got %d bytes, %v", n, err)
 	}
 	_ = first.Close()

@@ -3,6 +3,7 @@ package runcli
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,11 +35,9 @@ func authorOf(env []string, repo *gitexec.Foreign) person {
 		}
 	}
 	p := person{role("author"), role("committer"), true}
-	for _, text := range []string{p.author[0], p.author[1], p.committer[0], p.committer[1]} {
-		if text == "" {
-			nobody := [2]string{"bailiwick", noEmail}
-			return person{nobody, nobody, false}
-		}
+	if slices.Contains([]string{p.author[0], p.author[1], p.committer[0], p.committer[1]}, "") {
+		nobody := [2]string{"bailiwick", noEmail}
+		return person{nobody, nobody, false}
 	}
 	return p
 }
