@@ -80,7 +80,7 @@ func (x eyes) report(t *testing.T) Report {
 	return Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
 }
 
-// A service that has its own key, and records a vote under a key of somebody else than its
+// A service that has its own key, and records a vote under a key of another principal than its
 // voter, is refused offline, however the set of keys changed between votes. Old bundles keep
 // their rule: keys had no principals. Controls: the honest ones among them.
 //
@@ -223,7 +223,7 @@ func quorumOfTwo(s *story, doc string, lie bool) {
 
 // A report names who signed each decision: the voters, those who changed the keys and who
 // published the catalog, and the service's keys, in text, JSON and HTML. It names the calls
-// that nobody had to approve, apart from approved ones.
+// that needed no approval apart from approved ones.
 //
 // proves R-P1, R-A7
 func TestAReportNamesWhoDecided(t *testing.T) {

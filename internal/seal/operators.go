@@ -124,8 +124,8 @@ func (r TrustRoot) Assigned() bool {
 	return slices.ContainsFunc(r.Keys, func(k Key) bool { return k.Principal != "" })
 }
 
-// checkOwners refuses a set of operator keys of which some have no principal, or which
-// belongs to too few people for its threshold.
+// checkOwners refuses a set in which only some operator keys have a principal, and a set
+// that belongs to too few people for its threshold.
 func (r TrustRoot) checkOwners() error {
 	if !r.Assigned() {
 		return nil
