@@ -393,7 +393,11 @@ func TestTheKeyOfTheLogIsReadByOtherTools(t *testing.T) {
 	if n, err := sumnote.Open(bytes.Replace(signed, []byte("\n\n"), []byte("x\n\n"), 1), sumnote.VerifierList(v)); err == nil {
 		t.Errorf("control: %+v", n)
 	}
-	// After a rotation it is the new key, and --all has both.
+	if d := w.try("audit", "key", "--trust", trust); d.stderr != "" {
+		t.Errorf("without an earlier key it notes %q", d.stderr)
+	}
+	// After a rotation it is the new key, with a note; --all has both. The checkpoint from
+	// before verifies with the earlier key only.
 	w.must("down")
 	w.daemon("key", "rotate")
 	w.must("up")
@@ -401,6 +405,19 @@ func TestTheKeyOfTheLogIsReadByOtherTools(t *testing.T) {
 	decode(t, w.must("audit", "key", "--all", "-o", "json"), &all)
 	if now := strings.TrimSpace(w.must("audit", "key")); len(all) != 2 || all[0].Key != vkey || all[1].Key != now || now == vkey {
 		t.Errorf("%+v, in force %s", all, now)
+	} else if v, err := sumnote.NewVerifier(now); err != nil {
+		t.Error(err)
+	} else if n, err := sumnote.Open(signed, sumnote.VerifierList(v)); err == nil {
+		t.Errorf("the new key verifies the old checkpoint: %+v", n)
+	}
+	for _, c := range []struct {
+		args []string
+		note bool
+	}{{nil, true}, {[]string{"-o", "json"}, true}, {[]string{"--all"}, false}} {
+		d := w.try(append([]string{"audit", "key"}, c.args...)...)
+		if has := strings.Contains(d.stderr, "1 earlier key only; see: bailiwick audit key --all"); has != c.note {
+			t.Errorf("audit key %v notes %q", c.args, d.stderr)
+		}
 	}
 	w.refused(1, []string{"not a trust file", "bailiwick audit trust"}, "audit", "key", "--trust", w.path("copy/checkpoint"))
 	w.refused(1, []string{"no such file"}, "audit", "key", "--trust", w.path("none"))

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // logKey is a key of the log, as audit key prints it.
@@ -32,6 +33,9 @@ func (t *auditVerbs) keyCommand() *cobra.Command {
 		Long: `Print the key that signs the log's checkpoints as a verifier key of C2SP signed-note, which
 every reader of transparency logs takes: NAME+HASH+KEY.
 
+After a rotation it is the newest key, and a note on standard error names --all: a checkpoint
+that was signed before verifies with an earlier key only.
+
 With --trust the key is that of a trust file, and no service is needed. An auditor trusts only
 that one.`,
 		Example: console.Examples("bailiwick audit key", "bailiwick audit key --trust trust.json", "bailiwick audit key --all -o json"),
@@ -44,8 +48,10 @@ that one.`,
 			if err != nil {
 				return err
 			}
-			if !all {
-				keys = keys[len(keys)-1:]
+			if earlier := len(keys) - 1; !all && earlier > 0 {
+				keys = keys[earlier:]
+				fmt.Fprintf(t.Stderr, "note: checkpoints from before entry #%d verify with %s only; see: bailiwick audit key --all\n",
+					keys[0].From, record.Plural(earlier, "earlier key"))
 			}
 			if t.Format != "text" && t.Format != "name" {
 				return t.JSON(keys)
