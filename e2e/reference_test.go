@@ -21,6 +21,13 @@ func TestReferenceHasEveryVerbAndFlag(t *testing.T) {
 	if must(t, err); len(pages) < 50 {
 		t.Fatalf("%d man pages", len(pages))
 	}
+	verifier, err := os.ReadFile(w.path("man/bailiwick-verify.1"))
+	must(t, err)
+	for _, want := range []string{".SH SYNOPSIS\n.B bailiwick-verify FILE --trust FILE", "--require CLAIM", "Exit status:"} {
+		if !strings.Contains(strings.ReplaceAll(string(verifier), `\-`, "-"), want) {
+			t.Errorf("the page of bailiwick-verify lacks %q:\n%s", want, verifier)
+		}
+	}
 	front, err := os.ReadFile("../docs/cli.md")
 	must(t, err)
 	files, err := filepath.Glob("../docs/cli/*.md")

@@ -8,6 +8,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -266,7 +267,8 @@ func (t *tree) versionCommand() *cobra.Command {
 	}
 }
 
-// manCommand writes the pages of all programs that have commands.
+// manCommand writes the pages of all programs that have commands, and of the offline
+// verifier.
 func (t *tree) manCommand(root *cobra.Command) *cobra.Command {
 	return console.ManCommand(root, func(cmd *cobra.Command, dir string) error {
 		for _, program := range []string{deployProgram, daemonProgram} {
@@ -274,6 +276,10 @@ func (t *tree) manCommand(root *cobra.Command) *cobra.Command {
 				return err
 			}
 		}
-		return nil
+		var help bytes.Buffer
+		if err := t.execute(cmd.Context(), verifyProgram, []string{"--help"}, nil, &help); err != nil {
+			return err
+		}
+		return console.WriteHelpPage(dir, verifyProgram, t.Version, "Verify the evidence about a run or a dispatch offline", help.String())
 	})
 }

@@ -70,18 +70,51 @@ func ManPage(cmd *cobra.Command) string {
 			fmt.Fprintf(&b, ".SH %s\n.nf\n%s\n.fi\n", part.title, roff(text))
 		}
 	}
-	if cmd.Runnable() && !cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, ".SH EXIT STATUS\n%s\n", roff(exitStatus))
+	b.WriteString(".SH EXIT STATUS\n")
+	for _, s := range exitStatuses() {
+		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", s.code, roff(s.means))
 	}
+	fmt.Fprintf(&b, ".PP\n%s\n", roff(failures))
 	if cmd.HasParent() {
 		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(pageName(cmd.Parent())))
 	}
 	return b.String()
 }
 
-// exitStatus is what each page says about failures.
-const exitStatus = `0: done. 1: failed, or bad usage. 3: denied; do not retry. 4: credentials. 8: not finished in time. 130: interrupted.
-A failure is a line on standard error; with -o json it is {"error": {"code", "message", "hint", "problems"}} there.`
+// exitStatus is an exit status of a command.
+type exitStatus struct {
+	code  int
+	means string
+}
+
+// exitStatuses are those of docs/cli.md, on each page.
+func exitStatuses() []exitStatus {
+	return []exitStatus{
+		{0, "done"},
+		{1, "failed, or bad usage; for run patch --merge: conflicts"},
+		{2, "only catalog plan --exit-code: there are changes"},
+		{3, "denied; do not retry"},
+		{4, "credentials: no passphrase, or caller or service could not be authenticated"},
+		{5, "only run submit and run retry: the run exists already, and nothing was started"},
+		{8, "not finished within the given time"},
+		{9, "a person is needed: a dispatch ended with a question, or people approve each call"},
+		{130, "interrupted"},
+	}
+}
+
+// failures is what each page says about messages.
+const failures = `A failure is a line on standard error; with -o json it is {"error": {"code", "message", "hint", "problems"}} there.`
+
+// WriteHelpPage writes the man page of a program whose help is a text: a line with
+// its usage, then a description.
+func WriteHelpPage(dir, program, version, short, help string) error {
+	usage, text, _ := strings.Cut(strings.TrimPrefix(help, "Usage: "), "\n")
+	var b strings.Builder
+	fmt.Fprintf(&b, ".TH %s 1 \"\" %s \"Bailiwick\"\n", quoteRoff(strings.ToUpper(program)), quoteRoff("bailiwick "+version))
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n", roff(program), roff(short), roff(usage))
+	fmt.Fprintf(&b, ".SH DESCRIPTION\n.nf\n%s\n.fi\n.SH SEE ALSO\n.BR bailiwick (1)\n", roff(strings.Trim(text, "\n")))
+	return os.WriteFile(filepath.Join(dir, program+".1"), []byte(b.String()), 0o644) //nolint:gosec // G306: pages are for everyone
+}
 
 // manCommands lists the commands below cmd under the headings of its help.
 func manCommands(b *strings.Builder, cmd *cobra.Command) {

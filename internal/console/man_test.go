@@ -1,11 +1,18 @@
 package console
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 func hostilePage() *cobra.Command {
@@ -18,7 +25,7 @@ func hostilePage() *cobra.Command {
 func TestManPagesEscapeTheirText(t *testing.T) {
 	page := ManPage(hostilePage())
 	for line := range strings.SplitSeq(page, "\n") {
-		if strings.HasPrefix(line, ".") && !strings.HasPrefix(line, ".TH ") && !strings.HasPrefix(line, ".S") && !strings.HasPrefix(line, ".B") && line != ".TP" && line != ".nf" && line != ".fi" {
+		if strings.HasPrefix(line, ".") && !strings.HasPrefix(line, ".TH ") && !strings.HasPrefix(line, ".S") && !strings.HasPrefix(line, ".B") && line != ".TP" && line != ".PP" && line != ".nf" && line != ".fi" {
 			t.Errorf("%q is a request", line)
 		}
 		if strings.HasPrefix(line, "'") || strings.Contains(line, `\*`) || strings.Contains(line, `\f`) || strings.Contains(line, "\x1b") {
@@ -44,5 +51,52 @@ func TestManPagesRender(t *testing.T) {
 	}
 	if strings.Contains(string(out), "warning") {
 		t.Errorf("groff warns:\n%s", out)
+	}
+}
+
+// Each page has the exit codes of the reference, and of every error.
+func TestManPagesHaveTheExitCodes(t *testing.T) {
+	reference, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(reference), "\n## Exit codes\n")
+	table, _, _ = strings.Cut(table, "\nWith `-o json`")
+	want := []string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(table, -1) {
+		want = append(want, row[1])
+	}
+	root := hostilePage()
+	for _, cmd := range []*cobra.Command{root, root.Commands()[0]} {
+		_, part, _ := strings.Cut(ManPage(cmd), "\n.SH EXIT STATUS\n")
+		got := []string{}
+		for _, row := range regexp.MustCompile(`(?m)^\.B (\d+)$`).FindAllStringSubmatch(part, -1) {
+			got = append(got, row[1])
+		}
+		if len(want) < 5 || !slices.Equal(got, want) {
+			t.Errorf("%s: exit codes %v, the reference has %v", cmd.Name(), got, want)
+		}
+		for code, row := range api.Table() {
+			if !slices.Contains(got, strconv.Itoa(row.Exit)) {
+				t.Errorf("%s: no exit code %d, which is that of %s", cmd.Name(), row.Exit, code)
+			}
+		}
+	}
+}
+
+// A page made of a program's help has all of it, and none of it is a request.
+func TestHelpBecomesAPage(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteHelpPage(dir, "bailiwick-x", "v1", "Do it", "Usage: bailiwick-x FILE [-o text]\n\nDo it.\n.so /etc/passwd\n  --flag  for it\n"); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "bailiwick-x.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{".TH \"BAILIWICK\\-X\" 1 ", "\n.SH SYNOPSIS\n.B bailiwick\\-x FILE [\\-o text]\n", "\nDo it.\n\\&.so /etc/passwd\n  \\-\\-flag  for it\n.fi\n"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("%q is missing in\n%s", want, page)
+		}
 	}
 }

@@ -41,8 +41,8 @@ func Command(args []string, stdout, stderr io.Writer, files Files) int {
 const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--anchor FILE]... [-o text|json] [--html FILE] [--stamps DIR]
 
 Verify the evidence about a run or a dispatch offline: recompute everything and
-report what ran, then each check. Exit 0 only if no check fails and the claim is at least CLAIM:
-none, tamper-detecting, tamper-evident or witnessed.
+report what ran, then each check. CLAIM is none, tamper-detecting, tamper-evident or
+witnessed.
 
   --trust FILE        keys to trust; get it from someone you trust, not with the
                       evidence; "bailiwick audit trust" writes it
@@ -55,9 +55,12 @@ none, tamper-detecting, tamper-evident or witnessed.
                       scripts to file or print
   --stamps DIR        write each time-stamp token, and the checkpoint that it stamps, to
                       new files in this folder, for openssl ts -verify
+  -o text|json        print the report for people, or as one line of JSON
   --version           print the version
 
-Work and memory are bounded by the size of the evidence: see docs/evidence.md.
+Exit status:
+  0    no check fails, and the claim is at least CLAIM
+  1    a check fails, the claim is weaker, a file cannot be read, or bad usage
 `
 
 const seeHelp = "bailiwick-verify --help"
