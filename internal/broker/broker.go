@@ -165,7 +165,11 @@ func (b *Broker) Usage() api.ModelUsage { return b.proxy.meter.usage() }
 // time that is bounded by drain, it reads the answers of the model that are outstanding to
 // their end: they cost the same whether the agent reads them or not. What is outstanding
 // then is uncounted. Its error is that of the record.
-func (b *Broker) Close() error {
+func (b *Broker) Close() error { return b.CloseWithin(b.cfg.bounds.drain) }
+
+// CloseWithin is Close with a bound of its own for outstanding answers, in place of a
+// longer one.
+func (b *Broker) CloseWithin(most time.Duration) error {
 	b.mu.Lock()
 	b.closed = true
 	for c := range b.conns {
@@ -174,7 +178,7 @@ func (b *Broker) Close() error {
 	b.mu.Unlock()
 	b.cancel()
 	_, _ = b.outer.Close(), b.inner.Close()
-	draining, cancel := context.WithTimeout(context.Background(), b.cfg.bounds.drain)
+	draining, cancel := context.WithTimeout(context.Background(), min(most, b.cfg.bounds.drain))
 	b.proxy.meter.drain(draining)
 	cancel()
 	b.stop()

@@ -67,6 +67,13 @@ func (v *verification) publishers(e *entry) (list []SignedBy) {
 	return list
 }
 
+// serviceKey names a key of the service as the trust file does. The name in a rotation is
+// a word of the exporter.
+func (v *verification) serviceKey(id seal.KeyID) SignedBy {
+	k, _ := FindKey(v.trust.Log.Keys, id)
+	return SignedBy{Key: id, Name: k.Name}
+}
+
 // rotations adds the changes of the service's key, each signed with the key before.
 func (v *verification) rotations(out *Ran) {
 	for _, envelope := range v.b.Case.Rotations {
@@ -77,12 +84,11 @@ func (v *verification) rotations(out *Ran) {
 		if _, ok := FindKey(v.log.Keys, r.New.ID); !ok {
 			continue // likewise
 		}
-		old, ok := FindKey(v.log.Keys, r.Old)
-		if !ok {
+		if _, ok := FindKey(v.log.Keys, r.Old); !ok {
 			continue
 		}
-		what := "the service's key is replaced by " + SignedBy{Key: r.New.ID, Name: r.New.Name}.text()
-		out.Decided = append(out.Decided, Decided{Entry: r.Entry, At: r.At, What: what, Signed: []SignedBy{{Key: old.ID, Name: old.Name}}})
+		what := "the service's key is replaced by " + v.serviceKey(r.New.ID).text()
+		out.Decided = append(out.Decided, Decided{Entry: r.Entry, At: r.At, What: what, Signed: []SignedBy{v.serviceKey(r.Old)}})
 	}
 	slices.SortStableFunc(out.Decided, func(a, b Decided) int {
 		switch {

@@ -21,6 +21,9 @@ func (p *Plan) HoldsForGate(i int, rules int64) bool {
 // LocksOf returns the locks that task i takes when it starts. A fix takes none of its
 // own where the task that it is for still holds them.
 func (p *Plan) LocksOf(i int, rules int64) []api.Lock {
+	if rules < 5 {
+		return p.Tasks[i].Locks
+	}
 	if up := p.parent[i]; up >= 0 && p.HoldsForGate(int(up), rules) {
 		return nil
 	}

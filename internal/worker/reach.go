@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"hash"
 	"log/slog"
+	"math"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/agent"
@@ -144,14 +146,23 @@ func (a *attempt) serveReach(ctx context.Context, j *jail.Jail) {
 	})
 }
 
+// hurriedDrain bounds how long the answers of a model are read after an attempt was
+// cancelled or has exceeded its time. Those that are longer are uncounted.
+const hurriedDrain = 5 * time.Second
+
 // closeReach ends everything that processes of a jail reach, and puts what they have
-// used into the summary. The agent has ended.
-func (a *attempt) closeReach() error {
+// used into the summary. The agent has ended. A cancel waits at most hurriedDrain for
+// outstanding answers.
+func (a *attempt) closeReach(ctx context.Context) error {
 	r := &a.reach
 	if r.broker == nil {
 		return nil
 	}
-	err := r.broker.Close()
+	drain := time.Duration(math.MaxInt64) // as long as the broker allows
+	if context.Cause(ctx) != nil {
+		drain = hurriedDrain
+	}
+	err := r.broker.CloseWithin(drain)
 	r.serving.Wait()
 	r.used, r.broker = r.broker.Usage(), nil
 	if a.manifest.Endpoint != nil {

@@ -49,7 +49,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 	if err := a.openBroker(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.closeReach()) }()
+	defer func() { err = errors.Join(err, a.closeReach(ctx)) }()
 	a.setEnvironment()
 	a.env = a.reach.env
 
@@ -333,7 +333,7 @@ func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Veri
 	}
 	// Setup scripts reach what they reach in the agent's jail. The command judges what an
 	// agent wrote: it has no network and none of the secrets.
-	if err := a.closeReach(); err != nil {
+	if err := a.closeReach(ctx); err != nil {
 		return err
 	}
 	a.env = a.plan.env
