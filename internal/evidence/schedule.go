@@ -79,7 +79,7 @@ func (v *verification) ofSchedule(r *replay) error {
 	if def.Principal != r.submitted.Principal {
 		return fmt.Errorf("it was submitted by %s, but %s is of %s", r.submitted.Principal, ref, def.Principal)
 	}
-	if err := hasSlot(def, r.fired); err != nil {
+	if err := hasSlot(def, r.fired, request.Rules); err != nil {
 		return err
 	}
 	text, places := plan.ReadText([]byte(def.Plan))
@@ -104,8 +104,9 @@ func (v *verification) ofSchedule(r *replay) error {
 const cronCost = 4096
 
 // hasSlot verifies that a slot is a time of the cron expression. One that a person
-// requested has seconds, which no time of an expression has.
-func hasSlot(def *api.Schedule, fired *entry) error {
+// requested has seconds, which no time of an expression has. Before version 5 of the
+// rules of a run, intervals paused in an hour that the clock on the wall repeats.
+func hasSlot(def *api.Schedule, fired *entry, rules int64) error {
 	slot, _ := fired.Detail.(record.ScheduleSlot)
 	at, err := time.Parse(time.RFC3339, slot.Slot)
 	if err != nil {
@@ -121,7 +122,11 @@ func hasSlot(def *api.Schedule, fired *entry) error {
 	if err != nil {
 		return err
 	}
-	if !times.Has(at) {
+	has := times.Has
+	if rules < 5 {
+		has = times.HadOnce
+	}
+	if !has(at) {
 		return fmt.Errorf("slot %s is no time of %q in %s, by the zone data of this verifier", slot.Slot, def.Cron, def.Zone)
 	}
 	return nil
