@@ -178,6 +178,28 @@ func BenchmarkDue(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// A list of 3,000 schedules, and the processor time of this process.
+func BenchmarkList(b *testing.B) {
+	_, k := newBench(b, 3000, "0 0 1 1 *", time.Now)
+	if _, err := k.tick(context.Background()); err != nil { // their rows are stored
+		b.Fatal(err)
+	}
+	var before, after syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if list, err := k.List(context.Background()); err != nil || len(list) != 3000 {
+			b.Fatal(len(list), err)
+		}
+	}
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &after); err != nil {
+		b.Fatal(err)
+	}
+	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
+}
+
 // An engine with a thousand schedules that are not due, beside one without schedules, each
 // for some seconds: the processor time of this process, and how often its threads slept.
 func BenchmarkSleep(b *testing.B) {

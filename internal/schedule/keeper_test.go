@@ -250,6 +250,31 @@ func nightly(change func(*api.Schedule)) api.Schedule {
 	return s
 }
 
+// A list reads what is stored of each schedule once. Each row that is read allocates, so
+// the allocations count the reads: four times the schedules have four times as many. If
+// each schedule read the rows of all, they would have more than twice that.
+func TestAListReadsEachScheduleOnce(t *testing.T) {
+	count := func(n int) float64 {
+		var defs []api.Schedule
+		for i := range n {
+			defs = append(defs, nightly(func(s *api.Schedule) { s.Name = api.Name(fmt.Sprintf("s%04d", i)) }))
+		}
+		w := newWorld(t, day(1, 0, 0), defs...)
+		w.tick()
+		return testing.AllocsPerRun(1, func() {
+			list, err := w.k.List(t.Context())
+			w.must(err)
+			if len(list) != n || len(list[n-1].Next) != 1 {
+				t.Errorf("the list has %d of %d schedules", len(list), n)
+			}
+		})
+	}
+	few, many := count(50), count(200)
+	if many > 5*few {
+		t.Errorf("the list of 50 schedules allocates %.0f times, that of 200 %.0f times", few, many)
+	}
+}
+
 // proves R-O10 (a slot has one run, and one that is late has what catchUp says)
 func TestMissedSlots(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -18,10 +18,14 @@ func (k *Keeper) List(ctx context.Context) ([]api.ScheduleInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	lines, err := k.stored(ctx)
+	if err != nil {
+		return nil, err
+	}
 	list := []api.ScheduleInfo{}
 	defs := rev.Schedules
 	for _, name := range slices.Sorted(maps.Keys(defs)) {
-		info, err := k.info(ctx, rev, defs[name], 1)
+		info, err := k.info(ctx, rev, defs[name], lines[name], 1)
 		if err != nil {
 			return nil, err
 		}
@@ -36,24 +40,32 @@ func (k *Keeper) Show(ctx context.Context, name api.Name, n int) (api.ScheduleIn
 	if err != nil {
 		return api.ScheduleInfo{}, err
 	}
-	if def, ok := rev.Schedules[name]; ok {
-		return k.info(ctx, rev, def, min(max(n, 0), api.MaxNextSlots))
+	def, ok := rev.Schedules[name]
+	if !ok {
+		return api.ScheduleInfo{}, errNotFound(name)
 	}
-	return api.ScheduleInfo{}, errNotFound(name)
+	lines, err := k.stored(ctx)
+	if err != nil {
+		return api.ScheduleInfo{}, err
+	}
+	return k.info(ctx, rev, def, lines[name], min(max(n, 0), api.MaxNextSlots))
 }
 
-func (k *Keeper) info(ctx context.Context, rev *Snapshot, def api.Schedule, n int) (api.ScheduleInfo, error) {
-	info := api.ScheduleInfo{Schedule: def, Revision: rev.Number, Digest: rev.Artifact(def.Name), Next: []time.Time{}, Undriven: k.cfg.Runs == nil}
-	info.Stops = k.cfg.Stops(subject(&def, k.cfg.Now()))
-	var lines map[api.Name]*line
-	if err := k.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+// stored reads what the database has of all schedules.
+func (k *Keeper) stored(ctx context.Context) (lines map[api.Name]*line, err error) {
+	err = k.cfg.Store.Read(ctx, func(v *store.View) error {
 		lines, err = readLines(v)
 		return err
-	}); err != nil {
-		return info, err
-	}
+	})
+	return lines, err
+}
+
+// info describes a schedule. l is what the database has of it; nil: nothing.
+func (k *Keeper) info(ctx context.Context, rev *Snapshot, def api.Schedule, l *line, n int) (api.ScheduleInfo, error) {
+	info := api.ScheduleInfo{Schedule: def, Revision: rev.Number, Digest: rev.Artifact(def.Name), Next: []time.Time{}, Undriven: k.cfg.Runs == nil}
+	info.Stops = k.cfg.Stops(subject(&def, k.cfg.Now()))
 	from := k.cfg.Now()
-	if l := lines[def.Name]; l != nil {
+	if l != nil {
 		if l.pausedBy != "" {
 			info.PausedBy, info.PausedAt = l.pausedBy, &l.pausedAt
 		}
