@@ -129,8 +129,12 @@ func TestOnlyWhatChangesNothingFollowsTheAttestation(t *testing.T) {
 		if kind == record.KindApprovalExpired {
 			e = record.CallEntry(kind, s.manifests[w.key()], "warehouse/apply", nil, d)
 		}
-		if strings.HasPrefix(string(kind), "tool.") || strings.HasPrefix(string(kind), "approval.") {
+		// The members without which an entry of the kind cannot be written.
+		switch area, _, _ := strings.Cut(string(kind), "."); area {
+		case "tool", "approval":
 			e.Tool = "warehouse/query"
+		case "run", "schedule", "task":
+			e.Run, e.Task = "r1", "a1"
 		}
 		seq := s.write(e)
 		b := s.bundle(bundle.Case{Dispatch: "d-01"})
