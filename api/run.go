@@ -135,7 +135,7 @@ type RunTask struct {
 	CancelBy   Actor      `json:"cancelledBy,omitempty"`
 	StartedAt  *time.Time `json:"startedAt,omitempty"` // of the latest attempt
 	EndedAt    *time.Time `json:"endedAt,omitempty"`
-	Blocked    string     `json:"blocked,omitempty"`   // what a ready task waits for, as text
+	Blocked    string     `json:"blocked,omitempty"`   // what it waits for, as text: a lock, a slot or a budget
 	TakenOver  bool       `json:"takenOver,omitempty"` // done by the run that this one retries
 	Reused     *Reuse     `json:"reused,omitempty"`    // the earlier dispatch that has its result
 	// Usage is what all its dispatches used of their models, one for each currency.

@@ -42,7 +42,12 @@ func Claims(grants []api.Grant, plan *api.Budget, m *record.Manifest, at time.Ti
 }
 
 // Refusal says why an attempt may not begin.
-type Refusal struct{ Reason string }
+type Refusal struct {
+	Reason string
+	// Waits names the budget that other attempts have reserved, if the attempt fits into every
+	// budget with what is spent. It is empty if the attempt does not.
+	Waits string
+}
 
 func (r *Refusal) Error() string { return r.Reason }
 
@@ -54,13 +59,14 @@ type balance struct{ spent, held api.Spend }
 // are serial, so what it reads is what it changes.
 func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, at time.Time) (list []record.BudgetClaim, err error) {
 	if len(claims) > record.MaxBudgets {
-		return nil, &Refusal{fmt.Sprintf("%d budgets apply: at most %d; remove some from the grants of %s", len(claims), record.MaxBudgets, m.Principal)}
+		return nil, &Refusal{Reason: fmt.Sprintf("%d budgets apply: at most %d; remove some from the grants of %s", len(claims), record.MaxBudgets, m.Principal)}
 	}
 	most := record.MostSpend(m, currency)
+	var full *Refusal
 	for _, c := range claims {
 		limit := c.Budget.Limit()
 		if why := record.Uncounted(m, limit, currency); why != "" {
-			return nil, &Refusal{c.title() + ": " + why}
+			return nil, &Refusal{Reason: c.title() + ": " + why}
 		}
 		b, err := load(tx, c.Name, m.Principal, c.Period)
 		if err != nil {
@@ -68,22 +74,34 @@ func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, 
 		}
 		before := b.spent.Plus(b.held)
 		if limit.Cost > 0 && before.Currency != "" && before.Currency != limit.Currency {
-			return nil, &Refusal{fmt.Sprintf("%s: %s%s are spent already, in another currency than the budget's %s", c.title(), before.Cost, before.Currency, limit.Currency)}
+			return nil, &Refusal{Reason: fmt.Sprintf("%s: %s%s are spent already, in another currency than the budget's %s", c.title(), before.Cost, before.Currency, limit.Currency)}
 		}
 		reserved := most
 		if before.Currency != "" && reserved.Currency != before.Currency { // the cost has no bound
 			reserved.Cost, reserved.Currency = 0, ""
 		}
 		if what := reserved.Exceeds(before, limit); what != "" {
-			if reserved.Member(what) > limit.Member(what) {
-				return nil, &Refusal{c.never(what, m, reserved)}
+			settled := b.spent
+			settled.Dispatches += b.held.Dispatches // they are spent at the end, too
+			switch gone := reserved.Exceeds(settled, limit); {
+			case gone == "":
+				if full == nil {
+					full = &Refusal{Reason: c.spent(what, b, reserved, at), Waits: c.title()}
+				}
+			case reserved.Member(gone) > limit.Member(gone):
+				return nil, &Refusal{Reason: c.never(gone, m, reserved)}
+			default:
+				return nil, &Refusal{Reason: c.spent(gone, b, reserved, at)}
 			}
-			return nil, &Refusal{c.spent(what, b, reserved, at)}
+			continue // another budget may refuse it for good
 		}
 		if err := hold(tx, m, c, b, reserved); err != nil {
 			return nil, err
 		}
 		list = append(list, record.BudgetClaim{Before: before, Budget: c.Name, Limit: limit, Period: c.Period, Reserved: reserved})
+	}
+	if full != nil {
+		return nil, full
 	}
 	return list, nil
 }

@@ -96,7 +96,7 @@ func TestExactlyAsManyBeginAsTheBudgetAllows(t *testing.T) {
 			return err
 		}
 		if seen.held.Dispatches >= 1 {
-			return &Refusal{"spent"}
+			return &Refusal{Reason: "spent"}
 		}
 		if first.Add(1) <= callers {
 			read.Done()

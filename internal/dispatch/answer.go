@@ -57,7 +57,7 @@ func (s *Service) answer(ctx context.Context, in answering, r row) (api.Dispatch
 		return api.Dispatch{}, err
 	}
 	d, err = s.resume(ctx, r, sub, next, in)
-	return d, s.denySpent(ctx, sub, s.denyOvertaken(ctx, sub, err))
+	return d, s.denySpent(ctx, sub, in.fence > 0, s.denyOvertaken(ctx, sub, err))
 }
 
 // invalidAnswer logs an invalid answer of a caller. What the engine delivers was

@@ -81,12 +81,28 @@ func (s *Service) commit(ctx context.Context, d policy.Decision, e record.Entry,
 	})
 }
 
-// denySpent denies a submission for which a budget had no room. Any other error is
-// returned as it is.
-func (s *Service) denySpent(ctx context.Context, sub *submission, err error) error {
+// Reserved is the error of SubmitTask and ResumeTask for a task that has to wait for room
+// in a budget: others have reserved it, and may not use it. Nothing was decided or stored.
+type Reserved struct {
+	Budget string // with its period
+	Reason string
+}
+
+// Error implements error.
+func (r *Reserved) Error() string { return r.Reason }
+
+// denySpent denies a submission for which a budget had no room. Where others have only
+// reserved it, a task waits, and any other submission is refused without a decision. Any
+// other error is returned as it is.
+func (s *Service) denySpent(ctx context.Context, sub *submission, ofTask bool, err error) error {
 	refusal, ok := errors.AsType[*budget.Refusal](err)
-	if !ok {
+	switch {
+	case !ok:
 		return err
+	case refusal.Waits != "" && ofTask:
+		return &Reserved{refusal.Waits, refusal.Reason}
+	case refusal.Waits != "":
+		return api.Errorf(api.CodeThrottled, "%s", refusal.Reason).WithHint("try again when an attempt has ended; see: bailiwick budget list")
 	}
 	sub.spent = []string{refusal.Reason}
 	return s.deny(ctx, sub, sub.snapshot.Engine.Decide(sub.policyRequest()))

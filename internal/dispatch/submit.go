@@ -85,7 +85,7 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 		d, err = s.admit(ctx, sub, decision)
 	}
 	if !errors.Is(err, errDuplicate) {
-		return d, s.denySpent(ctx, sub, s.denyOvertaken(ctx, sub, err))
+		return d, s.denySpent(ctx, sub, sub.forTask != nil, s.denyOvertaken(ctx, sub, err))
 	}
 	// The same request may have been admitted at the same time. Only an allowed
 	// caller learns that an id of another principal's is in use.

@@ -204,7 +204,7 @@ type runTask struct {
 	CancelledBy api.Actor      `json:"cancelledBy,omitempty"`
 	StartedAt   *time.Time     `json:"startedAt,omitempty"`
 	EndedAt     *time.Time     `json:"endedAt,omitempty"`
-	Blocked     string         `json:"blocked,omitempty" jsonschema:"of a ready task: what it is waiting for"`
+	Blocked     string         `json:"blocked,omitempty" jsonschema:"what it is waiting for"`
 	TakenOver   bool           `json:"takenOver,omitempty" jsonschema:"reused from the run that this one retries"`
 	ReusedFrom  api.DispatchID `json:"reusedFrom,omitempty" jsonschema:"an earlier dispatch with the same inputs, which made its result; nothing ran"`
 }

@@ -83,6 +83,7 @@ func (n dispatchEnded) apply(e *engine, b *batch) {
 	if r, i, ok := e.taskOf(&n.dispatch); ok && r.tasks[i].relevant(&n.dispatch) {
 		e.attemptEnded(b, r, i, &n.dispatch)
 	}
+	e.recheck(n.dispatch.Principal)
 }
 
 // current returns the task that an effect was for; nil when the effect is stale.
@@ -100,7 +101,18 @@ func (f submitted) apply(e *engine, b *batch) {
 	}
 	t.inFlight = false
 	r, i := f.run, f.task
+	full, tried := f.reserved(), t.tried
+	if t.tried = nil; tried != nil && full == nil && slices.Contains(e.lines, tried) {
+		e.admitNext(tried) // there may be room for another
+	}
 	switch {
+	case full != nil && t.cancelBy == "":
+		e.awaitBudget(r, i, full.Budget)
+		if e.ends[r.principal] != t.ends { // one ended after the refusal, maybe
+			e.admitNext(t.affording.line)
+		}
+	case full != nil && t.answer != nil:
+		e.cancelDispatch(b, r, i)
 	case f.err == nil && t.relevant(&f.dispatch):
 		e.attemptEnded(b, r, i, &f.dispatch)
 	case f.err == nil:
@@ -198,10 +210,12 @@ func (e *engine) park(r *run) {
 		if t := &r.tasks[i]; t.state == api.TaskReady {
 			e.withdraw(r, int32(i)) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		}
+		e.parkAffording(r, int32(i)) //nolint:gosec // G115: likewise
 	}
 }
 
 func (e *engine) unpark(r *run) {
+	e.recheck(r.principal)
 	for _, i := range r.plan.Order() {
 		if t := &r.tasks[i]; t.state == api.TaskReady && t.lease == nil && t.cancelBy == "" {
 			e.enqueue(r, i)

@@ -97,12 +97,12 @@ func (w *world) running() (wrong []string) {
 			if tries := w.desk.tries[t.key()]; t.plan.Subagent == stuck && tries > 0 && (t.stopped() || t.run.ending(now)) && now.Sub(w.desk.tried[t.key()]) > 31*time.Second {
 				object("task %s is cancelled, cannot be reached and runs", t.name())
 			}
-			if !w.desk.delayed(t) {
+			if !w.desk.delayed(t) && !w.desk.affording(t) {
 				object("task %s is started in the log and its dispatch was not submitted", t.name())
 			}
 		case t.state == api.TaskRunning && j.active() && j.fence != t.fence && !w.desk.delayed(t):
 			object("task %s has fence %d and its worker %d", t.name(), t.fence, j.fence)
-		case t.state == api.TaskRunning && !j.active() && !silent && !w.desk.delayed(t):
+		case t.state == api.TaskRunning && !j.active() && !silent && !w.desk.delayed(t) && !w.desk.affording(t):
 			object("task %s runs by the log, and its dispatch is %s", t.name(), j.d.State)
 		case t.asks && !j.asks() && !silent && !t.given:
 			object("task %s waits for an answer, and its dispatch is %s", t.name(), j.d.State)
@@ -353,7 +353,7 @@ func (w *world) describe(r *replayRun) (wrong []string) {
 	}
 	for i, got := range tasks {
 		t := r.tasks[r.plan.Tasks[i].ID]
-		if got.Task != t.plan.ID || got.State != t.shown(w.log, now) || got.DispatchID != t.dispatch || got.Attempt != t.attempt && !t.taken || got.Cause != t.cause ||
+		if got.Task != t.plan.ID || got.State != t.shown(w.log, now) || got.DispatchID != t.dispatch && (got.DispatchID != "" || got.Blocked == "" || !w.desk.waits(t)) || got.Attempt != t.attempt && !t.taken || got.Cause != t.cause ||
 			got.TakenOver != t.taken || got.Asks != (t.asks && !t.given && got.CancelBy == "") || got.Attempts != max(1, t.plan.Retry.Attempts) ||
 			t.state == api.TaskFailed && got.Reason != t.reason {
 			object("task %s is %+v by the engine, and by the log %s, attempt %d, dispatch %s, cause %q, taken over %v, asks %v, reason %q", t.name(), got, t.shown(w.log, now), t.attempt, t.dispatch,
@@ -395,10 +395,13 @@ func (w *world) listed() (wrong []string) {
 		object("%d queues, want %d: %v", len(queues), len(w.log.queues), err)
 	}
 	for _, q := range queues {
-		running, runs := 0, 0
+		running, runs, affording := 0, 0, 0
 		for t := range w.log.each {
 			if t.run.queue == q.Name && t.state == api.TaskRunning {
 				running++
+				if w.desk.waits(t) {
+					affording++
+				}
 			}
 		}
 		for _, r := range w.log.runs {
@@ -406,7 +409,7 @@ func (w *world) listed() (wrong []string) {
 				runs++
 			}
 		}
-		if want := w.log.queues[q.Name]; q.Running != running || q.Runs != runs || q.Slots != want.slots || (q.PausedBy != "") != want.paused {
+		if want := w.log.queues[q.Name]; q.Running > running || q.Running < running-affording || q.Runs != runs || q.Slots != want.slots || (q.PausedBy != "") != want.paused {
 			object("queue %+v; by the log %d run of %d runs, paused %v", q, running, runs, want.paused)
 		}
 	}

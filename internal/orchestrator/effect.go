@@ -99,7 +99,8 @@ func (o *Orchestrator) try(x effect) error {
 	case effectAsk:
 		return o.ask(ctx, x)
 	}
-	if _, ok := errors.AsType[*dispatch.Unapproved](err); !ok && err != nil && transient(err) {
+	_, people := errors.AsType[*dispatch.Unapproved](err)
+	if _, full := errors.AsType[*dispatch.Reserved](err); !people && !full && err != nil && transient(err) {
 		return err
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -31,6 +32,8 @@ type engine struct {
 	byID   map[api.RunID]*run
 	queues map[api.Name]*queue
 	locks  *locks
+	lines  []*budgetLine         // of tasks that wait for room in a budget
+	ends   map[api.Principal]int // attempts of a principal that have ended
 	timers timerHeap
 	fence  uint64 // the last fencing token that was issued
 
@@ -45,7 +48,7 @@ type engine struct {
 }
 
 func newEngine(cfg Config) *engine {
-	e := &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, queues: map[api.Name]*queue{}, locks: newLocks(), nextSweep: cfg.Steady().Add(sweepTime)}
+	e := &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, queues: map[api.Name]*queue{}, locks: newLocks(), ends: map[api.Principal]int{}, nextSweep: cfg.Steady().Add(sweepTime)}
 	e.queues[api.DefaultQueue] = newQueue(api.DefaultQueue, DefaultSlots)
 	for name, slots := range cfg.Queues {
 		e.queues[name] = newQueue(name, slots)
@@ -318,6 +321,9 @@ func (e *engine) due(b *batch) {
 
 // sweep polls every open dispatch for a missed completion.
 func (e *engine) sweep(b *batch) {
+	for _, l := range slices.Clone(e.lines) { // a day may have begun, or a budget is larger
+		e.admitNext(l)
+	}
 	for _, r := range e.runs {
 		for i := range r.tasks {
 			if t := &r.tasks[i]; t.asking() && r.plan.Tasks[i].Approval != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/budget"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -24,6 +25,7 @@ type purse struct {
 	plan    func(api.RunID) *api.Budget
 	commit  func(func(*store.Tx) error) error // by the service that lives; an error: nothing is durable
 	refused map[api.DispatchID]int            // attempts that did not begin, by the budgets
+	waited  map[api.Principal]bool            // whose attempts have waited for what others had reserved
 }
 
 // want is what the limits of a subagent let an attempt use, and its model.
@@ -68,6 +70,7 @@ type claim struct {
 // usage is how an attempt uses its model.
 type usage struct {
 	counted bool // the broker's count is there
+	lost    bool // and a request is uncounted
 	tokens  int64
 	cost    api.Cost
 	started bool
@@ -135,12 +138,19 @@ func (k *desk) reserve(o owner, plan *api.Budget, d policy.Decision, at time.Tim
 	if err != nil && !refused {
 		return nil, err
 	}
-	b, why := k.admits(o, at)
+	b, why, full := k.admits(o, at)
 	switch {
+	case refused && (refusal.Waits != "") != full:
+		k.object("dispatch %s attempt %d of %s/%s by %s: refused with %v; by the reference, others have reserved the room: %t", o.id, o.attempt, o.run, o.subagent, o.by, err, full)
 	case refused != (why != ""):
 		k.object("dispatch %s attempt %d of %s/%s by %s: refused with %v; by the reference: %q", o.id, o.attempt, o.run, o.subagent, o.by, err, why)
 	case !refused && len(list) != len(b.claims):
 		k.object("dispatch %s attempt %d has reserved %v, want %v", o.id, o.attempt, list, b.claims)
+	}
+	if refused && full {
+		k.purse.waited[o.by] = true
+		k.calls["full"]++
+		return nil, &dispatch.Reserved{Budget: refusal.Waits, Reason: refusal.Reason}
 	}
 	if refused {
 		k.purse.refused[o.id] = o.attempt
@@ -174,23 +184,27 @@ func (k *desk) budgets(o owner, at time.Time) (claims []claim, limits []api.Budg
 	return claims, limits
 }
 
-// admits says by the reference whether an attempt may begin, or why not. The caller holds
-// the mutex.
-func (k *desk) admits(o owner, at time.Time) (b *bill, why string) {
+// admits says by the reference whether an attempt may begin, or why not, and whether only
+// what others have reserved is in its way. The caller holds the mutex.
+func (k *desk) admits(o owner, at time.Time) (b *bill, why string, full bool) {
 	claims, limits := k.budgets(o, at)
 	w, most := wants(o.subagent), o.most()
 	for i, c := range claims {
 		spent, held := k.balance(c)
-		limit, what := limits[i], ""
-		over := func(name string, bound, before, more int64) {
-			if bound > 0 && more > 0 && before+more > bound {
+		limit, what, waits := limits[i], "", false
+		over := func(name string, bound, spent, held, more int64) {
+			switch {
+			case bound == 0 || more == 0:
+			case spent+more > bound:
 				what = name
+			case spent+held+more > bound:
+				waits = true
 			}
 		}
-		over("dispatches", int64(limit.Dispatches), spent.Dispatches+held.Dispatches, most.Dispatches)
-		over("wall", time.Duration(limit.Wall).Milliseconds(), spent.Millis+held.Millis, most.Millis)
-		over("tokens", int64(limit.Tokens), spent.Tokens+held.Tokens, most.Tokens)
-		over("cost", int64(limit.Cost.Amount), int64(spent.Cost+held.Cost), int64(most.Cost))
+		over("dispatches", int64(limit.Dispatches), spent.Dispatches+held.Dispatches, 0, most.Dispatches)
+		over("wall", time.Duration(limit.Wall).Milliseconds(), spent.Millis, held.Millis, most.Millis)
+		over("tokens", int64(limit.Tokens), spent.Tokens, held.Tokens, most.Tokens)
+		over("cost", int64(limit.Cost.Amount), int64(spent.Cost), int64(held.Cost), int64(most.Cost))
 		metered := limit.Tokens > 0 || limit.Cost.Amount > 0
 		switch {
 		case w.unknown && metered:
@@ -199,10 +213,16 @@ func (k *desk) admits(o owner, at time.Time) (b *bill, why string) {
 			what = "nothing bounds its model"
 		}
 		if what != "" {
-			return nil, c.name + ": " + what
+			return nil, c.name + ": " + what, false
+		}
+		if waits {
+			full, why = true, c.name+" is reserved"
 		}
 	}
-	return &bill{attempt: o.attempt, at: at, claims: claims}, ""
+	if full {
+		return nil, why, true
+	}
+	return &bill{attempt: o.attempt, at: at, claims: claims}, "", false
 }
 
 // balance adds up what the attempts under one budget used and may use. The caller holds
@@ -242,6 +262,9 @@ func (k *desk) settle(j *job) error {
 		result = &api.ResultSummary{}
 		if w := wants(j.order.Request.Subagent); w.model != "" {
 			result.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: u.tokens - u.tokens/3, Output: u.tokens / 3}, Cost: u.cost, Currency: "usd"}
+			if u.lost {
+				result.Usage.Model.Uncounted = 1
+			}
 		}
 	}
 	id, attempt := j.d.ID, b.attempt
@@ -261,6 +284,9 @@ func (k *desk) settle(j *job) error {
 	switch {
 	case u.counted && wants(j.order.Request.Subagent).model != "":
 		b.used.Tokens, b.used.Cost = u.tokens, u.cost
+		if u.lost {
+			b.used.Tokens, b.used.Cost = max(u.tokens, most.Tokens), max(u.cost, most.Cost)
+		}
 	case !u.counted && u.started: // nothing says what it used
 		b.used.Tokens, b.used.Cost = most.Tokens, most.Cost
 	}
@@ -270,7 +296,7 @@ func (k *desk) settle(j *job) error {
 // drawUsage decides what an attempt will have used.
 func drawUsage(rt *rapid.T, j *job) usage {
 	most := j.owner(j.d.Attempt).most()
-	u := usage{counted: rapid.IntRange(0, 5).Draw(rt, "counted") > 0, started: rapid.IntRange(0, 9).Draw(rt, "started") > 0}
+	u := usage{counted: rapid.IntRange(0, 5).Draw(rt, "counted") > 0, lost: rapid.IntRange(0, 7).Draw(rt, "lost") == 0, started: rapid.IntRange(0, 9).Draw(rt, "started") > 0}
 	part := rapid.SampledFrom([]int64{0, 3, 10, 10, 11}).Draw(rt, "used") // of ten: the last request may be over the limit
 	u.tokens, u.cost = most.Tokens*part/10, most.Cost*api.Cost(part)/10
 	return u
@@ -300,26 +326,34 @@ func drawBudget(rt *rapid.T, per api.BudgetPeriod) *api.Budget {
 func (m *machine) withBudgets(rt *rapid.T) {
 	grants := deskGrants()
 	grants = append(grants, api.Grant{Name: "more-of-ben", Principal: ben, Targets: []api.Name{"local"}, Ceiling: api.Reversible, Subagents: []api.Name{work, checker}})
-	p := &purse{refused: map[api.DispatchID]int{}, plan: m.log.budgetOf}
 	for i, per := range []api.BudgetPeriod{api.PerDay, api.PerRun, api.PerDay, ""} {
-		if grants[i].Budget = drawBudget(rt, per); grants[i].Budget != nil {
-			p.grants = append(p.grants, grants[i])
+		grants[i].Budget = drawBudget(rt, per)
+	}
+	m.spendBy(grants)
+}
+
+// spendBy has the attempts of a world spend the budgets of grants.
+func (w *world) spendBy(grants []api.Grant) {
+	engine, err := deskEngine(grants)
+	w.must(err)
+	p := &purse{refused: map[api.DispatchID]int{}, waited: map[api.Principal]bool{}, plan: w.log.budgetOf}
+	for _, g := range grants {
+		if g.Budget != nil {
+			p.grants = append(p.grants, g)
 		}
 	}
 	slices.SortFunc(p.grants, func(a, b api.Grant) int { return cmpString(string(a.Name), string(b.Name)) })
-	engine, err := deskEngine(grants)
-	m.must(err)
 	p.commit = func(fn func(*store.Tx) error) error {
-		return m.store.Update(context.Background(), func(tx *store.Tx) error {
-			if m.dead() {
+		return w.store.Update(context.Background(), func(tx *store.Tx) error {
+			if w.dead() {
 				return errKilled
 			}
 			return fn(tx)
 		})
 	}
-	m.desk.mu.Lock()
-	defer m.desk.mu.Unlock()
-	m.desk.engine, m.desk.purse = engine, p
+	w.desk.mu.Lock()
+	defer w.desk.mu.Unlock()
+	w.desk.engine, w.desk.purse = engine, p
 }
 
 // budgetOf is the budget of the plan of a run that was offered under its id. As locks is,
@@ -404,6 +438,30 @@ func (m *machine) spent() (wrong []string) {
 		}
 	}
 	return wrong
+}
+
+// affording reports whether a task may wait for room in a budget, without a slot: its
+// principal has waited so, and its dispatch does not run. The caller holds the mutex.
+func (k *desk) affording(t *replayTask) bool {
+	if k.purse == nil || !k.purse.waited[t.run.by] {
+		return false
+	}
+	j := k.jobs[t.dispatch]
+	return j == nil || !j.active()
+}
+
+// mayAfford reports whether tasks of the principal of t have waited for room in a budget.
+func (k *desk) mayAfford(t *replayTask) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.purse != nil && k.purse.waited[t.run.by]
+}
+
+// waits is affording for a caller without the mutex.
+func (k *desk) waits(t *replayTask) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.affording(t)
 }
 
 // limit is what a budget allows.

@@ -298,10 +298,13 @@ func (r *run) taskView(i int) api.RunTask {
 	if of := r.plan.Children(i); t.state == api.TaskGrowing && p.Gate == nil {
 		v.Message = fmt.Sprintf("%d of %d done", int32(len(of))-t.children.open-t.children.lost-t.children.cancelled, len(of)) //nolint:gosec // G115: bounded by api.MaxRunTasks
 	}
-	if t.state == api.TaskReady {
+	switch {
+	case t.state == api.TaskReady:
 		v.Blocked = r.blocked(t)
+	case t.affording != nil:
+		v.Blocked = t.affording.line.budget + ", which attempts that have not ended have reserved"
 	}
-	if t.writing() {
+	if t.writing() || t.affording != nil && t.answer == nil {
 		v.DispatchID = "" // it is not admitted
 	}
 	return v

@@ -89,14 +89,10 @@ func (e *engine) adoptRunning(b *batch, r *run) error {
 		}
 		e.running++
 		r.queue.running++
-		ef := r.effect(effectSubmit, i)
-		switch {
-		case t.cancelBy != "": // must not start any more
-			ef.kind, ef.expected = effectPoll, true
-		case t.answer != nil:
-			ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
-		default:
-			ef.request = r.taskRequest(i)
+		ef := e.submission(r, i)
+		if t.cancelBy != "" { // must not start any more
+			ef = r.effect(effectPoll, i)
+			ef.expected = true
 		}
 		t.inFlight = ef.kind != effectPoll
 		b.effects = append(b.effects, ef)

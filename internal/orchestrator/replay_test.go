@@ -26,6 +26,8 @@ type replay struct {
 	wrong   []string
 	// products is the structured result of a dispatch.
 	products func(api.DispatchID) json.RawMessage
+	// affording says that a task may wait for room in a budget, without a slot.
+	affording func(*replayTask) bool
 	// votes are those about the request of a task.
 	votes func(*replayTask) []api.Vote
 
@@ -511,7 +513,7 @@ func (m *replay) mayStart(c *audit.Committed, t *replayTask) {
 			key = clash(t.plan.Locks, other.plan.Locks)
 		}
 		if other.state == api.TaskRunning {
-			if other.run.queue == t.run.queue {
+			if other.run.queue == t.run.queue && (m.affording == nil || !m.affording(other)) {
 				running++
 			}
 		}

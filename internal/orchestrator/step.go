@@ -16,7 +16,11 @@ import (
 func (e *engine) schedule(b *batch) {
 	for _, q := range e.queues {
 		for w := q.pop(); w != nil; w = q.pop() {
-			e.startTask(b, w)
+			if w.run.tasks[w.task].affording != nil {
+				e.retryAdmission(b, w)
+			} else {
+				e.startTask(b, w)
+			}
 		}
 	}
 }
@@ -61,17 +65,13 @@ func (e *engine) startTask(b *batch, w *lease) {
 	e.transition(r, i, record.EventStart)
 	e.fence++
 	t.fence = e.fence
-	ef := r.effect(effectSubmit, i)
-	if t.answer != nil {
-		ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
-	} else {
+	if t.answer == nil {
 		if !t.approved {
 			t.attempt++
 		}
 		t.approved, t.dispatch, t.questionOf = false, r.dispatchID(i, t.attempt), 0
 		t.started = b.now
 		t.reason, t.message = "", ""
-		ef.request = r.taskRequest(i)
 		if r.needed(i) {
 			b.reserved = append(b.reserved, taskRef{r, i})
 		}
@@ -82,7 +82,12 @@ func (e *engine) startTask(b *batch, w *lease) {
 	exclusive, shared := lockNames(r.locksOf(i))
 	e.log(b, record.KindTaskStarted, r, i, record.TaskStart{Fence: int64(t.fence), Locks: exclusive, Shared: shared}) //nolint:gosec // G115: counts up from 1
 	b.task(r, i)
-	b.effects = append(b.effects, ef)
+	if l := e.behind(r, i); l != nil {
+		t.inFlight = false
+		e.awaitBudget(r, i, l.budget)
+		return
+	}
+	b.effects = append(b.effects, e.submission(r, i))
 }
 
 // releaseTask releases the slot and the locks of a running task.
@@ -93,7 +98,11 @@ func (e *engine) releaseTask(r *run, i int32) {
 
 func (e *engine) releaseSlot(r *run, i int32) {
 	e.running--
-	r.queue.running--
+	if r.tasks[i].affording != nil { // it has no slot
+		e.leaveLine(r, i)
+	} else {
+		r.queue.running--
+	}
 	r.tasks[i].inFlight = false
 }
 

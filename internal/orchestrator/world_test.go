@@ -102,6 +102,7 @@ func newWorldWith(t tester, root string, config orchestrator.Config, asks bool, 
 	w.desk.locks = w.log.locks
 	w.log.products = w.desk.productOf
 	w.log.votes = w.votes
+	w.log.affording = w.desk.mayAfford
 	s, err := store.Create(context.Background(), w.storeConfig())
 	w.must(err)
 	w.must(s.Close())

@@ -262,6 +262,8 @@ func noteOf(t *api.RunTask, now time.Time) string {
 		return fmt.Sprintf("retry in %s after %s", console.Duration(t.NotBefore.Sub(now)), why)
 	case t.State == api.TaskReady && t.Blocked != "":
 		return console.Line(t.Blocked)
+	case t.State == api.TaskRunning && t.Blocked != "":
+		return "waits for " + console.Line(t.Blocked)
 	case t.State == api.TaskRunning && t.Progress != nil:
 		return "reports: " + console.Line(t.Progress.Text)
 	case t.State == api.TaskRunning && why != "":
