@@ -107,7 +107,13 @@ func TestNoStatementCanBeWithheld(t *testing.T) {
 func TestOnlyWhatChangesNothingFollowsTheAttestation(t *testing.T) {
 	after := func(kind record.Kind) Report {
 		s := newStory(t)
-		w := s.whole("d-01")
+		w := &work{id: "d-01"}
+		if area, _, _ := strings.Cut(string(kind), "."); area == "run" || area == "schedule" || area == "task" {
+			w.run, w.task, w.fence = "r1", "a1", 1 // entries of these kinds are about a run
+		}
+		s.admit(w)
+		s.start(w)
+		s.finish(w, api.EventFinished, "")
 		d := kind.Detail()
 		switch kind { //nolint:exhaustive // those that need a detail
 		case record.KindDispatchPinned, record.KindDispatchUnpinned:
@@ -134,7 +140,7 @@ func TestOnlyWhatChangesNothingFollowsTheAttestation(t *testing.T) {
 		case "tool", "approval":
 			e.Tool = "warehouse/query"
 		case "run", "schedule", "task":
-			e.Run, e.Task = "r1", "a1"
+			e.Run, e.Task = string(w.run), string(w.task)
 		}
 		seq := s.write(e)
 		b := s.bundle(bundle.Case{Dispatch: "d-01"})
