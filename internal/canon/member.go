@@ -3,6 +3,7 @@ package canon
 import (
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -10,9 +11,31 @@ import (
 	"strings"
 )
 
+// ErrNewer is what errors about a document match if a newer version of the program may
+// have written it: it has a member, a kind or a version that this one does not know.
+var ErrNewer = errors.New("a newer version of bailiwick may have written it")
+
+// Format refuses a format of a document other than want.
+func Format(v, want int) error {
+	err := fmt.Errorf("format %d is not known to this build, which reads %d", v, want)
+	switch {
+	case v == want:
+		return nil
+	case v > want:
+		return fmt.Errorf("%w: %w", err, ErrNewer)
+	}
+	return err
+}
+
 // unknownField is where a document has a member that its type has no field for. The
 // path is put together only then: names may be long, and lists too.
-type unknownField struct{ path string }
+type unknownField struct {
+	path     string
+	misspelt bool // a field has this name in another case
+}
+
+// Is implements errors.Is for ErrNewer.
+func (e *unknownField) Is(target error) bool { return target == ErrNewer && !e.misspelt } //nolint:errorlint // that is what Is compares
 
 func (e *unknownField) Error() string { return fmt.Sprintf("unknown field %q", e.path) }
 
@@ -24,7 +47,7 @@ func (e *unknownField) in(name string) *unknownField {
 	if e.path != "" && e.path[0] != '[' {
 		name += "."
 	}
-	return &unknownField{name + e.path}
+	return &unknownField{name + e.path, e.misspelt}
 }
 
 // checkMembers refuses the first member of v, by name, that t has no field for.
@@ -73,7 +96,8 @@ func checkObject(members map[string]any, t reflect.Type) *unknownField {
 			field, ok = t.Elem(), true
 		}
 		if !ok {
-			return &unknownField{name}
+			misspelt := slices.ContainsFunc(slices.Collect(maps.Keys(fields)), func(known string) bool { return strings.EqualFold(known, name) })
+			return &unknownField{name, misspelt}
 		}
 		if err := checkMembers(members[name], field); err != nil {
 			return err.in(name)

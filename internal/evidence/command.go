@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/failure"
@@ -30,6 +31,9 @@ func Command(args []string, stdout, stderr io.Writer, files Files) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
+		if errors.Is(err, canon.ErrNewer) {
+			err = api.Errorf(api.CodeInvalid, "%w", err).WithHint(useNewer)
+		}
 		failure.Print(stderr, "bailiwick-verify", failure.Format(args), err, plainLines)
 		return 1
 	case !r:
@@ -62,6 +66,9 @@ Exit status:
   0    no check fails, and the claim is at least CLAIM
   1    a check fails, the claim is weaker, a file cannot be read, or bad usage
 `
+
+// useNewer is what to do about evidence that matches canon.ErrNewer.
+const useNewer = "if a newer version of bailiwick made this, verify it with bailiwick-verify of that version"
 
 const seeHelp = "bailiwick-verify --help"
 

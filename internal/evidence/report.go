@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -190,12 +191,18 @@ type finding struct {
 	wrong   []string // the first failures
 	more    int      // failures beyond those
 	absent  string   // why nothing could be checked, if so
+	newer   bool     // a newer version may have made what a failure is about
 }
 
 const maxWrong = 3
 
 // fail adds a failure.
 func (f *finding) fail(format string, args ...any) {
+	for _, a := range args {
+		if err, ok := a.(error); ok && errors.Is(err, canon.ErrNewer) {
+			f.newer = true
+		}
+	}
 	if len(f.wrong) < maxWrong {
 		f.wrong = append(f.wrong, clip(fmt.Sprintf(format, args...)))
 	} else {
@@ -205,7 +212,7 @@ func (f *finding) fail(format string, args ...any) {
 
 // add merges o into f.
 func (f *finding) add(o *finding) {
-	f.checked, f.more = f.checked+o.checked, f.more+o.more
+	f.checked, f.more, f.newer = f.checked+o.checked, f.more+o.more, f.newer || o.newer
 	for _, w := range o.wrong {
 		f.fail("%s", w)
 	}
@@ -218,6 +225,9 @@ func (f *finding) row(name RowName, right string) Row {
 		why := strings.Join(f.wrong, "; ")
 		if f.more > 0 {
 			why += fmt.Sprintf("; and %d more", f.more)
+		}
+		if f.newer {
+			why += "; " + useNewer
 		}
 		return Row{name, Fail, why}
 	case f.absent != "":

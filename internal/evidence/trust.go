@@ -112,8 +112,8 @@ func (t Trust) Encode() ([]byte, error) {
 // Validate refuses trust that would accept nothing, everything, or something
 // else than it seems to.
 func (t Trust) Validate() error {
-	if t.V != 1 {
-		return fmt.Errorf("trust file: unknown format %d, want 1", t.V)
+	if err := canon.Format(t.V, 1); err != nil {
+		return fmt.Errorf("trust file: %w", err)
 	}
 	if err := t.Log.validate(); err != nil {
 		return fmt.Errorf("trust file: log: %w", err)

@@ -154,7 +154,9 @@ func (v *verification) decode() {
 	wrong := make([]error, len(v.b.Entries))
 	parallel(len(v.b.Entries), func(i int) {
 		if wrong[i] = v.work.entry(v.b.Entries[i].Leaf); wrong[i] == nil {
-			v.entries[i], wrong[i] = newEntry(&v.b.Entries[i])
+			if v.entries[i], wrong[i] = newEntry(&v.b.Entries[i]); wrong[i] != nil {
+				_ = v.work.spend(len(v.b.Entries[i].Leaf)) // what it takes to say why
+			}
 		}
 	})
 	for i, err := range wrong {

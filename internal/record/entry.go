@@ -3,8 +3,10 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -237,6 +239,12 @@ func (e *Entry) check() error {
 
 func unknownKind(k Kind) error { return fmt.Errorf("unknown entry kind %q", k) }
 
+// isKindName reports whether s could be a kind of entries, such as service.key_rotated.
+func isKindName(s string) bool {
+	noun, verb, _ := strings.Cut(s, ".")
+	return isRefName(noun) && isRefName(strings.ReplaceAll(verb, "_", ""))
+}
+
 func isRefName(s string) bool {
 	for i := range len(s) {
 		if s[i] < 'a' || s[i] > 'z' {
@@ -260,14 +268,20 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	name, _, _ := bytes.Cut(rest, []byte(`"`))
 	kind := Kind(name)
 	if kind.Detail() == nil {
+		if err := unknownKind(kind); isKindName(string(name)) && bytes.Equal(canonical, leaf) {
+			return Entry{}, fmt.Errorf("%w: %w", err, canon.ErrNewer)
+		}
 		return Entry{}, unknownKind(kind)
 	}
 	detail := reflect.New(reflect.TypeOf(kind.Detail()))
 	w := wire{Detail: detail.Interface()}
-	if err := json.Unmarshal(leaf, &w); err != nil {
+	err = json.Unmarshal(leaf, &w) // reads the other members, too, if one is of the wrong type
+	switch same := bytes.Equal(canonical, leaf); {
+	case same && w.V > 1:
+		return Entry{}, fmt.Errorf("entry %q of version %d, want 1: %w", kind, w.V, canon.ErrNewer)
+	case err != nil:
 		return Entry{}, fmt.Errorf("entry %q: %w", kind, err)
-	}
-	if !bytes.Equal(canonical, leaf) {
+	case !same:
 		return Entry{}, fmt.Errorf("entry %q: not in canonical form", kind)
 	}
 	return w.exact(leaf, kind, detail)
@@ -288,10 +302,25 @@ func (w *wire) exact(leaf []byte, kind Kind, detail reflect.Value) (Entry, error
 	w.present()
 	again, err := w.encode()
 	if err != nil || !bytes.Equal(again, leaf) {
-		return Entry{}, fmt.Errorf("entry %q: not in canonical form", kind)
+		return Entry{}, fmt.Errorf("entry %q: %w", kind, inexact(leaf, detail.Type()))
 	}
 	e := w.entry()
 	return e, e.check()
+}
+
+// inexact says why Encode never returns a leaf with a detail of that type.
+func inexact(leaf []byte, detail reflect.Type) error {
+	var outer struct{ Detail json.RawMessage }
+	if err := canon.Decode(leaf, &wire{Detail: reflect.New(detail.Elem()).Interface()}); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(leaf, &outer); err != nil {
+		return err
+	}
+	if err := canon.Decode(outer.Detail, reflect.New(detail.Elem()).Interface()); err != nil {
+		return fmt.Errorf("detail: %w", err)
+	}
+	return errors.New("not in canonical form")
 }
 
 func (w *wire) entry() Entry {

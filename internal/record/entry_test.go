@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -291,8 +292,14 @@ func TestDecodeEntryRefusesOtherEncodings(t *testing.T) {
 		if bad == string(leaf) {
 			t.Errorf("%s: the edit changed nothing", name)
 		}
-		if _, err := DecodeEntry([]byte(bad)); err == nil {
+		_, err := DecodeEntry([]byte(bad))
+		if err == nil {
 			t.Errorf("%s was accepted: %s", name, bad)
+		}
+		// Only what a newer version could have written reads so.
+		newer := slices.Contains([]string{"unknown member", "unknown member of detail", "another kind", "no kind of ours", "empty optional member", "newer version"}, name)
+		if errors.Is(err, canon.ErrNewer) != newer {
+			t.Errorf("%s: %v; want an error that names a newer version: %t", name, err, newer)
 		}
 	}
 	if _, err := DecodeEntry(append(leaf, bytes.Repeat([]byte(" "), MaxEntry)...)); err == nil {

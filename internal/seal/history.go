@@ -95,9 +95,10 @@ func (h History) Verify(envelope []byte, t PayloadType) (payload []byte, by Key,
 
 // Validate refuses a history with a key that its predecessor did not sign.
 func (h History) Validate() error {
+	if err := canon.Format(h.V, 1); err != nil {
+		return fmt.Errorf("service keys: %w", err)
+	}
 	switch {
-	case h.V != 1:
-		return fmt.Errorf("service keys: format %d is not known to this build, which reads 1", h.V)
 	case len(h.Keys) == 0 || len(h.Keys) != len(h.Rotations)+1:
 		return fmt.Errorf("service keys: %d keys and %d rotations", len(h.Keys), len(h.Rotations))
 	case h.Log != LogOrigin(h.Keys[0].Key.ID):

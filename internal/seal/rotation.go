@@ -72,9 +72,10 @@ func decodeRotation(payload []byte) (KeyRotation, error) {
 }
 
 func (r KeyRotation) check() error {
+	if err := canon.Format(r.V, 1); err != nil {
+		return fmt.Errorf("rotation: %w", err)
+	}
 	switch {
-	case r.V != 1:
-		return fmt.Errorf("rotation: format %d is not known to this build, which reads 1", r.V)
 	case r.Old == r.New.ID:
 		return fmt.Errorf("rotation: key %s follows itself", r.Old)
 	case r.New.ID.Algorithm() != Ed25519 || r.Old.Algorithm() != Ed25519:

@@ -28,9 +28,10 @@ func RootOf(keys ...Key) TrustRoot { return TrustRoot{V: 1, Keys: keys, Threshol
 // Validate refuses a trust root that would accept nothing or anything, or that is
 // ambiguous.
 func (r TrustRoot) Validate() error {
+	if err := canon.Format(r.V, 1); err != nil {
+		return fmt.Errorf("trust root: %w", err)
+	}
 	switch {
-	case r.V != 1:
-		return fmt.Errorf("trust root: format %d is not known to this build, which reads 1", r.V)
 	case len(r.Keys) == 0 || len(r.Keys) > maxKeys:
 		return fmt.Errorf("trust root: %d keys, want 1 to %d", len(r.Keys), maxKeys)
 	case r.Threshold < 1 || r.Threshold > len(r.Keys):

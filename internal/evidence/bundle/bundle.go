@@ -173,6 +173,9 @@ func decodeCase(b []byte) (Case, error) {
 	if err == nil {
 		err = c.check()
 	}
+	if head := (struct{ V int }{}); err != nil && json.Unmarshal(b, &head) == nil && head.V > 1 {
+		err = canon.Format(head.V, 1)
+	}
 	if err != nil {
 		return Case{}, fmt.Errorf("evidence: case: %w", err)
 	}

@@ -9,7 +9,8 @@ import (
 
 // The media types of a bundle, for OCI tools.
 const (
-	ArtifactType = "application/vnd.bailiwick.evidence.v1"
+	ArtifactType   = artifactFormat + "1"
+	artifactFormat = "application/vnd.bailiwick.evidence.v"
 
 	caseType     = "application/vnd.bailiwick.evidence.case.v1+json"
 	entriesType  = "application/vnd.bailiwick.evidence.entries.v1"

@@ -124,6 +124,9 @@ func manifestIn(index []byte) (api.Digest, error) {
 	if len(parsed.Manifests) != 1 {
 		return "", fmt.Errorf("index.json: %d manifests, want one", len(parsed.Manifests))
 	}
+	if format, ours := strings.CutPrefix(parsed.Manifests[0].ArtifactType, artifactFormat); ours && format != "1" {
+		return "", fmt.Errorf("evidence of format %.20q, want 1: %w", format, canon.ErrNewer)
+	}
 	return api.ParseDigest(string(parsed.Manifests[0].Digest))
 }
 
