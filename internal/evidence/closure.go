@@ -26,7 +26,7 @@ func (c *closure) run() {
 		if i > 0 {
 			before = c.h.attempts[i-1]
 		}
-		c.v.used.Store(m.Input, nil)
+		c.v.nameBlob(m.Input)
 		a.traceTaint()
 		for _, e := range a.calls {
 			if e.Kind == record.KindApprovalRequest && !e.refused {
@@ -124,7 +124,7 @@ func (c *closure) resume(m *record.Manifest, before *attempt) error {
 	if before == nil || before.result == nil {
 		return errors.New("it resumes an attempt whose result is not in the bundle")
 	}
-	c.v.used.Store(m.Resume.Answer, nil)
+	c.v.nameBlob(m.Resume.Answer)
 	patch := api.Digest("")
 	if p := before.result.Summary.Patch; p != nil {
 		patch = p.Digest
@@ -182,6 +182,6 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 	if !ok || product.Digest != n.Digest || product.Size != n.Size {
 		return fmt.Errorf("need %q is %s, which is not a product of dispatch %s", n.Name, n.Digest.Short(), n.Dispatch)
 	}
-	c.v.used.Store(n.Digest, nil)
+	c.v.nameBlob(n.Digest)
 	return nil
 }

@@ -114,7 +114,7 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 		return err
 	}
 	if d := e.Refs[record.RefCalls]; d != "" {
-		c.v.used.Store(d, nil)
+		c.v.nameBlob(d)
 	}
 	if e.Refs[record.RefResult] == "" {
 		return nil // scene.products verifies whether it may be without one
@@ -260,6 +260,12 @@ func (c *dispatchCheck) bindStatement() error {
 // nameContent marks the content of a result as named.
 func (v *verification) nameContent(sum *api.ResultSummary) {
 	for _, d := range record.ContentOf(sum) {
-		v.used.Store(d, nil)
+		v.nameBlob(d)
 	}
+}
+
+// nameBlob marks content as named.
+func (v *verification) nameBlob(d api.Digest) {
+	v.used.Store(d, nil)
+	v.blobs.Store(d, nil)
 }

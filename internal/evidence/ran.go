@@ -14,10 +14,18 @@ import (
 // text in a caller's or an agent's own words.
 type Ran struct {
 	// Claimed names what no row proves. It is everything if a row fails.
-	Claimed []string  `json:"claimed"`
-	Runs    []RanRun  `json:"runs,omitempty"` // the run, and those that it retries
-	Work    []RanWork `json:"work"`           // its tasks in the order of the plan; or the dispatch, and those whose products it used
-	Decided []Decided `json:"decided"`        // in the order of the log
+	Claimed []string   `json:"claimed"`
+	Runs    []RanRun   `json:"runs,omitempty"` // the run, and those that it retries
+	Work    []RanWork  `json:"work"`           // its tasks in the order of the plan; or the dispatch, and those whose products it used
+	Decided []Decided  `json:"decided"`        // in the order of the log
+	Content RanContent `json:"content"`
+}
+
+// RanContent counts the blobs that the documents name by digest: inputs, answers,
+// products and records. The file may have some of them, all or none.
+type RanContent struct {
+	Named int `json:"named"`
+	Here  int `json:"here"`
 }
 
 // RanRun is one run.
@@ -115,6 +123,12 @@ func (v *verification) ran(r *Report) *Ran {
 		}
 	}
 	v.decisions(out)
+	v.blobs.Range(func(_, _ any) bool { out.Content.Named++; return true })
+	for i := range v.b.Content {
+		if _, named := v.blobs.Load(v.b.Content[i].Digest); named {
+			out.Content.Here++
+		}
+	}
 	return out
 }
 

@@ -47,6 +47,40 @@ func TestReportsBeginWithWhatRan(t *testing.T) {
 	}
 }
 
+// A report says how many of the blobs that it names are in the file: none, one or all.
+func TestAReportCountsWithheldContent(t *testing.T) {
+	s := newStory(t)
+	s.whole("d-01")
+	blob := func(text string) bundle.Content {
+		return bundle.Content{Digest: api.DigestOf([]byte(text)), Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
+	}
+	verify := func(content ...bundle.Content) Report {
+		b := s.bundle(bundle.Case{Dispatch: "d-01"})
+		b.Content = content
+		return Verify(reread(t, b), s.trust(), Options{})
+	}
+	without := verify()
+	named := without.Ran.Content.Named
+	if named < 2 || without.Ran.Content.Here != 0 || !strings.Contains(without.Text(), fmt.Sprintf("\ncontent    0 of %d named blobs are here; ", named)) {
+		t.Errorf("without content:\n%s", without.Text())
+	}
+	if one := verify(blob("{}")); one.Failed() || one.Ran.Content != (RanContent{named, 1}) || !strings.Contains(one.Text(), fmt.Sprintf("\ncontent    1 of %d named blobs are here; ", named)) {
+		t.Errorf("with the input:\n%s", one.Text())
+	}
+	var page bytes.Buffer
+	s.must(without.HTML(&page))
+	if !strings.Contains(page.String(), fmt.Sprintf("0 of %d named blobs are here", named)) {
+		t.Error(page.String())
+	}
+	// What nothing names does not count: it is refused.
+	if other := verify(blob("other")); !other.Failed() || other.Ran.Content.Here != 0 {
+		t.Errorf("with other content:\n%s", other.Text())
+	}
+	if all := (RanContent{1, 1}); all.text() != "1 of 1 named blob is here" {
+		t.Error(all.text())
+	}
+}
+
 // A report says who engaged the stop that cancelled what ran. Control: a stop that
 // cancelled nothing here is left out.
 func TestAReportNamesTheStopThatCancelled(t *testing.T) {

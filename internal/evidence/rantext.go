@@ -55,7 +55,19 @@ func (r *Ran) facts(most int) []fact {
 	for _, c := range r.Claimed {
 		out = append(out, fact{"claimed", c})
 	}
-	return out
+	return append(out, fact{"content", r.Content.text()})
+}
+
+func (c RanContent) text() string {
+	verb := "are"
+	if c.Named == 1 {
+		verb = "is"
+	}
+	text := fmt.Sprintf("%d of %s %s here", c.Here, record.Plural(c.Named, "named blob"), verb)
+	if c.Here < c.Named {
+		text += "; audit export --with-blobs adds what is still stored"
+	}
+	return text
 }
 
 // origin says from which commits the work was done, and which statements are here.

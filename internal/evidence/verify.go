@@ -51,6 +51,7 @@ type verification struct {
 	builtIn  sync.Map // the engines of built-in policies, by the operator: see builtInRules
 	toolsets sync.Map // by revision, role and servers: see tools
 	used     sync.Map // digests of the documents and content that something names
+	blobs    sync.Map // digests of the content among used
 
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
 	rows     map[RowName]*finding
