@@ -99,13 +99,21 @@ func Memory(b []byte) int64 {
 	return int64(len(b)) + memoryPerValue*int64(n)
 }
 
+// ContentError is an error of Canonicalize whose text quotes the document.
+type ContentError struct {
+	Reason string // without the quotation
+	text   string
+}
+
+func (e *ContentError) Error() string { return e.text }
+
 // parseNumber refuses an integer that a float64 cannot represent, because some
 // readers preserve it and others do not.
 func parseNumber(s string) (float64, error) {
 	f, err := strconv.ParseFloat(s, 64)
 	whole := !strings.ContainsAny(s, ".eE")
 	if err != nil || whole && f != 0 && strconv.FormatFloat(f, 'f', -1, 64) != s {
-		return 0, fmt.Errorf("number %.40s: beyond what every reader can hold", s)
+		return 0, &ContentError{"a number that a float64 cannot represent, such as an integer above 2^53", fmt.Sprintf("number %.40s: beyond what every reader can hold", s)}
 	}
 	return f, nil
 }

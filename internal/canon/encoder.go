@@ -183,7 +183,8 @@ func (e *encoder) duplicate(m span) bool {
 	if decoded, err := strconv.Unquote(name); err == nil { // all but surrogate pairs
 		name = strconv.Quote(decoded)
 	}
-	return e.fail("duplicate member %s", name)
+	e.err = &ContentError{"a duplicate member", "duplicate member " + name}
+	return false
 }
 
 // sort puts the members at the end of the output in order and refuses

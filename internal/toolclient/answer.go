@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
 // Call is one call of a tool.
@@ -60,9 +61,17 @@ func (s *Session) Call(ctx context.Context, c Call) (Answer, error) {
 	return a, nil
 }
 
-// InvalidError says that an answer is invalid in the protocol. The tool may have had its
-// effect.
+// InvalidError says that an answer cannot be read, or is invalid in the protocol. The
+// tool may have had its effect.
 type InvalidError struct{ Err error }
+
+// Reason says what is wrong without a word of the server.
+func (e *InvalidError) Reason() string {
+	if quoted, ok := errors.AsType[*canon.ContentError](e.Err); ok {
+		return quoted.Reason
+	}
+	return e.Err.Error()
+}
 
 func (e *InvalidError) Error() string { return "the answer is invalid: " + e.Err.Error() }
 func (e *InvalidError) Unwrap() error { return e.Err }
@@ -171,7 +180,7 @@ func cleanBlock(out *bytes.Buffer, value json.RawMessage) error {
 	name := member(value, "type")
 	want, ok := blockOf(string(name))
 	if !ok {
-		return fmt.Errorf("a content block of unknown type %.40s", name)
+		return errors.New("a content block of unknown type")
 	}
 	found := 0
 	out.WriteByte('{')

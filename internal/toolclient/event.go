@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -22,7 +21,7 @@ func (h *httpLink) events(ctx context.Context, body io.Reader, id int64) error {
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
 		case len(line) == 0 && len(data) > 0:
-			if !h.session.receive(data) {
+			if !h.session.receive(data, id) {
 				return h.session.Err()
 			}
 			if id != 0 && !h.session.awaits(id) {
@@ -35,7 +34,7 @@ func (h *httpLink) events(ctx context.Context, body io.Reader, id int64) error {
 			}
 			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
 			if len(data) > maxMessage {
-				return fmt.Errorf("the server sent an event of more than %d bytes", maxMessage)
+				return &InvalidError{errLong}
 			}
 		default: // a comment, or a field that says nothing to this client
 			if !h.session.take(len(line)) {
@@ -47,7 +46,7 @@ func (h *httpLink) events(ctx context.Context, body io.Reader, id int64) error {
 		}
 	}
 	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("the server sent a line of more than %d bytes", maxMessage)
+		return &InvalidError{errLong}
 	} else if err != nil {
 		return err
 	}

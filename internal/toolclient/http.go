@@ -48,7 +48,7 @@ func openHTTP(ctx context.Context, cfg Config, s Server, changed func()) (*Sessi
 	h.transport = egress.Relay(dial, cfg.Roots)
 	h.cred = credential{cfg: cfg, server: s}
 	h.ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
-	h.session = newSession(cfg.Now, h, changed)
+	h.session = newSession(cfg, s.Name, h, changed)
 	if err := h.session.open(ctx, true); err != nil {
 		_ = h.session.Close()
 		return nil, err
@@ -222,7 +222,7 @@ func (h *httpLink) read(ctx context.Context, resp *http.Response, id int64) erro
 		if err != nil {
 			return h.cause(ctx, err)
 		}
-		h.session.receive(body)
+		h.session.receive(body, id)
 	case "text/event-stream":
 		if err := h.events(ctx, resp.Body, id); err != nil {
 			return h.cause(ctx, err)

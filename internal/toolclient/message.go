@@ -14,7 +14,8 @@ import (
 // Bounds of what a server sends, in bytes.
 const (
 	maxMessage = api.MaxToolAnswer + 64<<10
-	maxWords   = 2 << 10 // of a text of a server in an error
+	maxLine    = 64 << 20 // that is skipped if it is longer than maxMessage
+	maxWords   = 2 << 10  // of a text of a server in an error
 )
 
 // message is a message of a server.
@@ -23,13 +24,26 @@ type message struct {
 	id             json.RawMessage
 	params, result json.RawMessage
 	failure        *RefusedError // instead of result
+	invalid        error         // why it cannot be read, instead of both
 }
+
+func (m message) err() error {
+	switch {
+	case m.invalid != nil:
+		return &InvalidError{m.invalid}
+	case m.failure != nil:
+		return m.failure
+	}
+	return nil
+}
+
+var errLong = fmt.Errorf("a message of more than %d bytes", maxMessage)
 
 // parse reads one message: a single JSON-RPC message without ambiguity, in canonical
 // form from here on.
 func parse(raw []byte) (m message, err error) {
 	if len(raw) > maxMessage {
-		return m, fmt.Errorf("a message of more than %d bytes", maxMessage)
+		return m, errLong
 	}
 	text, err := canon.Canonicalize(raw)
 	if err != nil {
@@ -63,6 +77,8 @@ func parse(raw []byte) (m message, err error) {
 		return m, errors.New("a message that is not exactly one of request, result and error")
 	case m.id != nil && m.id[0] != '"' && !isInteger(m.id) && string(m.id) != "null":
 		return m, errors.New("a message whose id is no string or whole number")
+	case m.method == "" && (m.id == nil || m.result != nil && string(m.id) == "null"):
+		return m, errors.New("an answer without the id of a request")
 	case m.result != nil && m.result[0] != '{':
 		return m, errors.New("a result that is no object")
 	}

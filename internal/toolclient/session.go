@@ -3,6 +3,7 @@ package toolclient
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,6 +46,7 @@ type toolCall struct {
 type Session struct {
 	link     link
 	changed  func()
+	said     func(string) // may be nil
 	bucket   bucket
 	revision string // of the protocol
 
@@ -52,6 +54,7 @@ type Session struct {
 	last      int64              // id of the last request; guarded by mu
 	waiting   map[int64]*request // guarded by mu
 	abandoned map[int64]struct{} // cancelled requests without an answer; guarded by mu
+	skips     int                // messages that were skipped; guarded by mu
 	end       *EndedError        // guarded by mu; set when ended is closed
 	ended     chan struct{}
 }
@@ -59,13 +62,18 @@ type Session struct {
 type request struct {
 	answer   chan message // of one
 	progress func(string)
+	lasting  bool // it is answered when the session ends
 }
 
 // maxAbandoned bounds how many cancelled requests a server may leave without an answer.
 const maxAbandoned = 1024
 
-func newSession(now func() time.Time, l link, changed func()) *Session {
-	return &Session{link: l, changed: changed, bucket: bucket{now: now}, waiting: map[int64]*request{}, abandoned: map[int64]struct{}{}, ended: make(chan struct{})}
+func newSession(cfg Config, server api.Name, l link, changed func()) *Session {
+	s := &Session{link: l, changed: changed, bucket: bucket{now: cfg.Now}, waiting: map[int64]*request{}, abandoned: map[int64]struct{}{}, ended: make(chan struct{})}
+	if cfg.Said != nil {
+		s.said = func(line string) { cfg.Said(server, line) }
+	}
+	return s
 }
 
 // Ended is closed when the session has ended, by whatever cause.
@@ -104,19 +112,38 @@ func (s *Session) finish(why string, broke bool) (*EndedError, error) {
 	return s.end, err
 }
 
+// line is a line of a stream. Of one that is longer than a message it has the outline.
+type line struct {
+	text []byte
+	size int
+	long *outline // nil: it is not longer
+}
+
+func (l *line) add(part []byte) {
+	l.size += len(part)
+	switch {
+	case l.long != nil:
+		l.long.add(part)
+	case l.size > maxMessage:
+		l.long = &outline{}
+		l.long.add(l.text)
+		l.long.add(part)
+		l.text = nil
+	default:
+		l.text = append(l.text, part...)
+	}
+}
+
 // readLines reads messages from a stream of lines until it ends.
 func (s *Session) readLines(r io.Reader) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	var long []byte
+	var l line
 	for {
-		line, err := in.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) || len(long) > 0 {
-			long = append(long, line...)
-			line = long
-		}
+		part, err := in.ReadSlice('\n')
+		l.add(part)
 		switch {
-		case len(long) > maxMessage:
-			_, _ = s.finish(fmt.Sprintf("the server sent a line of more than %d bytes", maxMessage), true)
+		case l.size > maxLine:
+			_, _ = s.finish(fmt.Sprintf("the server sent a line of more than %d bytes", maxLine), true)
 			return
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
@@ -124,31 +151,51 @@ func (s *Session) readLines(r io.Reader) {
 			_, _ = s.finish("the server ended", false)
 			return
 		}
-		long = nil
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			if !s.take(1) {
-				return
-			}
-			continue
-		}
-		if !s.receive(line) {
+		if !s.receiveLine(&l) {
 			return
+		}
+		if l = (line{text: l.text[:0]}); cap(l.text) > 64<<10 {
+			l.text = nil
 		}
 	}
 }
 
-// receive takes one message. It is false when the session has ended.
-func (s *Session) receive(raw []byte) bool {
+// receiveLine is receive for a line.
+func (s *Session) receiveLine(l *line) bool {
+	if l.long != nil {
+		s.invalid(l.long, 0, errLong)
+		return s.continues(nil)
+	}
+	if text := bytes.TrimSpace(l.text); len(text) > 0 {
+		return s.receive(text, 0)
+	}
+	return s.take(1)
+}
+
+// receive takes one message, over HTTP of the exchange of a request; 0: of none. It is
+// false when the session has ended.
+func (s *Session) receive(raw []byte, exchange int64) bool {
 	m, err := parse(raw)
 	switch {
 	case err != nil:
+		var o outline
+		o.add(raw)
+		s.invalid(&o, exchange, err)
+		err = nil
 	case m.method != "" && m.id != nil:
-		err = s.refuse(m)
+		s.refuse(m)
 	case m.method != "":
-		err = s.notified(m, len(raw))
+		s.notified(m, len(raw))
+	case string(m.id) == "null": // the server could not read a message of ours
+		s.unnamed(cmp.Or(exchange, s.only()), m, len(raw))
 	default:
 		err = s.answered(m)
 	}
+	return s.continues(err)
+}
+
+// continues ends the session with an error, and reports whether it continues.
+func (s *Session) continues(err error) bool {
 	if err != nil {
 		_, _ = s.finish("the server broke the protocol: "+err.Error(), true)
 		return false
@@ -158,6 +205,71 @@ func (s *Session) receive(raw []byte) bool {
 		return false
 	default:
 		return true
+	}
+}
+
+// invalid takes a message that cannot be read. It fails the request that the message
+// answers, and no other: the one with its id, or that of its exchange, or the only one
+// that is out. Any other such message is skipped.
+func (s *Session) invalid(o *outline, exchange int64, why error) {
+	m := message{invalid: why}
+	id := o.answers()
+	switch {
+	case id != 0 && s.deliver(id, m) == nil:
+		return
+	case id != 0 || o.method: // of no request
+		id = 0
+	case exchange != 0:
+		id = exchange
+	case o.mayAnswer():
+		id = s.only()
+	}
+	s.unnamed(id, m, o.size)
+}
+
+// unnamed takes a message that does not say which request it answers: id is likely, 0
+// for none. An answer to it that comes later is dropped.
+func (s *Session) unnamed(id int64, m message, size int) {
+	s.mu.Lock()
+	r, ok := s.waiting[id]
+	if ok {
+		delete(s.waiting, id)
+		s.abandoned[id] = struct{}{}
+		r.answer <- m
+	}
+	s.mu.Unlock()
+	s.boundAbandoned()
+	if !ok && s.take(size) {
+		s.skipped(m.err())
+	}
+}
+
+// only returns the id of the request that is out, if it is the only one; else 0.
+func (s *Session) only() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := int64(0)
+	for id, r := range s.waiting {
+		switch {
+		case r.lasting:
+		case found != 0:
+			return 0
+		default:
+			found = id
+		}
+	}
+	return found
+}
+
+// skipped tells a person about the first message that was skipped, the second, the
+// fourth, and so on.
+func (s *Session) skipped(err error) {
+	s.mu.Lock()
+	s.skips++
+	n := s.skips
+	s.mu.Unlock()
+	if invalid, ok := errors.AsType[*InvalidError](err); ok && n&(n-1) == 0 && s.said != nil {
+		s.said(fmt.Sprintf("skipped message %d of the server that cannot be read: %s", n, invalid.Reason()))
 	}
 }
 
@@ -173,12 +285,15 @@ func (s *Session) take(n int) bool {
 // answered passes an answer to the request that waits for it.
 func (s *Session) answered(m message) error {
 	id, err := strconv.ParseInt(string(m.id), 10, 64)
-	if string(m.id) == "null" && m.failure != nil {
-		return errors.New("it could not read a message: " + m.failure.Message)
-	}
 	if err != nil {
-		return errors.New("an answer to a request that was not made")
+		return errUnknownRequest
 	}
+	return s.deliver(id, m)
+}
+
+var errUnknownRequest = errors.New("an answer to a request that was not made")
+
+func (s *Session) deliver(id int64, m message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r, ok := s.waiting[id]; ok {
@@ -193,14 +308,14 @@ func (s *Session) answered(m message) error {
 	if id >= 1 && id <= s.last {
 		return errors.New("a second answer to one request")
 	}
-	return errors.New("an answer to a request that was not made")
+	return errUnknownRequest
 }
 
 // refuse answers a request of the server: this client samples nothing, asks nobody and
 // has no roots.
-func (s *Session) refuse(m message) error {
+func (s *Session) refuse(m message) {
 	if !s.take(len(m.params)) {
-		return nil
+		return
 	}
 	answer := `"error":{"code":-32601,"message":"this client answers no requests"}`
 	if m.method == "ping" {
@@ -209,12 +324,11 @@ func (s *Session) refuse(m message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
 	_ = s.link.send(ctx, outgoing{text: []byte(`{"jsonrpc":"2.0","id":` + string(m.id) + `,` + answer + `}`)})
-	return nil
 }
 
-func (s *Session) notified(m message, size int) error {
+func (s *Session) notified(m message, size int) {
 	if !s.take(size) {
-		return nil
+		return
 	}
 	switch m.method {
 	case "notifications/tools/list_changed":
@@ -222,12 +336,12 @@ func (s *Session) notified(m message, size int) error {
 			s.changed()
 		}
 	case "notifications/progress":
-		return s.progressed(m.params)
+		s.progressed(m.params)
 	}
-	return nil
 }
 
-func (s *Session) progressed(params json.RawMessage) error {
+// progressed passes progress on. What cannot be read of it is dropped.
+func (s *Session) progressed(params json.RawMessage) {
 	var id int64
 	var text string
 	var done, total float64
@@ -244,13 +358,13 @@ func (s *Session) progressed(params json.RawMessage) error {
 		}
 		return nil
 	})
-	if text == "" && total > 0 {
+	switch {
+	case err != nil:
+		return
+	case text == "" && total > 0:
 		text = fmt.Sprintf("%g of %g", done, total)
-	} else if text == "" {
+	case text == "":
 		text = fmt.Sprintf("%g", done)
-	}
-	if err != nil {
-		return errors.New("a progress notification with members of another type")
 	}
 	s.mu.Lock()
 	r := s.waiting[id]
@@ -258,12 +372,11 @@ func (s *Session) progressed(params json.RawMessage) error {
 	if r != nil && r.progress != nil {
 		r.progress(words(text))
 	}
-	return nil
 }
 
 // ask sends a request and returns its answer.
 func (s *Session) ask(ctx context.Context, method string, params func(id int64) []byte, tool *toolCall, progress func(string)) (json.RawMessage, error) {
-	r := &request{answer: make(chan message, 1), progress: progress}
+	r := &request{answer: make(chan message, 1), progress: progress, lasting: method == "subscriptions/listen"}
 	id, err := s.enrol(r)
 	if err != nil {
 		return nil, &UnsentError{err}
@@ -289,13 +402,6 @@ func (s *Session) ask(ctx context.Context, method string, params func(id int64) 
 			return nil, s.Err()
 		}
 	}
-}
-
-func (m message) err() error {
-	if m.failure != nil {
-		return m.failure
-	}
-	return nil
 }
 
 // awaits reports whether a request has no answer yet.
@@ -324,17 +430,23 @@ func (s *Session) abandon(ctx context.Context, id int64, unsent bool) {
 	if waited && !unsent {
 		s.abandoned[id] = struct{}{}
 	}
-	full := len(s.abandoned) > maxAbandoned
 	s.mu.Unlock()
-	if full {
-		_, _ = s.finish(fmt.Sprintf("the server left %d cancelled requests without an answer", maxAbandoned), true)
-	}
+	s.boundAbandoned()
 	if !waited || unsent || s.revision == discovery && s.overHTTP() {
 		return // there the end of the exchange says it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
 	defer cancel()
 	_ = s.notify(ctx, "notifications/cancelled", `{"reason":"nobody waits for it any more","requestId":`+strconv.FormatInt(id, 10)+`}`)
+}
+
+func (s *Session) boundAbandoned() {
+	s.mu.Lock()
+	full := len(s.abandoned) > maxAbandoned
+	s.mu.Unlock()
+	if full {
+		_, _ = s.finish(fmt.Sprintf("the server left %d cancelled requests without an answer", maxAbandoned), true)
+	}
 }
 
 func (s *Session) overHTTP() bool {

@@ -3,8 +3,9 @@
 // over streamable HTTP. The service calls tools with it, and bailiwick-deploy lists
 // their definitions.
 //
-// What a server sends is hostile. Each message is read once, strictly and bounded; one
-// that breaks the protocol ends the session. Requests of a server are refused, and
+// What a server sends is hostile. Each message is read once, strictly and bounded. One
+// that cannot be read fails the request that it answers; a second answer, or one to a
+// request that was not made, ends the session. Requests of a server are refused, and
 // what it says by itself is bounded by a bucket. Nothing in this package decides
 // whether a tool may be called.
 //
@@ -126,7 +127,7 @@ func openStdio(ctx context.Context, cfg Config, s Server, changed func(), discov
 	if err != nil {
 		return nil, err
 	}
-	session := newSession(cfg.Now, p, changed)
+	session := newSession(cfg, s.Name, p, changed)
 	go session.readLines(p.out)
 	if err := session.open(ctx, discover); err != nil {
 		_ = session.Close()

@@ -106,8 +106,9 @@ func (s *source) answer(ctx context.Context, l *live, got toolclient.Answer, err
 		s.answered()
 		return failedAnswer(s.redactor(l).Text(refused.Error())), nil
 	case errors.As(err, &invalid):
+		s.answered()
 		s.log(ctx, "a tool server gave an invalid answer", err)
-		return Answer{}, unclear("server %s gave an invalid answer", s.name())
+		return Answer{}, unclear("server %s gave an invalid answer: %s", s.name(), invalid.Reason())
 	case errors.As(err, &ended):
 		return Answer{}, unclear("server %s failed during the call; the service's log has the reason", s.name())
 	}
@@ -204,13 +205,16 @@ func (s *source) run(ctx context.Context, c Call) (Answer, error) {
 	case errors.As(err, &ended) && !ended.Broke:
 		s.log(ctx, "a declared command could not be run", err)
 		return Answer{}, unsent("%s could not be run; the service's log has the reason", s.name())
+	case errors.As(err, &ended):
+		s.log(ctx, "a declared command gave an invalid answer", err)
+		return Answer{}, unclear("%s gave an invalid answer: %s", s.name(), ended.Why)
 	case err != nil:
 		return Answer{}, s.broken(ctx, err)
 	}
 	got, err := commandAnswer(definition, out)
 	if err != nil {
 		s.log(ctx, "a declared command gave an invalid answer", err)
-		return Answer{}, unclear("%s gave an invalid answer", s.name())
+		return Answer{}, unclear("%s gave an invalid answer: %s", s.name(), (&toolclient.InvalidError{Err: err}).Reason())
 	}
 	return s.accept(redact.New(slices.Collect(maps.Values(server.Secrets))), got)
 }

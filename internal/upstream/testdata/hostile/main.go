@@ -162,6 +162,8 @@ func call(m message) {
 			say(`{"jsonrpc":"2.0","id":"s%d","method":%q,"params":{}}`, i, method)
 		}
 		result(m.ID, "asked")
+	case "bad":
+		bad(m, v)
 	case "refuses":
 		say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no such column, password is %s"}}`, m.ID, os.Getenv("PASSWORD"))
 	case "changes":
@@ -204,6 +206,68 @@ func honest(m message, v string) {
 	case "stderr":
 		fmt.Fprintln(os.Stderr, rest, os.Getenv("PASSWORD"))
 		os.Exit(1)
+	default:
+		result(m.ID, v)
+	}
+}
+
+var held json.RawMessage // id of a call without an answer yet
+
+// bad answers a call as the argument says, while another call is held.
+func bad(m message, v string) {
+	answer := func(content string) { say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[%s]}}`, m.ID, content) }
+	text := func(raw string) { answer(`{"type":"text","text":"` + raw + `"}`) }
+	switch v {
+	case "hold":
+		held = m.ID
+	case "held":
+		result(m.ID, fmt.Sprint(held != nil))
+	case "release":
+		result(held, "held to the end")
+		held = nil
+		result(m.ID, fmt.Sprint(os.Getpid()))
+	case "long":
+		text(strings.Repeat("x", 3<<20))
+	case "long, id last":
+		say(`{"result":{"content":[{"type":"text","text":"%s"}],"id":1},"jsonrpc":"2.0","id":%s}`, strings.Repeat("x", 3<<20), m.ID)
+	case "integer":
+		say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[],"structuredContent":{"n":9007199254740993}}}`, m.ID)
+	case "UTF-8":
+		text("\xff")
+	case "deep":
+		answer(strings.Repeat("[", 100) + strings.Repeat("]", 100))
+	case "duplicate":
+		say(`{"jsonrpc":"2.0","id":%s,"result":{},"result":{}}`, m.ID)
+	case "line break":
+		text("a\nb")
+	case "control character":
+		text("\x01")
+	case "version":
+		say(`{"jsonrpc":"1.0","id":%s,"result":{}}`, m.ID)
+	case "list":
+		say(`{"jsonrpc":"2.0","id":%s,"result":[]}`, m.ID)
+	case "both":
+		say(`{"jsonrpc":"2.0","id":%s,"result":{},"error":{"code":1,"message":"x"}}`, m.ID)
+	case "no id":
+		say(`{"jsonrpc":"2.0","result":{"content":[]}}`)
+	case "null id":
+		say(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}`)
+	case "half":
+		say(`{"jsonrpc":"2.0","res`)
+		result(m.ID, "late")
+	case "log lines":
+		say("Listening on port 80")
+		say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"n":9007199254740993}}`)
+		say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":"half"}}`, m.ID)
+		result(m.ID, "answered")
+	case "another id":
+		say(`{"jsonrpc":"2.0","id":4711,"result":{"content":[]}}`)
+	case "endless":
+		for {
+			if _, err := fmt.Print(strings.Repeat("x", 1<<16)); err != nil {
+				os.Exit(1)
+			}
+		}
 	default:
 		result(m.ID, v)
 	}
