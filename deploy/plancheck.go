@@ -36,11 +36,27 @@ func (p *Plan) references(l *strictyaml.List, declared map[api.Ref]*decl) {
 	for _, problem := range p.set.Problems() {
 		if d, ok := declared[problem.Ref]; ok {
 			n := d.at(problem.Field)
-			l.Add(n.Line, n.Column, "%s: %s: %s", problem.Ref, problem.Field, problem.Message)
+			l.Add(n.Line, n.Column, "%s: %s: %s%s", problem.Ref, problem.Field, problem.Message, p.suggestion(problem.Missing))
 			continue
 		}
 		l.Add(0, 0, "%s of %s, which stays in the catalog: %s: %s; keep what it needs, or change it first", problem.Ref, projectText(p.set.Project(problem.Ref)), problem.Field, problem.Message)
 	}
+}
+
+// suggestion names the artifact of the same kind that the author of a reference to a
+// missing one probably meant.
+func (p *Plan) suggestion(missing api.Ref) string {
+	kind, name, err := missing.Split()
+	if err != nil {
+		return ""
+	}
+	var have []string
+	for _, ref := range p.set.Refs() {
+		if k, n, err := ref.Split(); err == nil && k == kind {
+			have = append(have, string(n))
+		}
+	}
+	return strictyaml.Suggestion(string(name), have)
 }
 
 // models refuses a subagent that does not speak its model's format, or whose cost

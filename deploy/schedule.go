@@ -102,7 +102,7 @@ func (p *Plan) schedules(l *strictyaml.List, declared map[api.Ref]*decl) {
 			}
 			if d := declared[ref]; d != nil {
 				n := d.at("plan")
-				l.Add(n.Line, n.Column, "%s: plan: %s: no such subagent %q", ref, strictyaml.Clip(n.Value), sub)
+				l.Add(n.Line, n.Column, "%s: plan: %s: no such subagent %q%s", ref, strictyaml.Clip(n.Value), sub, p.suggestion(api.RefTo(api.KindSubagent, sub)))
 				continue
 			}
 			l.Add(0, 0, "%s of %s, which stays in the catalog: its plan needs subagent %q; keep it, or change the schedule first", ref, projectText(p.set.Project(ref)), sub)

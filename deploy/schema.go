@@ -47,11 +47,7 @@ func checkSchema(known map[string]int, schema any) error {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		kind, ok := known[key]
 		if !ok && !strings.HasPrefix(key, "x-") {
-			hint := ""
-			if near := strictyaml.Nearest(key, slices.Collect(maps.Keys(known))); near != "" {
-				hint = fmt.Sprintf("; did you mean %q?", near)
-			}
-			return fmt.Errorf("unknown keyword %q%s", strictyaml.Clip(key), hint)
+			return fmt.Errorf("unknown keyword %q%s", strictyaml.Clip(key), strictyaml.Suggestion(key, slices.Collect(maps.Keys(known))))
 		}
 		if key == "type" {
 			if err := checkTypes(m[key]); err != nil {

@@ -168,7 +168,7 @@ func TestInvalidToolsAreRefusedWithTheirPlace(t *testing.T) {
 		{"tool in two lines", "      - {tool: query,", "      - {tool: apply.change, roles: [quality], tier: observe}\n      - {tool: query,", `duplicate tool "apply.change"; name all of its roles in one place`},
 		{"tool with a wildcard", "tool: query", "tool: 'q*'", `want 1 to 64 of A-Z`},
 		{"tool that looks alike", "tool: query", "tool: quеry", `want 1 to 64 of A-Z`},
-		{"role that is missing", "roles: [transform, quality]", "roles: [transform, qualty]", `:24:30: tool/warehouse: allow[query].roles: no such role "qualty"`},
+		{"role that is missing", "roles: [transform, quality]", "roles: [transform, qualty]", `:24:30: tool/warehouse: allow[query].roles: no such role "qualty"; did you mean "quality"?`},
 		{"role of a command that is missing", "    roles: [quality]\n    tier", "    roles: [other]\n    tier", `tool/ticket: allow.roles: no such role "other"`},
 		{"role twice", "roles: [transform, quality]", "roles: [quality, quality]", `duplicate role "quality"`},
 		{"name too long", "tool: query", "tool: " + strings.Repeat("q", 60), `which has 70 characters; model providers take 64`},

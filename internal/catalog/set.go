@@ -122,6 +122,7 @@ type Problem struct {
 	Ref     api.Ref
 	Field   string // as in the document: "capabilities[1]"
 	Message string
+	Missing api.Ref // that the set does not have; "" for another problem
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s: %s", p.Ref, p.Field, p.Message) }
@@ -190,7 +191,7 @@ type references struct {
 
 func (w *references) one(field string, kind api.Kind, name api.Name) {
 	if _, ok := w.set.docs[api.RefTo(kind, name)]; !ok {
-		w.problems = append(w.problems, Problem{w.ref, field, fmt.Sprintf("no such %s %q", kind, string(name))})
+		w.problems = append(w.problems, Problem{Ref: w.ref, Field: field, Message: fmt.Sprintf("no such %s %q", kind, string(name)), Missing: api.RefTo(kind, name)})
 	}
 }
 
@@ -201,12 +202,12 @@ func (w *references) model(v api.Subagent) {
 	}
 	name, level, err := api.SplitModel(v.Model)
 	if err != nil {
-		w.problems = append(w.problems, Problem{w.ref, "model", err.Error()})
+		w.problems = append(w.problems, Problem{Ref: w.ref, Field: "model", Message: err.Error()})
 		return
 	}
 	w.one("model", api.KindModel, name)
 	if m, ok := w.set.Models[name]; ok && m.Levels[level] == "" {
-		w.problems = append(w.problems, Problem{w.ref, "model", fmt.Sprintf("model %q has no level %q; it has %s", name, level, api.OneOf(slices.Sorted(maps.Keys(m.Levels))))})
+		w.problems = append(w.problems, Problem{Ref: w.ref, Field: "model", Message: fmt.Sprintf("model %q has no level %q; it has %s", name, level, api.OneOf(slices.Sorted(maps.Keys(m.Levels))))})
 	}
 }
 
@@ -217,7 +218,7 @@ func (w *references) list(field string, kind api.Kind, names []api.Name) {
 		w.one(at, kind, n)
 		twice := seen[n]
 		if seen[n] = true; twice {
-			w.problems = append(w.problems, Problem{w.ref, at, fmt.Sprintf("duplicate %s %q", kind, string(n))})
+			w.problems = append(w.problems, Problem{Ref: w.ref, Field: at, Message: fmt.Sprintf("duplicate %s %q", kind, string(n))})
 		}
 	}
 }

@@ -206,11 +206,11 @@ func (s *Set) toolProblems() (all []Problem) {
 			}
 			call, err := ExposedName(name, a.Tool)
 			if err != nil {
-				w.problems = append(w.problems, Problem{w.ref, at, err.Error()})
+				w.problems = append(w.problems, Problem{Ref: w.ref, Field: at, Message: err.Error()})
 				continue
 			}
 			if first, twice := exposed[call]; twice {
-				w.problems = append(w.problems, Problem{w.ref, at, fmt.Sprintf("agents call it %s, as %s; rename the server", call, first)})
+				w.problems = append(w.problems, Problem{Ref: w.ref, Field: at, Message: fmt.Sprintf("agents call it %s, as %s; rename the server", call, first)})
 				continue
 			}
 			exposed[call] = ToolID(name, a.Tool)
@@ -261,7 +261,7 @@ func (s *Set) tierProblems() (all []Problem) {
 			}
 		}
 		if tool != "" {
-			all = append(all, Problem{api.RefTo(api.KindSubagent, name), "tier", fmt.Sprintf("%s, but its role %s has the tool %s of tier %s; give the subagent that tier, or take the role from the tool", v.Tier, v.Role, tool, highest)})
+			all = append(all, Problem{Ref: api.RefTo(api.KindSubagent, name), Field: "tier", Message: fmt.Sprintf("%s, but its role %s has the tool %s of tier %s; give the subagent that tier, or take the role from the tool", v.Tier, v.Role, tool, highest)})
 		}
 	}
 	return all

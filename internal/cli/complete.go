@@ -44,6 +44,7 @@ func (t *tree) addCompletions(cmd *cobra.Command) {
 	if cmd.HasParent() {
 		noun = cmd.Parent().Name()
 	}
+	t.addSuggestions(cmd, noun)
 	if cmd.ValidArgsFunction == nil && !cmd.HasSubCommands() {
 		cmd.ValidArgsFunction = t.completeArgs(noun, operandNames(cmd))
 	}
@@ -70,26 +71,31 @@ func operandNames(cmd *cobra.Command) (names []string) {
 // completeArgs completes the arguments of a verb.
 func (t *tree) completeArgs(noun string, names []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		at := len(args)
-		if n := len(names); n > 0 && at >= n && strings.HasSuffix(names[n-1], "...") {
-			at = n - 1
-		}
-		if cmd.Name() == "can" {
-			return t.completion(t.canWords)(cmd, args, word)
-		}
-		if at >= len(names) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		name := strings.TrimSuffix(strings.Trim(names[at], "[]"), "...")
+		c, name := t.argCompleter(cmd, noun, names, len(args))
 		if strings.HasPrefix(name, "FILE") || name == "DIR" {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		c := t.argCompleters(noun)[name]
 		if c == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return t.completion(c)(cmd, args, word)
 	}
+}
+
+// argCompleter returns the completer of the argument at a place, or nil, and the name of
+// the argument in the usage of its verb.
+func (t *tree) argCompleter(cmd *cobra.Command, noun string, names []string, at int) (completer, string) {
+	if n := len(names); n > 0 && at >= n && strings.HasSuffix(names[n-1], "...") {
+		at = n - 1
+	}
+	if cmd.Name() == "can" {
+		return t.canWords, ""
+	}
+	if at >= len(names) {
+		return nil, ""
+	}
+	name := strings.TrimSuffix(strings.Trim(names[at], "[]"), "...")
+	return t.argCompleters(noun)[name], name
 }
 
 // completion asks a running service. It starts none, and is silent if it has no

@@ -106,7 +106,7 @@ func TestEveryCommandHasAShortAndExamplesThatParse(t *testing.T) {
 func TestManWritesAPagePerCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	beside := t.TempDir()
-	for _, program := range []string{deployProgram, daemonProgram} {
+	for _, program := range []string{deployProgram, daemonProgram, verifyProgram} {
 		if err := os.WriteFile(filepath.Join(beside, program), []byte("#!/bin/sh\necho $0 $* >> "+beside+"/log\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestManWritesAPagePerCommand(t *testing.T) {
 		}
 	}
 	log, err := os.ReadFile(filepath.Join(beside, "log"))
-	want := filepath.Join(beside, deployProgram) + " man " + dir + "\n" + filepath.Join(beside, daemonProgram) + " man " + dir + "\n"
+	want := filepath.Join(beside, deployProgram) + " man " + dir + "\n" + filepath.Join(beside, daemonProgram) + " man " + dir + "\n" + filepath.Join(beside, verifyProgram) + " --help\n"
 	if err != nil || string(log) != want {
 		t.Errorf("the other programs were started as %q, %v; want %q", log, err, want)
 	}

@@ -201,11 +201,7 @@ func (r *settingsReader) choice(n *yaml.Node, what string, words ...string) stri
 	before := r.Len()
 	s := r.Line(n, what)
 	if r.Len() == before && !slices.Contains(words, s) {
-		hint := ""
-		if near := strictyaml.Nearest(s, words); near != "" {
-			hint = fmt.Sprintf("; did you mean %q?", near)
-		}
-		r.At(n, "%s: %q is not one of %s%s", what, strictyaml.Clip(s), strings.Join(words, ", "), hint)
+		r.At(n, "%s: %q is not one of %s%s", what, strictyaml.Clip(s), strings.Join(words, ", "), strictyaml.Suggestion(s, words))
 		return ""
 	}
 	return s

@@ -160,6 +160,8 @@ func (s *reader) Can(ctx context.Context, caller Caller, req api.CanRequest) (ap
 	answer := api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}
 	if answer.Allowed {
 		err = sub.reach(&answer)
+	} else if near := sub.near(); near != "" {
+		answer.Reasons = append(answer.Reasons, near)
 	}
 	return answer, err
 }

@@ -304,6 +304,9 @@ func (sub *submission) withHint(e *api.Error, d policy.Decision) *api.Error {
 	if sub.snapshot.Engine.Decide(without).Allowed() {
 		return e.WithHint("do not retry; an operator can consent to it: bailiwick ceiling set %s %s", sub.principal, sub.subagent.Tier)
 	}
+	if near := sub.near(); near != "" {
+		return e.WithHint("do not retry; %s Otherwise a human can add what is missing to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", near, sub.principal, sub.principal, sub.request.Subagent)
+	}
 	return e.WithHint("do not retry; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", sub.principal, sub.principal, sub.request.Subagent)
 }
 

@@ -50,7 +50,7 @@ func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.Dispat
 		return Validation{}, err
 	}
 	v := validator{
-		s: s, caller: caller, snapshot: p, decided: map[string]policy.Decision{},
+		s: s, caller: caller, snapshot: p, decided: map[string]judged{},
 		schemas: map[api.Name]schema{}, commits: map[api.SourceRequest]pin{},
 		Validation: Validation{Revision: p.Revision.Digest(), Number: p.Revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))},
 	}
@@ -71,9 +71,16 @@ type validator struct {
 	s        *Service
 	caller   Caller
 	snapshot snapshot.Snapshot
-	decided  map[string]policy.Decision
+	decided  map[string]judged
 	schemas  map[api.Name]schema
 	commits  map[api.SourceRequest]pin
+}
+
+// judged is a decision about a request, and of a denied one what the caller probably
+// meant.
+type judged struct {
+	policy.Decision
+	near string
 }
 
 type schema struct {
@@ -101,9 +108,13 @@ func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest
 	}
 	if !d.Allowed() {
 		if !v.Denied.Valid() {
-			v.Denied = d
+			v.Denied = d.Decision
 		}
-		return v.addProblem(i, "", api.Errorf(api.CodeDenied, "%s", denialMessage(d)))
+		message := denialMessage(d.Decision)
+		if d.near != "" {
+			message += "; " + d.near
+		}
+		return v.addProblem(i, "", api.Errorf(api.CodeDenied, "%s", message))
 	}
 	v.Allowed[i], v.HasResult[i], v.HasPatch[i] = true, len(sub.subagent.Output) > 0, sub.subagent.Tier > api.Observe
 	if err := v.addProblem(i, "timeout", sub.checkTimeout()); err != nil {
@@ -147,7 +158,7 @@ func (v *validator) pin(ctx context.Context, from api.SourceRequest) pin {
 }
 
 // decide decides about sub, once for all requests that are equal to policy.
-func (v *validator) decide(sub *submission) (policy.Decision, error) {
+func (v *validator) decide(sub *submission) (judged, error) {
 	r := sub.request
 	r.Input, r.TimeoutSeconds = nil, 0
 	if r.Source != nil {
@@ -155,14 +166,17 @@ func (v *validator) decide(sub *submission) (policy.Decision, error) {
 	}
 	doc, err := canon.Marshal(r)
 	if err != nil {
-		return policy.Decision{}, err
+		return judged{}, err
 	}
 	key := string(doc)
 	if d, ok := v.decided[key]; ok {
 		sub.resolve()
 		return d, nil
 	}
-	d := v.s.decide(sub)
+	d := judged{Decision: v.s.decide(sub)}
+	if !d.Allowed() {
+		d.near = sub.near()
+	}
 	v.decided[key] = d
 	return d, nil
 }

@@ -169,10 +169,7 @@ func (c *checker) suggestion(id api.TaskID) string {
 	for _, t := range c.plan.Tasks {
 		ids = append(ids, string(t.ID))
 	}
-	if near := strictyaml.Nearest(string(id), ids); near != "" {
-		return "; did you mean " + clip(near) + "?"
-	}
-	return ""
+	return strictyaml.Suggestion(string(id), ids)
 }
 
 // edges builds the graph.

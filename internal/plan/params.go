@@ -3,7 +3,6 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -78,11 +77,7 @@ func parameterValues(declared json.RawMessage, values map[string]json.RawMessage
 		var v any
 		switch {
 		case s.Properties[name] == nil:
-			hint := ""
-			if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(s.Properties))); near != "" {
-				hint = fmt.Sprintf("; did you mean %q?", near)
-			}
-			found.sense(at, "no such parameter %s%s", clip(name), hint)
+			found.sense(at, "no such parameter %s%s", clip(name), strictyaml.Suggestion(name, slices.Collect(maps.Keys(s.Properties))))
 		case json.Unmarshal(values[name], &v) != nil:
 			found.sense(at, "parameter %s is not valid JSON", clip(name))
 		default:

@@ -3,7 +3,6 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -73,11 +72,9 @@ func (r *reader) unknown(path, name string, readers readers) {
 		r.shape(path, "unknown key")
 		return
 	}
-	hint := ""
+	hint := strictyaml.Suggestion(name, slices.Collect(maps.Keys(readers)))
 	if where := elsewhere()[name]; where != "" {
 		hint = ": " + where
-	} else if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
-		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	r.shape(member(path, name), "unknown key %s%s", clip(name), hint)
 }

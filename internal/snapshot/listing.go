@@ -70,6 +70,16 @@ func (s Snapshot) List(q Query, origins catalog.Origins) (page api.ArtifactPage,
 	return page, nil
 }
 
+// Names returns, sorted, the names of the artifacts that q selects by principal, ceiling
+// and kind: those that List shows. The snapshot has a revision.
+func (s Snapshot) Names(q Query) ([]api.Name, error) {
+	all, _, err := s.usable(q.Principal, q.Ceiling)
+	if err != nil {
+		return nil, err
+	}
+	return all.names(s.Revision.Set(), q.Kind), nil
+}
+
 // grants returns the names of the grants of p, sorted.
 func (s Snapshot) grants(p api.Principal) (names []api.Name) {
 	for _, g := range s.Revision.Grants() {

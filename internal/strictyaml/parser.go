@@ -127,11 +127,7 @@ func (p *Parser) Fields(n *yaml.Node, what string, readers map[string]func(*yaml
 			p.At(key, "%s: %q is not supported yet in this version", what, key.Value)
 			continue
 		}
-		hint := ""
-		if near := Nearest(key.Value, slices.Collect(maps.Keys(readers))); near != "" {
-			hint = fmt.Sprintf("; did you mean %q?", near)
-		}
-		p.At(key, "%s: unknown key %q%s", what, Clip(key.Value), hint)
+		p.At(key, "%s: unknown key %q%s", what, Clip(key.Value), Suggestion(key.Value, slices.Collect(maps.Keys(readers))))
 	}
 }
 

@@ -94,6 +94,16 @@ func Nearest(got string, candidates []string) string {
 	return best
 }
 
+// Suggestion is `; did you mean "NAME"?` with the nearest candidate, or "". It is for the
+// end of a message that names got as unknown. Candidates are only names that the reader
+// of the message may see.
+func Suggestion(got string, candidates []string) string {
+	if near := Nearest(got, candidates); near != "" {
+		return fmt.Sprintf("; did you mean %q?", Clip(near))
+	}
+	return ""
+}
+
 // distance returns the edit distance; swapping two neighbours is one edit.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
