@@ -62,7 +62,10 @@ type devtools struct {
 // newBrowser starts a browser that ends with the test.
 func newBrowser(t testing.TB) *browser {
 	t.Helper()
-	profile := t.TempDir()
+	// A name without that of the test: Chromium makes a socket in it.
+	profile, err := os.MkdirTemp("", "p")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(profile)) })
 	b := &browser{t: t, calls: map[int]chan<- devtools{}, tabs: map[string]*tab{}, change: make(chan struct{})}
 	elsewhere := b.listenElsewhere()
 	// --disable-dev-shm-usage: containers have a small /dev/shm.

@@ -32,7 +32,7 @@ func TestCanLeadsToTheFirstDispatch(t *testing.T) {
 		}
 		missing("keys", "bailiwick init")
 		w.must("init", "--insecure-unencrypted", w.path("project"))
-		missing("service", "bailiwick up")
+		missing("catalog", "bailiwick catalog apply")
 		if w.try("status").status == 0 {
 			t.Error("can started a service")
 		}

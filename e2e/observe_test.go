@@ -301,7 +301,7 @@ func TestTheMetricsSocketIsForTheServicesAccount(t *testing.T) {
 	w.uid = ordinaryUID
 	d := w.try(asks...)
 	w.uid = 0
-	if d.status == 0 || !strings.Contains(d.stderr, "permission denied") {
+	if d.status == 0 || !strings.Contains(d.stderr, "belongs to another account") {
 		t.Errorf("another account reaches the metrics: %s", d)
 	}
 }

@@ -138,7 +138,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	wantEnd(t, w.dispatch("sh", "--set", "do=true"), api.EventFinished, "")
 	one := w.status()
 	w.write(serviceConfig, "version: 1\norchestrator: {}\n", 0o600)
-	w.must("up")
+	w.must("up", "--config", w.path(serviceConfig)) // the state remembers other.yaml
 	w.downAtEnd()
 	if now := w.status(); one.OneShot == nil || now.PID == one.PID || now.OneShot != nil || now.Orchestrator == nil {
 		t.Errorf("it was %+v and is %+v", one, now)

@@ -472,7 +472,7 @@ func (k *trial) remains(hits []hit) (left []string) {
 		}
 	}
 	known := []string{"address", "anchor", "blobs", "checkouts", "configuration.json", "dispatches", "high-water", "log", "private", "reserve", "scratch", "secrets", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal", "successor", "tool"}
-	for _, pattern := range []string{"*", "store/*", "blobs/*"} {
+	for _, pattern := range []string{"*", "store/*", "blobs/*", "anchor/views/*"} {
 		files, _ := filepath.Glob(k.path("state/bailiwick", pattern))
 		for _, f := range files {
 			name, _ := filepath.Rel(k.path("state/bailiwick"), f)

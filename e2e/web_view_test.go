@@ -106,7 +106,7 @@ func logHasOnlyTheRowsInView(p *page, tab *tab, dispatch string) {
 		}
 	}
 	p.at(tab, dispatch+"/log#L299999")
-	tab.awaitText("#L299999 code", "line 299999 of the log <b>U+001B[0m")
+	tab.awaitText("#L299999 code", "line 299999 of the log <b>")
 	bounded("by a link")
 	tab.eval("document.getElementById('log').scrollTop = 1e9", nil)
 	tab.awaitText(fmt.Sprintf("#L%d code", large+1), "checked")

@@ -23,6 +23,7 @@ type GitConfig struct {
 	Repository string // absolute path of a bare repository that refuses non-fast-forwards
 	Branch     string
 	Scratch    string // our own directory; created if missing, and disposable
+	Views      string // our own directory of views that last one call; empty: the temporary directory
 	Now        func() time.Time
 }
 
@@ -196,11 +197,11 @@ func (g *Git) view(ctx context.Context, use func(gitexec.Git) error) error {
 	if err != nil {
 		return &unreadableError{g.cfg.Repository, err}
 	}
-	dir, err := os.MkdirTemp("", "bailiwick-anchor-")
+	dir, err := os.MkdirTemp(g.cfg.Views, "bailiwick-anchor-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // at worst an empty repository is left in the temporary directory
+	defer os.RemoveAll(dir) //nolint:errcheck // at worst an empty repository is left
 	v, err := f.View(filepath.Join(dir, "git"))
 	if err != nil {
 		return &unreadableError{g.cfg.Repository, err}

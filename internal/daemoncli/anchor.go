@@ -196,7 +196,7 @@ func (a anchorSettings) check() error {
 func (t *tree) openSchedules(s anchorsSettings, logger *slog.Logger) ([]anchor.Schedule, error) {
 	var list []anchor.Schedule
 	for _, a := range s.all(t.Dirs.State) {
-		one, err := t.openAnchor(a, logger)
+		one, err := t.openAnchor(a, t.anchorViews(), logger)
 		if err != nil {
 			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
 		}
@@ -205,12 +205,16 @@ func (t *tree) openSchedules(s anchorsSettings, logger *slog.Logger) ([]anchor.S
 	return list, nil
 }
 
-func (t *tree) openAnchor(a anchorSettings, logger *slog.Logger) (anchor.Anchor, error) {
+// anchorViews is the directory of what the service's git anchors leave after a kill.
+func (t *tree) anchorViews() string { return filepath.Join(t.Dirs.State, "anchor", "views") }
+
+// openAnchor opens nothing. views is GitConfig.Views.
+func (t *tree) openAnchor(a anchorSettings, views string, logger *slog.Logger) (anchor.Anchor, error) {
 	switch a.Kind {
 	case receipt.File:
 		return anchor.NewFile(anchor.FileConfig{Name: a.Name, Path: a.Path, Now: t.Now, Logger: logger})
 	case receipt.Git:
-		return anchor.NewGit(anchor.GitConfig{Name: a.Name, Repository: a.Repository, Branch: a.Branch, Scratch: filepath.Join(t.Dirs.State, "anchor", a.Name+".git"), Now: t.Now})
+		return anchor.NewGit(anchor.GitConfig{Name: a.Name, Repository: a.Repository, Branch: a.Branch, Scratch: filepath.Join(t.Dirs.State, "anchor", a.Name+".git"), Views: views, Now: t.Now})
 	case receipt.S3, receipt.TSA:
 	}
 	cfg := egress.ClientConfig{Timeout: requestTimeout}

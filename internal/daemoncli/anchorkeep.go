@@ -21,6 +21,9 @@ import (
 // openAnchors compares the log with every anchor, also with those of the previous
 // configuration, and starts to anchor it. It needs the tree.
 func (s *service) openAnchors(ctx context.Context) error {
+	if err := errors.Join(os.RemoveAll(s.t.anchorViews()), os.MkdirAll(s.t.anchorViews(), 0o700)); err != nil {
+		return err
+	}
 	cfg, err := s.anchorConfig(ctx)
 	if err != nil {
 		return err
@@ -134,7 +137,7 @@ func (t *tree) anchorChecks(ctx context.Context) (out []check) {
 
 func (t *tree) anchorCheck(ctx context.Context, a anchorSettings) check {
 	c := check{name: "anchor " + a.Name}
-	one, err := t.openAnchor(a, nil)
+	one, err := t.openAnchor(a, "", nil)
 	if err != nil {
 		c.found, c.fix = err.Error(), "fix the anchor; the service does not start with it"
 		return c

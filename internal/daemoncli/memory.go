@@ -136,7 +136,7 @@ func (s *service) compareFormer(ctx context.Context, cfg anchor.Config) (unreach
 
 // findFormer compares the log with one anchor that is no longer configured.
 func (s *service) findFormer(ctx context.Context, cfg anchor.Config, a anchorSettings) (*anchor.MismatchError, error) {
-	one, err := s.t.openAnchor(a, s.logger)
+	one, err := s.t.openAnchor(a, s.t.anchorViews(), s.logger)
 	if err != nil {
 		return nil, err
 	}

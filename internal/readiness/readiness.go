@@ -140,12 +140,8 @@ func identify(ctx context.Context, c *client.Conn) (id identity, err error) {
 	if id.Who, err = c.Runtime().Who(ctx); err != nil || id.CatalogError != "" || id.Revision == 0 {
 		return id, err
 	}
-	if id.Operator {
-		id.grants, err = c.Operator().Grants(ctx)
-	} else {
-		id.grants, _, err = Artifacts(ctx, c, api.KindGrant)
-	}
-	if err == nil {
+	// The grants of the caller, also for an operator: those of others allow it nothing.
+	if id.grants, _, err = Artifacts(ctx, c, api.KindGrant); err == nil {
 		id.subagents, id.above, err = Artifacts(ctx, c, api.KindSubagent)
 	}
 	return id, err
