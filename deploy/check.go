@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"text/template"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v4"
@@ -19,7 +18,8 @@ import (
 //   - the agent is an adapter of this version and has the command that it needs;
 //   - role and tier are explicit;
 //   - a subagent of tier observe, which returns no patch, has no verify command;
-//   - schemas compile and describe an object, and the prompt parses.
+//   - schemas compile and describe an object, and the prompt parses
+//     and names members of the input.
 func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 	r.checkAgent(d, v)
 	for _, field := range []string{"role", "tier"} {
@@ -36,8 +36,8 @@ func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 	r.schema(d.pos["input"], "input", v.Input, true)
 	r.schema(d.pos["output"], "output", v.Output, false)
 	if v.Prompt != "" {
-		if _, err := template.New("prompt").Option("missingkey=error").Parse(v.Prompt); err != nil {
-			r.At(d.at("prompt"), "prompt: %s", strictyaml.OneLine(err.Error()))
+		for _, problem := range checkPrompt(v.Prompt, v.Input) {
+			r.At(d.at("prompt"), "prompt: %s", problem)
 		}
 	}
 }

@@ -65,6 +65,7 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"schema without an end", replace("{file: {type: string}}", "{file: {$ref: \"#/properties/file\"}}"), `input: the schema at #/properties/file refers to itself`},
 		{"schema elsewhere", replace("{file: {type: string}}", "{file: {$ref: \"https://example.com/x.json\"}}"), `the JSON Schema does not compile`},
 		{"prompt that does not parse", replace("{{.file}}", "{{.file"), `:9:13: prompt: template`},
+		{"prompt with a member that the input does not have", replace("{{.file}}", "{{.fiel}}"), `:9:13: prompt: .fiel: the input has no member "fiel"; did you mean "file"?`},
 		{"source by scp form", replace("../service", "git@example.com:x.git"), `:21:27: repo: want a path, https://HOST/PATH or ssh://HOST/PATH; git@HOST:PATH is ssh://HOST/PATH with user: git`},
 		{"source by http", replace("../service", "http://example.com/x.git"), `want a path, https://HOST/PATH`},
 		{"level", replace("level: full", "level: none"), `level: "none" is not supported`},
