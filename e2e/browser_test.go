@@ -62,8 +62,7 @@ type devtools struct {
 // newBrowser starts a browser that ends with the test.
 func newBrowser(t testing.TB) *browser {
 	t.Helper()
-	// A name without that of the test: Chromium makes a socket in it.
-	profile, err := os.MkdirTemp("", "p")
+	profile, err := os.MkdirTemp("", "p") //nolint:usetesting // a short name: Chromium makes a socket in it
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(profile)) })
 	b := &browser{t: t, calls: map[int]chan<- devtools{}, tabs: map[string]*tab{}, change: make(chan struct{})}

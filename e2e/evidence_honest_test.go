@@ -24,6 +24,9 @@ import (
 
 var honestFlag = flag.Int("honest", 50, "number of runs and dispatches in TestHonestRunsAndDispatchesVerifyOffline")
 
+// voters are the people who approve tasks, each with a key of their own.
+func voters() []string { return []string{"kim", "lee"} }
+
 // honestRound is the number of subjects between two rotations of the key.
 const honestRound = 25
 
@@ -62,8 +65,16 @@ type honest struct {
 }
 
 func newHonest(t *testing.T) *honest {
-	w := orchestrated(t, 0, growers()...)
+	w := prepared(t, 0, growers()...)
+	for _, name := range voters() {
+		w.operator(name)
+	}
+	w.upRuns()
+	w.downAtEnd()
 	w.grants("agent:one", "agent:two")
+	for _, name := range voters() {
+		w.token("human:" + name)
+	}
 	h := &honest{world: w, rng: rand.New(rand.NewPCG(6, uint64(*honestFlag))), face: w.conn(), tokens: []string{""}, seen: map[string]int{}} //nolint:gosec // G115, G404: reproducible on purpose
 	for _, p := range []string{"agent:one", "agent:two"} {
 		token, _ := w.token(p)
@@ -149,10 +160,23 @@ func (h *honest) plan(id string) api.Plan {
 	if h.rng.IntN(2) == 0 {
 		h.grows(&p)
 	}
+	if h.rng.IntN(3) == 0 {
+		shown := add("edit").ID
+		p.Tasks = append(p.Tasks, api.PlanTask{ID: "signed", Approval: h.approval(), DependsOn: []api.TaskID{shown}})
+	}
 	if h.rng.IntN(6) == 0 {
 		p.Limits.Wall = api.Duration(time.Duration(1+h.rng.IntN(4)) * time.Second)
 	}
 	return p
+}
+
+// approval waits for votes, or expires before.
+func (h *honest) approval() *api.TaskApproval {
+	a := &api.TaskApproval{Count: 1 + h.rng.IntN(len(voters())), Timeout: api.Duration(time.Duration(1+h.rng.IntN(5)) * time.Second)}
+	for _, name := range voters() {
+		a.By = append(a.By, api.Principal("human:"+name))
+	}
+	return a
 }
 
 // fate is what happens to a run or a dispatch, and when.
@@ -380,6 +404,7 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 		h.next = []string{"kill worker", "kill worker", "kill service", "kill service", "down", "stop run", "stop principal", "consent", "catalog", "grant", "queue"}
 		h.rng.Shuffle(len(h.next), func(i, j int) { h.next[i], h.next[j] = h.next[j], h.next[i] })
 	}
+	h.votes()
 	what := h.next[0]
 	h.next = h.next[1:]
 	h.seen[what]++
@@ -421,6 +446,18 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 		h.must("queue", "resume", "default")
 	}
 	return true
+}
+
+// votes has people decide about tasks; some requests end before they do.
+func (h *honest) votes() {
+	for _, id := range strings.Fields(h.try("approval", "list", "--all", "-o", "name").stdout) {
+		verb, people := []string{"approve", "approve", "approve", "deny"}[h.rng.IntN(4)], voters()
+		for _, i := range h.rng.Perm(len(people)) {
+			if h.try(append([]string{"approval", verb, id}, h.person(people[i])...)...).status == 0 {
+				h.seen[verb]++
+			}
+		}
+	}
 }
 
 // verify fails the test unless the evidence about each subject verifies with the
@@ -503,7 +540,7 @@ func (h *honest) happened() {
 	for _, kind := range []string{
 		"retried", "retry of a run", "dispatch: timeout", "dispatch.found", "dispatch.answered", "dispatch.cancelled", "dispatch.cancel_requested",
 		"task.answered", "task.skipped", "task.cancelled", "task.failed", "run.cancel_requested", "run.paused", "run.resumed", "stop.engaged", "operator.recorded", "service.key_rotated",
-		"run.appended", "growth: for_each", "growth: gate", "growth: quorum",
+		"run.appended", "growth: for_each", "growth: gate", "growth: quorum", "approve",
 	} {
 		if h.seen[kind] == 0 && *honestFlag >= 2*honestRound {
 			h.t.Errorf("%q never happened: %v", kind, h.seen)
@@ -513,7 +550,7 @@ func (h *honest) happened() {
 
 // Runs and dispatches of several principals, with retries, answered and expired
 // questions, pauses, early and late cancels, timeouts, stops and their lifting,
-// changes of consent and catalog, killed workers and services, and key rotations:
+// changes of consent and catalog, votes of two people, killed workers and services, and key rotations:
 // the evidence about each verifies offline, and the service agrees.
 //
 // proves R-A7, R-A3, R-A9 (no false alarm)

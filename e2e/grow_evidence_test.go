@@ -132,7 +132,7 @@ func (h *honest) grows(p *api.Plan) {
 			}
 			t.Needs = map[api.Name]api.Need{"in": {From: list, Patch: true}}
 		case 4:
-			t = api.PlanTask{Approval: &api.TaskApproval{By: []api.Principal{"human:kim"}, Timeout: api.Duration(time.Second)}, DependsOn: []api.TaskID{last}}
+			t = api.PlanTask{Approval: h.approval(), DependsOn: []api.TaskID{last}}
 		}
 		if t.Subagent != "" && one(2) {
 			t.Gate = &api.Gate{Verify: api.GateStep{Subagent: "gates"}, Fix: api.GateStep{Subagent: "part"}, Attempts: 1 + h.rng.IntN(2)}
