@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -100,6 +101,18 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	}
 	*d = Duration(v)
 	return nil
+}
+
+// Span returns n units of time, or the longest or most negative duration instead of one
+// that overflows: n may be from an AI, an agent or a log that someone changed.
+func Span(n int64, unit time.Duration) time.Duration {
+	switch most := math.MaxInt64 / int64(unit); {
+	case n > most:
+		return math.MaxInt64
+	case n < -most:
+		return math.MinInt64
+	}
+	return time.Duration(n) * unit
 }
 
 // Bytes is an amount of memory or storage in bytes, read as "512MiB", "4GiB"

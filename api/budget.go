@@ -144,7 +144,7 @@ func (s Spend) Of(name string) string {
 	case "cost":
 		return s.Cost.String() + s.Currency
 	}
-	return (time.Duration(s.Millis) * time.Millisecond).String()
+	return Span(s.Millis, time.Millisecond).String()
 }
 
 // Float returns the member of a name in units of the currency, or in seconds of wall time.
@@ -153,7 +153,7 @@ func (s Spend) Float(name string) float64 {
 	case "cost":
 		return s.Cost.Float()
 	case "wall":
-		return (time.Duration(s.Millis) * time.Millisecond).Seconds()
+		return Span(s.Millis, time.Millisecond).Seconds()
 	}
 	return float64(s.Member(name))
 }

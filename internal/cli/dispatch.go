@@ -152,10 +152,10 @@ func visible(ctx context.Context, r client.Runtime, name api.Name) *api.Artifact
 
 // checkTimeout refuses a time that the limit of the subagent would shorten.
 func checkTimeout(req api.DispatchRequest, sub *api.ArtifactInfo) error {
-	if sub == nil || sub.Limits == nil || time.Duration(req.TimeoutSeconds)*time.Second <= time.Duration(sub.Limits.Timeout) {
+	if sub == nil || sub.Limits == nil || api.Span(int64(req.TimeoutSeconds), time.Second) <= time.Duration(sub.Limits.Timeout) {
 		return nil
 	}
-	return api.Errorf(api.CodeInvalid, "--timeout %s: subagent %q has the limit %s", time.Duration(req.TimeoutSeconds)*time.Second, sub.Name, time.Duration(sub.Limits.Timeout)).
+	return api.Errorf(api.CodeInvalid, "--timeout %s: subagent %q has the limit %s", api.Span(int64(req.TimeoutSeconds), time.Second), sub.Name, time.Duration(sub.Limits.Timeout)).
 		WithHint("a request may only shorten it; see: bailiwick subagent show %s", sub.Name)
 }
 

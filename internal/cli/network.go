@@ -69,7 +69,7 @@ func (t *dispatchVerbs) printNetwork(list []api.NetworkLine) error {
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Number, t.Time(l.At), console.Line(l.Form), console.Dash(console.Line(l.Host)),
 			console.Dash(console.Line(strings.TrimSpace(l.Method+" "+l.Path))), status, console.Bytes(l.Sent), console.Bytes(l.Received),
-			console.Duration(time.Duration(l.Millis)*time.Millisecond), console.Dash(console.Line(why)))
+			console.Duration(api.Span(l.Millis, time.Millisecond)), console.Dash(console.Line(why)))
 	}
 	if err := w.Flush(); err != nil {
 		return err

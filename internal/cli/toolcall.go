@@ -105,7 +105,7 @@ func callTook(l *api.ToolCallLine) string {
 	if l.State != "returned" {
 		return "-"
 	}
-	return console.Duration(time.Duration(l.Millis) * time.Millisecond)
+	return console.Duration(api.Span(l.Millis, time.Millisecond))
 }
 
 // printCall prints all of one call.

@@ -23,3 +23,20 @@ func TestTimeoutNeverRaisesALimit(t *testing.T) {
 		}
 	}
 }
+
+// The refusal of a long timeout says what was asked for and what the limit is, also of a
+// number that is no duration.
+func TestALongTimeoutIsRefusedReadably(t *testing.T) {
+	for seconds, want := range map[int]string{
+		601:                  "timeout of 10m1s: ",
+		1_000_000_000_000:    "timeout of 1000000000000 seconds: ",
+		math.MaxInt64:        "timeout of 9223372036854775807 seconds: ",
+		18_446_744_074 + 600: "timeout of 18446744674 seconds: ", // whose nanoseconds are 10 minutes, modulo 2^64
+	} {
+		a := &submission{request: api.DispatchRequest{TimeoutSeconds: seconds}, subagent: api.Subagent{Name: "edit", Limits: api.Limits{Timeout: api.Duration(10 * time.Minute)}}}
+		err := a.checkTimeout()
+		if want += `subagent "edit" has the limit 10m0s, which a request may only shorten`; err == nil || err.Error() != want {
+			t.Errorf("%d: %v, want %s", seconds, err, want)
+		}
+	}
+}

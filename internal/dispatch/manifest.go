@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -108,12 +109,15 @@ func (sub *submission) checkTimeout() error {
 	if int64(want) <= int64(limit/time.Second) {
 		return nil
 	}
-	return api.Errorf(api.CodeInvalid, "timeout of %s: subagent %q has the limit %s, which a request may only shorten", time.Duration(want)*time.Second, sub.subagent.Name, limit)
+	asked := api.Span(int64(want), time.Second).String()
+	if int64(want) > int64(math.MaxInt64/time.Second) {
+		asked = fmt.Sprintf("%d seconds", want)
+	}
+	return api.Errorf(api.CodeInvalid, "timeout of %s: subagent %q has the limit %s, which a request may only shorten", asked, sub.subagent.Name, limit)
 }
 
 // limits are those of the subagent, lowered by the target and by the request.
 func (sub *submission) limits(t api.Target) api.Limits {
 	l := sub.subagent.Limits.Or(api.DefaultLimits()).Least(t.Limits)
-	seconds := min(sub.request.TimeoutSeconds, math.MaxInt32) // more would overflow
-	return l.Least(api.Limits{Timeout: api.Duration(time.Duration(seconds) * time.Second)})
+	return l.Least(api.Limits{Timeout: api.Duration(api.Span(int64(sub.request.TimeoutSeconds), time.Second))})
 }

@@ -146,7 +146,7 @@ func (in *dispatchInput) check() *api.Error {
 // await returns the dispatch when it has ended or after the given seconds.
 func (s *Server) await(ctx context.Context, c *call, id api.DispatchID, seconds int) (d api.Dispatch, err error) {
 	begun := s.cfg.Now()
-	until := begun.Add(time.Duration(seconds) * time.Second)
+	until := begun.Add(api.Span(int64(seconds), time.Second))
 	for {
 		left := max(0, until.Sub(s.cfg.Now()))
 		d, err = withRuntime(ctx, c, func(rt client.Runtime) (api.Dispatch, error) { return rt.Describe(ctx, id, min(left, pollInterval)) })

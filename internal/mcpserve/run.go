@@ -296,7 +296,7 @@ func (watchInput) bounds() map[string]span { return map[string]span{"timeoutSeco
 // watch returns the events after a cursor, waiting for the first.
 func (s *Server) watch(ctx context.Context, c *call, in watchInput) (api.RunEvents, error) {
 	begun := s.cfg.Now()
-	until := begun.Add(time.Duration(in.TimeoutSeconds) * time.Second)
+	until := begun.Add(api.Span(int64(in.TimeoutSeconds), time.Second))
 	for {
 		left := max(0, until.Sub(s.cfg.Now()))
 		events, err := withRuntime(ctx, c, func(rt client.Runtime) (api.RunEvents, error) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // RunRequest is the detail of KindRunSubmitted and KindRunDenied; RefPlan names
@@ -91,7 +93,7 @@ type RunExpiry struct {
 const LimitWall = "limits.wall"
 
 func (d RunExpiry) describe(e *Entry) string {
-	return fmt.Sprintf("run %s reached its %s of %s: the service cancels what is open", Word(e.Run), Word(d.Limit), time.Duration(d.Millis)*time.Millisecond)
+	return fmt.Sprintf("run %s reached its %s of %s: the service cancels what is open", Word(e.Run), Word(d.Limit), api.Span(d.Millis, time.Millisecond))
 }
 
 // RunEnd is the detail of KindRunSettled, the last entry of a run: its state and
