@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/runcli"
 )
 
 func stateText(d api.Dispatch) string {
@@ -70,7 +71,7 @@ func nextCommand(d api.Dispatch, again string) string {
 func afterFailure(d api.Dispatch, again string, verb func(string, string) string) string {
 	switch d.Reason { //nolint:exhaustive // the others are explained by the log
 	case api.ReasonDenied:
-		return fmt.Sprintf("bailiwick can %s dispatch %s", d.Principal, d.Subagent)
+		return runcli.DenialOf(d.Message).Next(d.Principal, d.Subagent)
 	case api.ReasonContext:
 		return "bailiwick subagent show " + string(d.Subagent)
 	case api.ReasonIntegrity:

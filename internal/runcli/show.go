@@ -73,6 +73,9 @@ func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run,
 		t.printTrouble(ctx, r, &shown)
 		t.printApprovals(run)
 		t.Row("next", "%s", nextCommand(run))
+		if task := denied(run); task != nil && run.State.Settled() {
+			t.Row("then", "bailiwick run retry %s, once %s", run.RunID, console.Line(DenialOf(task.Message).Once))
+		}
 	})
 }
 
@@ -186,7 +189,11 @@ func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.
 			if failed++; failed > maxTroubles {
 				continue
 			}
-			t.Row(string(task.State), "task %s: %s", task.Task, console.Dash(string(task.Reason)))
+			why := string(task.Reason)
+			if task.State == api.TaskDenied {
+				why = "by " + DenialOf(task.Message).By
+			}
+			t.Row(string(task.State), "task %s: %s", task.Task, console.Dash(why))
 			if task.Message != "" {
 				t.Row("", "%s", console.AgentText(task.Message))
 			}
@@ -271,8 +278,8 @@ func nextCommand(run *api.Run) string {
 	case api.RunDone:
 		return fmt.Sprintf("bailiwick run apply %s", run.RunID)
 	case api.RunFailed, api.RunCancelled:
-		if run.Counts[api.TaskDenied] > 0 && run.Counts[api.TaskFailed] == 0 {
-			return "bailiwick audit list --kind dispatch.denied: do not retry before the grants or the person who denied it change that"
+		if task := denied(run); task != nil {
+			return DenialOf(task.Message).Next(run.Principal, task.Subagent)
 		}
 		return fmt.Sprintf("bailiwick run retry %s", run.RunID)
 	case api.RunPaused:

@@ -245,3 +245,30 @@ func TestNextOfASettledRunIsOnlyACommand(t *testing.T) {
 		}
 	}
 }
+
+// Who denied a task, and what to do about it, differs between a person, a budget, a stop
+// and policy. Nobody is told to change grants because a person said no.
+func TestADenialSaysWhoDenied(t *testing.T) {
+	for _, c := range []struct{ message, by, next, then string }{
+		{"human:bob denied approval a-1: no grant lets you", "by a person", "bailiwick approval show a-1", "once human:bob agrees: it asks again"},
+		{"human:bob denied approval a-1", "by a person", "bailiwick approval show a-1", "once human:bob agrees"},
+		{`budget of grant "night" for 2026-11-24 (UTC): cost: 1usd of 1usd spent`, "by a budget", "bailiwick budget list", "once the budget has room"},
+		{"emergency stop s-1 is engaged; only an operator can lift it: bailiwick stop lift s-1", "by an emergency stop", "bailiwick stop list", "once an operator has lifted the stop"},
+		{`no grant lets local:ann dispatch subagent "edit"`, "by policy", "bailiwick can local:ann dispatch edit", "once a grant or a ceiling covers it"},
+		{`grant "human:bob denied approval a-1" has the ceiling observe`, "by policy", "bailiwick can local:ann dispatch edit", ""},
+	} {
+		s := newRunService(api.RunTask{Task: "one", State: api.TaskDenied, Subagent: "edit", Reason: api.ReasonDenied, Message: c.message})
+		s.run.State = api.RunFailed
+		_, out, errs := at(t, s.serve(t), "run show r-one")
+		for _, want := range []string{"task one: " + c.by + "\n", "next        " + c.next + "\n", c.then, "bailiwick run retry r-one, once "} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is not in:\n%s%s", c.message, want, out, errs)
+			}
+		}
+	}
+	s := newRunService(api.RunTask{Task: "one", State: api.TaskFailed, Subagent: "edit", Reason: api.ReasonAgent}) // the control
+	s.run.State = api.RunFailed
+	if _, out, _ := at(t, s.serve(t), "run show r-one"); !strings.Contains(out, "next        bailiwick run retry r-one\n") || strings.Contains(out, "once") {
+		t.Errorf("a failure:\n%s", out)
+	}
+}
