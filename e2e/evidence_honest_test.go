@@ -450,7 +450,7 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 
 // votes has people decide about tasks; some requests end before they do.
 func (h *honest) votes() {
-	for _, id := range strings.Fields(h.try("approval", "list", "--all", "-o", "name").stdout) {
+	for id := range strings.FieldsSeq(h.try("approval", "list", "--all", "-o", "name").stdout) {
 		verb, people := []string{"approve", "approve", "approve", "deny"}[h.rng.IntN(4)], voters()
 		for _, i := range h.rng.Perm(len(people)) {
 			if h.try(append([]string{"approval", verb, id}, h.person(people[i])...)...).status == 0 {

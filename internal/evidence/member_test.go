@@ -162,7 +162,10 @@ func TestNoMissingMemberIsAcceptedOrPanics(t *testing.T) {
 				if tried[key] {
 					continue
 				}
-				tried[key] = true
+				if tried[key] = true; turn%shrink > 0 {
+					turn++
+					continue
+				}
 				for _, name := range editsOf(path, turn) {
 					wrong(fmt.Sprintf("entry #%d, %s: %v %s", i, kind, path, name), x.leafWithout(t, i, path, memberEdits()[name]), x, true)
 				}
@@ -177,7 +180,10 @@ func TestNoMissingMemberIsAcceptedOrPanics(t *testing.T) {
 				if tried[key] {
 					continue
 				}
-				tried[key] = true
+				if tried[key] = true; turn%shrink > 0 {
+					turn++
+					continue
+				}
 				for _, name := range editsOf(path, turn) {
 					wrong(fmt.Sprintf("%s %s: %v %s", kind, x.nameOf(d), path, name), x.documentWithout(t, d, path, memberEdits()[name]), x, strict)
 				}
