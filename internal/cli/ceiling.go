@@ -15,7 +15,7 @@ func (t *operatorVerbs) ceilingNoun() *cobra.Command {
 		Long: `Consent to a principal acting up to a tier: observe, reversible, stateful or irreversible.
 Without a consent the ceiling of every principal is observe. A dispatch also needs a grant,
 and a target whose mode admits its tier. A lower ceiling applies to new requests at once;
-running dispatches continue, and bailiwick stop cancels them.`,
+running dispatches continue. To cancel them: bailiwick stop --principal PRINCIPAL.`,
 		Example: console.Examples("bailiwick ceiling set local:ann reversible", "bailiwick ceiling set agent:claude observe --reason 'after the incident'"),
 	}, 2, func(p api.Principal, args []string) (api.OperatorRecord, string, error) {
 		tier, err := api.ParseTier(args[0])
