@@ -207,6 +207,9 @@ type Verify struct {
 	Command    Command  `json:"command"`
 	Timeout    Duration `json:"timeout,omitempty"`
 	ReportOnly bool     `json:"reportOnly,omitempty"` // a red verify does not fail the dispatch
+	// Protects are patterns of MatchPath for files that the command runs without naming
+	// them. A patch that changes one is marked.
+	Protects []string `json:"protects,omitempty"`
 }
 
 // DefaultVerifyTime is for a verify command without a timeout.

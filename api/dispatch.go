@@ -246,7 +246,7 @@ type ResultSummary struct {
 	Captured  bool            `json:"captured,omitempty"` // the workspace was compared with its baseline
 	Partial   bool            `json:"partial,omitempty"`  // captured before the work was complete
 	Patch     *Artifact       `json:"patch,omitempty"`
-	Files     []FileChange    `json:"files,omitempty"` // what the patch changes, at most 1,000 of them
+	Files     []FileChange    `json:"files,omitempty"` // what the patch changes, at most MaxFiles of them
 	Outputs   []Artifact      `json:"outputs,omitempty"`
 	LeftOut   []LeftOut       `json:"leftOut,omitempty"` // files of the workspace that are in neither patch nor outputs
 	Verify    *VerifyReport   `json:"verify,omitempty"`
@@ -350,6 +350,33 @@ type VerifyReport struct {
 	Seconds    float64 `json:"seconds"`
 	ReportOnly bool    `json:"reportOnly,omitempty"`
 	Message    string  `json:"message,omitempty"` // why it could not run or did not exit normally
+	// Changed are the files of the patch that the command is known to run, and so files that
+	// the agent wrote itself: at most MaxChanged, sorted, with Go escapes unless plain text.
+	Changed []string `json:"changed,omitempty"`
+}
+
+// ChangedText names the files that v.Changed has, each written by show; empty without one.
+func (v *VerifyReport) ChangedText(show func(string) string) string {
+	if v == nil {
+		return ""
+	}
+	return ChangedText(v.Changed, show)
+}
+
+// ChangedText is how people read VerifyReport.Changed.
+func ChangedText(changed []string, show func(string) string) string {
+	names := make([]string, len(changed))
+	for i, name := range changed {
+		names[i] = show(name)
+	}
+	text := strings.Join(names, ", ")
+	switch n := len(names); {
+	case n == 0:
+		return ""
+	case n >= MaxChanged:
+		text += " and possibly more"
+	}
+	return "the patch changes " + text + ", which verify runs"
 }
 
 // Isolation lists the active isolation layers.
