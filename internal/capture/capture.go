@@ -18,9 +18,10 @@ type Result struct {
 	// is binary-safe git diff output and applies to Base.
 	PatchFile string
 	PatchSize int64
-	Base      string // tree that the patch applies to
-	Tree      string // tree of the base with the patch applied
-	Files     []api.FileChange
+	Base      string           // tree that the patch applies to
+	Tree      string           // tree of the base with the patch applied
+	Files     []api.FileChange // with printable paths
+	Changed   []string         // paths of Files as they are
 	LeftOut   []api.LeftOut
 	Secrets   bool // a file was left out because it has the value of a secret
 	// LinksOut are the symbolic links in the patch whose target is absolute or

@@ -34,6 +34,10 @@ func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Res
 	if err := errors.Join(err, <-listed); err != nil {
 		return err
 	}
+	for i := range files {
+		res.Changed = append(res.Changed, files[i].Path)
+		files[i].Path = Printable(files[i].Path)
+	}
 	res.Files = files
 	return nil
 }
@@ -185,7 +189,7 @@ func streamBlob(ctx context.Context, w io.Writer, root *os.File, e *entry) error
 	return err
 }
 
-// changedFiles lists the differences of two trees.
+// changedFiles lists the differences of two trees, with paths as they are.
 func (r *Repo) changedFiles(ctx context.Context, from, to string) ([]api.FileChange, error) {
 	out, err := r.git().Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to)
 	if err != nil {
@@ -205,7 +209,7 @@ func parseRaw(out string) ([]api.FileChange, error) {
 		if !ok || !ok2 || len(f) != 5 || words[f[4]] == "" || p == "" {
 			return nil, fmt.Errorf("git diff-tree: unexpected answer %s", Printable(out))
 		}
-		list = append(list, api.FileChange{Path: Printable(p), Change: words[f[4]]})
+		list = append(list, api.FileChange{Path: p, Change: words[f[4]]})
 		out = rest
 	}
 	return list, nil

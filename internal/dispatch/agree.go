@@ -150,7 +150,7 @@ func (r *row) disagrees(s *record.DispatchStanding) string {
 		{"reason", string(d.Reason) == s.End.Reason},
 		{"patch", refs[record.RefPatch] == s.Patch},
 		{"question", refs[record.RefQuestion] == s.Question},
-		{"outcome", sum.Partial == end.Partial && sum.Files == end.Files && sum.Verify == end.Verify && sum.ExitCode == end.ExitCode},
+		{"outcome", sum.Partial == end.Partial && sum.Files == end.Files && sum.Verify == end.Verify && sum.Changed == end.Changed && sum.ExitCode == end.ExitCode},
 		{"canceller", d.State != api.EventCancelled || string(d.CancelBy) == s.End.By},
 		{"statement", d.Statement == s.Statement},
 		{"number of refused requests", refused == s.Refused},

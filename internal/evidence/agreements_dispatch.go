@@ -142,6 +142,7 @@ func endAgreements() []agreement {
 		{kinds: endKinds(), field: "detail.budgets", truth: byResult, check: (*scene).settled},
 		ended("files", "", func(d, want record.DispatchEnd) verdict { return is(d.Files, want.Files) }),
 		ended("verify", "", func(d, want record.DispatchEnd) verdict { return is(d.Verify, want.Verify) }),
+		ended("changed", "", func(d, want record.DispatchEnd) verdict { return is(d.Changed, want.Changed) }),
 		ended("partial", "", func(d, want record.DispatchEnd) verdict { return is(d.Partial, want.Partial) }),
 		{kinds: endKinds(), field: "detail.partial", truth: byStatement, check: func(s *scene) verdict {
 			if s.a == nil || s.a.result != nil || s.h.statement == nil {

@@ -68,6 +68,7 @@ func (d DispatchStart) describe(e *Entry) string {
 type DispatchEnd struct {
 	Budgets  []BudgetSettlement `json:"budgets,omitempty"` // that it has spent of
 	By       string             `json:"by,omitempty"`      // principal that cancelled it
+	Changed  int64              `json:"changed,omitempty"` // files of the patch that verify is known to run: as many as the result names
 	ExitCode int64              `json:"exitCode"`          // of the agent; 0 if it did not run
 	Files    int64              `json:"files"`             // changed by the patch
 	Message  string             `json:"message,omitempty"`
@@ -85,6 +86,9 @@ func EndOf(sum *api.ResultSummary) (DispatchEnd, map[string]api.Digest) {
 		return d, refs
 	}
 	d.Partial, d.Files, d.Verify = sum.Partial, int64(len(sum.Files)), VerifyWord(sum.Verify)
+	if sum.Verify != nil {
+		d.Changed = int64(len(sum.Verify.Changed))
+	}
 	if sum.ExitCode != nil {
 		d.ExitCode = int64(*sum.ExitCode)
 	}
@@ -126,6 +130,9 @@ func (d DispatchEnd) describe(e *Entry) string {
 		s += " with a patch of " + Plural(d.Files, "file")
 	}
 	s += withWord(", verify ", d.Verify)
+	if d.Changed > 0 {
+		s += fmt.Sprintf(" (the patch changes %s that it runs)", Plural(d.Changed, "file"))
+	}
 	if e.Kind != KindDispatchCancelled {
 		s += withWord(": ", d.Reason)
 	}

@@ -118,7 +118,8 @@ type DispatchOutcome struct {
 
 // Reported is what the worker signed in its result; zero without one.
 type Reported struct {
-	Verify    string           `json:"verify,omitempty"` // passed or failed; empty: no verify command ran
+	Verify    string           `json:"verify,omitempty"`  // passed or failed; empty: no verify command ran
+	Changed   []string         `json:"changed,omitempty"` // files of the patch that the verify command is known to run
 	Isolation string           `json:"isolation,omitempty"`
 	Layers    []string         `json:"layers,omitempty"`  // of isolation that were active
 	Program   *api.AgentReport `json:"program,omitempty"` // the agent program

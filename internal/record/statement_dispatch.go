@@ -183,8 +183,12 @@ func reportedBy(sum *api.ResultSummary) Reported {
 	if sum == nil {
 		return Reported{}
 	}
+	var changed []string
+	if sum.Verify != nil {
+		changed = sum.Verify.Changed
+	}
 	return Reported{
-		Verify: VerifyWord(sum.Verify), Isolation: sum.Isolation.Level, Layers: sum.Isolation.Layers,
+		Verify: VerifyWord(sum.Verify), Changed: changed, Isolation: sum.Isolation.Level, Layers: sum.Isolation.Layers,
 		Program: sum.Agent, Usage: sum.Usage.Model, Refused: sum.Refusals,
 	}
 }

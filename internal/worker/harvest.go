@@ -56,10 +56,6 @@ func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tre
 	return tree, err
 }
 
-// shownChanges bounds the list of changed files in the record; the patch has
-// them all.
-const shownChanges = 1000
-
 func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (string, error) {
 	res, err := ws.repo.Capture(ctx, j.Workspace(), ws.baseline)
 	a.summary.LeftOut = append(a.summary.LeftOut, res.LeftOut...)
@@ -85,7 +81,7 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 	if err := errors.Join(err, f.Close(), os.Remove(res.PatchFile)); err != nil {
 		return "", err
 	}
-	a.summary.Patch, a.summary.Files = &kept, res.Files[:min(len(res.Files), shownChanges)]
+	a.summary.Patch, a.summary.Files, a.changed = &kept, res.Files[:min(len(res.Files), api.MaxFiles)], res.Changed
 	return res.Tree, nil
 }
 

@@ -307,6 +307,10 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		if err != nil {
 			return a.explain(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
 		}
+		changed, err := a.changedChecks(ctx, ws, tree, v)
+		if err != nil {
+			return a.explain(ctx, api.ReasonVerify, fmt.Errorf("files of the patch that verify runs: %w", err))
+		}
 		j, err := a.startJail(ctx, jail.Spec{Lower: ws.under(lower), Home: a.reach.files, Listen: a.wantsReach() && a.setsUp()})
 		if err != nil {
 			return err
@@ -316,12 +320,13 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		failpoint.Hit(failpoint.WorkerCheck, a.cfg.Dir)
 		timed, stop := context.WithTimeoutCause(ctx, time.Duration(v.Time()), errTimeout)
 		defer stop()
-		return a.runVerify(ctx, timed, j, *v)
+		return a.runVerify(ctx, timed, j, *v, changed)
 	})
 }
 
-func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Verify) error {
-	report := &api.VerifyReport{ReportOnly: v.ReportOnly, ExitCode: -1}
+// runVerify runs the verify command. changed are the files of the patch that it runs.
+func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Verify, changed []string) error {
+	report := &api.VerifyReport{ReportOnly: v.ReportOnly, ExitCode: -1, Changed: changed}
 	a.summary.Verify = report
 	if a.out.flush() {
 		a.redacted("log")

@@ -92,6 +92,7 @@ type attempt struct {
 	started    time.Time
 	cached     *checkout.Checkout // base of the workspace; nil without a source
 	summary    api.ResultSummary
+	changed    []string // paths of the patch
 }
 
 // Run carries out the attempt in cfg.Dir and signs its result. After an error
