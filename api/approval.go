@@ -111,6 +111,7 @@ type ShownTask struct {
 	Dispatch DispatchID `json:"dispatch"`
 	Result   Digest     `json:"result"` // of the signed result document
 	Patch    *Artifact  `json:"patch,omitempty"`
+	Changed  []string   `json:"changed,omitempty"` // VerifyReport.Changed
 	Outputs  []Artifact `json:"outputs,omitempty"`
 	Value    Digest     `json:"value,omitempty"` // of the structured result
 	Text     Digest     `json:"text,omitempty"`  // of the agent's final text
@@ -260,11 +261,13 @@ type ApprovalView struct {
 // ShownProduct is what of a shown task's result people read where they vote. The service
 // shows it only if its digests are those of the action.
 type ShownProduct struct {
-	Task  TaskID          `json:"task"`
-	Files []FileChange    `json:"files,omitempty"` // of the patch
-	Value json.RawMessage `json:"value,omitempty"` // the structured result
-	Text  string          `json:"text,omitempty"`  // the agent's own words
-	Gone  bool            `json:"gone,omitempty"`  // retention has removed it
+	Task  TaskID       `json:"task"`
+	Files []FileChange `json:"files,omitempty"` // of the patch
+	// Changed is VerifyReport.Changed.
+	Changed []string        `json:"changed,omitempty"`
+	Value   json.RawMessage `json:"value,omitempty"` // the structured result
+	Text    string          `json:"text,omitempty"`  // the agent's own words
+	Gone    bool            `json:"gone,omitempty"`  // retention has removed it
 }
 
 // VoteRequest submits a signed vote.

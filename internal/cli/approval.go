@@ -215,6 +215,9 @@ func (t *approvalVerbs) printProducts(v api.ApprovalView) {
 		for _, f := range p.Files {
 			t.Row(name, "%s %s", f.Change, console.Reveal(console.Line(f.Path)))
 		}
+		if changed := api.ChangedText(s.Changed, revealed); changed != "" {
+			t.Row(name, "%s", changed)
+		}
 		if s.Patch != nil {
 			t.Row(name, "patch: bailiwick dispatch patch %s", s.Dispatch)
 		}
@@ -229,6 +232,9 @@ func (t *approvalVerbs) printProducts(v api.ApprovalView) {
 		}
 	}
 }
+
+// revealed shows a path with what is invisible in it.
+func revealed(name string) string { return console.Reveal(console.Line(name)) }
 
 // voteCommand is a vote. bailiwick-deploy shows what it signs, and refuses an action
 // that the record does not name.

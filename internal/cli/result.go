@@ -175,6 +175,9 @@ func (t *dispatchVerbs) printOutcome(o api.ResultSummary, state api.Event) {
 			verdict = "green"
 		}
 		t.Row("verify", "%s, exit status %d after %.2fs %s", verdict, v.ExitCode, v.Seconds, v.Message)
+		if changed := v.ChangedText(revealed); changed != "" {
+			t.Row("", "%s", changed)
+		}
 	} else if state == api.EventFinished {
 		t.Row("verify", "none: the subagent has no verify command")
 	}

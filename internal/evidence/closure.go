@@ -39,6 +39,7 @@ func (c *closure) run() {
 		}
 		c.note(a, c.resume(m, before))
 		c.note(a, c.taint(m, before))
+		c.note(a, c.changed(a))
 		for n := range m.Needs {
 			c.note(a, c.need(&m.Needs[n], m, c.h.attempts[0].admitted))
 		}
@@ -97,6 +98,41 @@ func (c *closure) pins(m *record.Manifest) error {
 		return fmt.Errorf("the time of verify differs from that of subagent %q", m.Subagent)
 	}
 	return errors.Join(rev.pure(m, sub), c.access(rev, sub, target, m))
+}
+
+// matchedPerUnit is how many products of a byte of a pattern and a byte of a path are
+// compared for one unit.
+const matchedPerUnit = 256
+
+// changed compares the files of a patch that verify is known to run with those that the
+// worker named. Results from before they were named have none.
+func (c *closure) changed(a *attempt) error {
+	m, r := a.manifest, a.result
+	if r == nil || r.Summary.Verify == nil || m.VerifyTime == 0 && c.v.rulesOf(m.Run) < 5 && len(r.Summary.Verify.Changed) == 0 {
+		return nil
+	}
+	rev := c.v.revisions[m.RevisionDigest]
+	if rev == nil {
+		return nil // pins reports it
+	}
+	sub, err := rev.subagent(m.Subagent)
+	switch {
+	case err != nil:
+		return err
+	case sub.Verify == nil:
+		return fmt.Errorf("it has the outcome of a verify command, and subagent %q has none", m.Subagent)
+	}
+	patterns, paths := 0, 0
+	for _, p := range sub.Verify.Protects {
+		patterns += len(p)
+	}
+	for _, f := range r.Summary.Files {
+		paths += len(f.Path)
+	}
+	if err := c.v.work.spend(unitCompare*len(r.Summary.Files) + patterns*paths/matchedPerUnit); err != nil {
+		return err
+	}
+	return record.CheckChanged(sub.Verify, &r.Summary)
 }
 
 // access compares what a manifest lets the agent reach with the artifacts that it

@@ -67,6 +67,7 @@ type RanWork struct {
 	Patch     api.Digest      `json:"patch,omitempty"`
 	Files     int             `json:"files,omitempty"`     // that the patch changes
 	Verify    string          `json:"verify,omitempty"`    // passed or failed
+	Changed   []string        `json:"changed,omitempty"`   // files of the patch that verify is known to run
 	Signed    bool            `json:"signed"`              // a worker signed the outcome; else it is the service's word
 	Statement api.Digest      `json:"statement,omitempty"` // of the signed statement; empty: there is no statement
 }
@@ -196,6 +197,9 @@ func (h *history) work() RanWork {
 			w.Usage = r.Summary.Usage.Model
 		}
 		w.Signed, w.Verify = true, record.VerifyWord(r.Summary.Verify)
+		if v := r.Summary.Verify; v != nil {
+			w.Changed = v.Changed
+		}
 		if p := r.Summary.Patch; p != nil {
 			w.Patch, w.Files = p.Digest, len(r.Summary.Files)
 		}

@@ -177,7 +177,7 @@ func TestHostileTextStaysTextInThePage(t *testing.T) {
 	r := Report{V: 1, Run: hostileText, Log: hostileText, Root: hostileText, Claim: ClaimNone, Time: hostileText, Authorisation: hostileText, Ran: &Ran{
 		Claimed: []string{hostileText}, Decided: []Decided{{By: hostileText, What: hostileText}},
 		Runs: []RanRun{{Run: hostileText, State: hostileText, Plan: hostileText, Queue: hostileText, Submitter: hostileText, RetryOf: hostileText}},
-		Work: []RanWork{{Task: hostileText, State: hostileText, Because: hostileText, Dispatch: hostileText, Subagent: hostileText, Source: hostileText, Commit: hostileText, Policies: []string{hostileText}, Patch: hostileText, Verify: hostileText, Tier: hostileText}},
+		Work: []RanWork{{Task: hostileText, State: hostileText, Because: hostileText, Dispatch: hostileText, Subagent: hostileText, Source: hostileText, Commit: hostileText, Policies: []string{hostileText}, Patch: hostileText, Verify: hostileText, Changed: []string{hostileText}, Tier: hostileText}},
 	}}
 	for _, name := range RowNames() {
 		r.Rows = append(r.Rows, Row{name, Fail, hostileText})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -176,6 +177,7 @@ func (w *RanWork) did(first bool) (s []string) {
 		add("patch %s", fmt.Sprintf("%s of %s", w.Patch, record.Plural(w.Files, "file")))
 	}
 	add("verify %s", w.Verify)
+	add("%s", api.ChangedText(w.Changed, pathText))
 	if w.Dispatch != "" {
 		if w.Task == "" && !first {
 			add("for %s", string(w.Principal))
@@ -187,6 +189,14 @@ func (w *RanWork) did(first bool) (s []string) {
 		add("%s", "outcome claimed by the service, no worker signed it")
 	}
 	return s
+}
+
+// pathText is a path of a result, quoted unless it is plainly a word. Text escapes the rest.
+func pathText(name string) string {
+	if record.Word(name) == name || strings.HasPrefix(name, `"`) {
+		return name
+	}
+	return `"` + name + `"`
 }
 
 // used is the model of a dispatch, with what it used of it.

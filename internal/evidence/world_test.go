@@ -379,6 +379,9 @@ func (s *story) finish(w *work, outcome api.Event, reason api.Reason) {
 		api.EventFinished: record.KindDispatchFinished, api.EventNeedsInput: record.KindDispatchNeedsInput, api.EventFailed: record.KindDispatchFailed, api.EventCancelled: record.KindDispatchCancelled,
 	}[outcome]
 	d := record.DispatchEnd{Files: 1, Reason: string(reason)}
+	if v := r.Summary.Verify; v != nil {
+		d.Verify, d.Changed = record.VerifyWord(v), int64(len(v.Changed))
+	}
 	if outcome == api.EventCancelled {
 		d.By = s.canceller(w)
 	}

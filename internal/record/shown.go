@@ -9,6 +9,9 @@ import (
 // signed result document has the digest result.
 func ShownTask(task api.TaskID, id api.DispatchID, result api.Digest, sum *api.ResultSummary) (api.ShownTask, error) {
 	s := api.ShownTask{Task: task, Dispatch: id, Result: result, Patch: sum.Patch, Outputs: sum.Outputs}
+	if sum.Verify != nil {
+		s.Changed = sum.Verify.Changed
+	}
 	if len(sum.Value) > 0 {
 		value, err := canon.Canonicalize(sum.Value)
 		if err != nil {

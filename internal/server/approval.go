@@ -135,7 +135,7 @@ func (c *approvalCalls) products(ctx context.Context, a *api.TaskAction) ([]api.
 		if now.Result != s.Result || now.Value != s.Value || now.Text != s.Text {
 			return nil, api.Errorf(api.CodeIntegrity, "approval %s: the result of dispatch %s is not the one that it shows", a.ID, s.Dispatch)
 		}
-		list[i] = api.ShownProduct{Task: s.Task, Files: d.Outcome.Files, Value: d.Outcome.Value, Text: d.Outcome.Text}
+		list[i] = api.ShownProduct{Task: s.Task, Files: d.Outcome.Files, Changed: now.Changed, Value: d.Outcome.Value, Text: d.Outcome.Text}
 	}
 	return list, nil
 }
