@@ -45,6 +45,9 @@ type Gate struct {
 	Verify   GateStep `json:"verify"`             // its tasks are TASK.gate1, TASK.gate2, …
 	Fix      GateStep `json:"fix"`                // its tasks are TASK.fix1, TASK.fix2, …
 	Attempts int      `json:"attempts,omitempty"` // of Fix; default 1
+	// Protected has the gate refuse a patch that changes a file which the verify command of
+	// its subagent is known to run, whatever the verdict is: see VerifyReport.Changed.
+	Protected bool `json:"protected,omitempty"`
 }
 
 // The verdicts of a gate and of a reviewer.

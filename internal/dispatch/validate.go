@@ -27,6 +27,7 @@ type Validation struct {
 	Commits   []string // what its source refers to now; "" without a source
 	HasResult []bool   // its subagent has an output schema
 	HasPatch  []bool   // its subagent is of a tier that returns a patch
+	HasVerify []bool   // its subagent has a verify command
 	Allowed   []bool   // by policy; of the others the rest is unknown
 
 	Problems []RequestProblem // every problem, denials included, in the order of the requests
@@ -52,7 +53,7 @@ func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.Dispat
 	v := validator{
 		s: s, caller: caller, snapshot: p, decided: map[string]judged{},
 		schemas: map[api.Name]schema{}, commits: map[api.SourceRequest]pin{},
-		Validation: Validation{Revision: p.Revision.Digest(), Number: p.Revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))},
+		Validation: Validation{Revision: p.Revision.Digest(), Number: p.Revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), HasVerify: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))},
 	}
 	for i := range reqs {
 		if err := ctx.Err(); err != nil {
@@ -116,7 +117,7 @@ func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest
 		}
 		return v.addProblem(i, "", api.Errorf(api.CodeDenied, "%s", message))
 	}
-	v.Allowed[i], v.HasResult[i], v.HasPatch[i] = true, len(sub.subagent.Output) > 0, sub.subagent.Tier > api.Observe
+	v.Allowed[i], v.HasResult[i], v.HasPatch[i], v.HasVerify[i] = true, len(sub.subagent.Output) > 0, sub.subagent.Tier > api.Observe, sub.subagent.Verify != nil
 	if err := v.addProblem(i, "timeout", sub.checkTimeout()); err != nil {
 		return err
 	}

@@ -249,6 +249,16 @@ func (r *replay) checked(i int, n uint64) (green bool, err error) {
 	if r.tasks[last].State != api.TaskDone {
 		return false, fmt.Errorf("task %s is %s", r.plan.Tasks[last].ID, r.tasks[last].State)
 	}
+	if g := r.plan.Tasks[i].Gate; g.Protected {
+		subject := int(r.plan.Subject(of[len(of)-1]))
+		sum, err := r.result(subject, n)
+		if err != nil {
+			return false, err
+		}
+		if err := plan.CheckProtected(g, r.plan.Tasks[subject].ID, sum); err != nil {
+			return false, product{err}
+		}
+	}
 	return r.verdict(last, n, api.VerdictGreen, api.VerdictRed)
 }
 

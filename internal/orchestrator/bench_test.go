@@ -41,7 +41,7 @@ type echo struct {
 }
 
 func (x *echo) Validate(_ context.Context, _ dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error) {
-	return dispatch.Validation{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))}, nil
+	return dispatch.Validation{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), HasVerify: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))}, nil
 }
 
 func (x *echo) Engine(context.Context) (*policy.Engine, error) { return x.engine, nil }

@@ -201,7 +201,7 @@ func (s *seat) Validate(_ context.Context, caller dispatch.Caller, reqs []api.Di
 		return dispatch.Validation{}, err
 	}
 	defer s.mu.Unlock()
-	v := dispatch.Validation{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))}
+	v := dispatch.Validation{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), HasVerify: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))}
 	decisions := map[api.Name]policy.Decision{}
 	for i, r := range reqs {
 		v.HasResult[i], v.HasPatch[i], v.Allowed[i] = true, true, true

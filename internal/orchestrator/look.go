@@ -19,6 +19,7 @@ type look struct {
 	when     bool           // it is about the condition
 	of       api.TaskID     // that gave the product
 	dispatch api.DispatchID // that gave it; empty: none is needed
+	subject  api.ShownTask  // whose patch a protected gate judges
 	caller   dispatch.Caller
 }
 
@@ -43,6 +44,10 @@ func (e *engine) look(b *batch, r *run, i, child int32) {
 	if from >= 0 {
 		l.of, l.dispatch = r.plan.Tasks[from].ID, r.tasks[from].dispatch
 	}
+	if child >= 0 && p.Gate != nil && p.Gate.Protected {
+		of := r.plan.Subject(child)
+		l.subject = api.ShownTask{Task: r.plan.Tasks[of].ID, Dispatch: r.tasks[of].dispatch}
+	}
 	e.looking++
 	b.effects = append(b.effects, effect{kind: effectLook, run: r, task: i, name: p.ID, look: l})
 }
@@ -56,27 +61,26 @@ type looked struct {
 	yes    bool
 	growth plan.Growth
 	bad    error
+	refuse error // why a protected gate refuses the patch
 }
 
 // lookAt reads the product of a look.
 func (o *Orchestrator) lookAt(ctx context.Context, x effect) error {
 	l := x.look
-	sum := &api.ResultSummary{}
 	seen := looked{run: x.run, task: x.task, child: l.child}
-	if l.dispatch != "" {
-		d, found, err := o.cfg.Dispatch.Get(ctx, l.dispatch)
-		if err != nil {
-			return err
-		}
-		if found && d.State == api.EventFinished && d.Outcome != nil {
-			sum = d.Outcome
-		}
+	sum, err := o.finished(ctx, l.dispatch)
+	if err != nil {
+		return err
 	}
-	var err error
 	p := &l.task
 	switch {
 	case l.child >= 0 && p.Gate != nil:
 		seen.yes, seen.bad = plan.VerdictOf(sum, api.VerdictGreen, api.VerdictRed)
+		if p.Gate.Protected {
+			if sum, err = o.finished(ctx, l.subject.Dispatch); err == nil {
+				seen.refuse = plan.CheckProtected(p.Gate, l.subject.Task, sum)
+			}
+		}
 	case l.child >= 0:
 		seen.yes, seen.bad = plan.VerdictOf(sum, api.VerdictApprove, api.VerdictReject)
 	case l.when:
@@ -95,6 +99,20 @@ func (o *Orchestrator) lookAt(ctx context.Context, x effect) error {
 	}
 	o.inbox.put(seen)
 	return nil
+}
+
+// finished returns the result of a finished dispatch, and an empty one of any other.
+func (o *Orchestrator) finished(ctx context.Context, id api.DispatchID) (*api.ResultSummary, error) {
+	if id != "" {
+		d, found, err := o.cfg.Dispatch.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if found && d.State == api.EventFinished && d.Outcome != nil {
+			return d.Outcome, nil
+		}
+	}
+	return &api.ResultSummary{}, nil
 }
 
 // items returns the growth of a task with a for_each, whose tasks its subagent accepts.
@@ -177,6 +195,8 @@ func (e *engine) verdict(b *batch, r *run, i int32, l looked) {
 	round := len(of)/2 + 1
 	switch {
 	case of[len(of)-1] != l.child: // an earlier one
+	case l.refuse != nil:
+		e.finishTask(b, r, i, record.EventFail, record.TaskStep{Reason: string(api.ReasonVerify), Message: clipped(l.refuse)})
 	case l.bad != nil:
 		e.cannotGrow(b, r, i, l.bad)
 	case l.yes:

@@ -96,8 +96,8 @@ func (v *vetting) problems() (list []api.Problem) {
 // gives is what a task returns, by its subagent. It is not known of a task that is
 // denied, or that was not validated.
 type gives struct {
-	known, result, patch bool
-	subagent             api.Name
+	known, result, patch, verify bool
+	subagent                     api.Name
 }
 
 // products returns what the tasks return, by their ids.
@@ -112,7 +112,7 @@ func (v *vetting) products() map[api.TaskID]gives {
 }
 
 func (v *vetting) gives(n int) gives {
-	return gives{v.Allowed[n], v.HasResult[n], v.HasPatch[n], v.reqs[n].Subagent}
+	return gives{v.Allowed[n], v.HasResult[n], v.HasPatch[n], v.HasVerify[n], v.reqs[n].Subagent}
 }
 
 // missingProducts refuses what reads a structured result or a patch that a subagent
@@ -136,6 +136,8 @@ func (v *vetting) missingProducts(of map[api.TaskID]gives) (list []api.Problem) 
 			add(path+"."+at.member, "subagent %q is of tier %s and returns no patch", v.reqs[n].Subagent, api.Observe)
 		case at.member == "" && v.tasks[at.task].Gate != nil && !g.patch:
 			add(path+".gate", "subagent %q is of tier %s and returns no patch that a gate could check", v.reqs[n].Subagent, api.Observe)
+		case (at.member == "" || at.member == "gate.fix") && v.tasks[at.task].Gate != nil && v.tasks[at.task].Gate.Protected && !g.verify:
+			add(path+".gate.protected", "subagent %q has no verify command, so nothing says whether its patch changes what verify runs", v.reqs[n].Subagent)
 		}
 	}
 	for _, i := range v.counts {

@@ -79,6 +79,9 @@ func GrowthText(t *api.PlanTask) []string {
 	}
 	if g := t.Gate; g != nil {
 		all = append(all, fmt.Sprintf("gate %s, %s fixes at most %d", g.Verify.Subagent, g.Fix.Subagent, Fixes(g)))
+		if g.Protected {
+			all = append(all, "refuses a patch that changes what verify runs")
+		}
 	}
 	return all
 }

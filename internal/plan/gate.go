@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -28,6 +29,26 @@ func (p *Plan) LocksOf(i int, rules int64) []api.Lock {
 		return nil
 	}
 	return p.Tasks[i].Locks
+}
+
+// Subject is the task whose patch a check of a gate judges.
+func (p *Plan) Subject(check int32) int32 {
+	i, _ := p.Index(p.Tasks[check].Needs[NeedChange].From) // gateRound sets it
+	return int32(i)                                        //nolint:gosec // G115: bounded by api.MaxRunTasks
+}
+
+// CheckProtected refuses the patch of task id, with this result, for a gate that protects
+// what verify runs.
+func CheckProtected(g *api.Gate, id api.TaskID, sum *api.ResultSummary) error {
+	switch {
+	case !g.Protected:
+		return nil
+	case sum.Verify == nil:
+		return fmt.Errorf("no verify command ran on the patch of task %s, and its gate is protected: give its subagent one, or remove protected from the gate", id)
+	case len(sum.Verify.Changed) > 0:
+		return fmt.Errorf("%s, and the gate of task %s is protected: have a person change that file in the source, or have the check come from a capability", sum.Verify.ChangedText(strconv.Quote), id)
+	}
+	return nil
 }
 
 // gateName is the id of a task that grows from a gate or a quorum.

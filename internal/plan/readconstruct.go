@@ -77,9 +77,10 @@ func (r *reader) forEach(path string, raw json.RawMessage) *api.ForEach {
 func (r *reader) gate(path string, raw json.RawMessage) *api.Gate {
 	g := &api.Gate{}
 	members := r.object(path, raw, readers{
-		"verify":   func(path string, raw json.RawMessage) { g.Verify = r.gateStep(path, raw) },
-		"fix":      func(path string, raw json.RawMessage) { g.Fix = r.gateStep(path, raw) },
-		"attempts": func(path string, raw json.RawMessage) { g.Attempts = r.whole(path, raw, 1, api.MaxFixes) },
+		"verify":    func(path string, raw json.RawMessage) { g.Verify = r.gateStep(path, raw) },
+		"fix":       func(path string, raw json.RawMessage) { g.Fix = r.gateStep(path, raw) },
+		"attempts":  func(path string, raw json.RawMessage) { g.Attempts = r.whole(path, raw, 1, api.MaxFixes) },
+		"protected": func(path string, raw json.RawMessage) { g.Protected = r.yes(path, raw) },
 	})
 	r.require(path, members, "verify", "fix")
 	return g

@@ -60,7 +60,7 @@ func (x dispatcher) ValidateAnswer(context.Context, api.DispatchID, api.AnswerRe
 
 func (x dispatcher) Validate(_ context.Context, _ dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error) {
 	n := len(reqs)
-	return dispatch.Validation{Revision: x.snap.Digest, Number: 7, Commits: make([]string, n), HasResult: make([]bool, n), HasPatch: make([]bool, n), Allowed: make([]bool, n)}, nil
+	return dispatch.Validation{Revision: x.snap.Digest, Number: 7, Commits: make([]string, n), HasResult: make([]bool, n), HasPatch: make([]bool, n), HasVerify: make([]bool, n), Allowed: make([]bool, n)}, nil
 }
 
 func (x dispatcher) SubmitTask(_ context.Context, c dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error) {
