@@ -91,11 +91,29 @@ func (r *reader) verify(n *yaml.Node) *api.Verify {
 		"command":    func(n *yaml.Node) { v.Command = r.Texts(n, "verify.command") },
 		"timeout":    func(n *yaml.Node) { r.Scalar(n, "verify.timeout", &v.Timeout) },
 		"reportOnly": func(n *yaml.Node) { v.ReportOnly = r.Bool(n, "verify.reportOnly") },
+		"protects":   func(n *yaml.Node) { v.Protects = r.patterns(n, "verify.protects") },
 	})
 	if len(v.Command) == 0 && n.Kind == yaml.MappingNode {
 		r.At(n, "verify: the key \"command\" is missing or empty")
 	}
 	return v
+}
+
+// patterns reads patterns of api.MatchPath.
+func (r *reader) patterns(n *yaml.Node, what string) []string {
+	before, list := r.Len(), r.Texts(n, what)
+	switch {
+	case r.Len() > before:
+		return list
+	case len(list) > api.MaxProtects:
+		r.At(n, "%s: %d patterns, the limit is %d", what, len(list), api.MaxProtects)
+	}
+	for i, pattern := range list {
+		if err := api.CheckPattern(pattern); err != nil {
+			r.At(n, "%s[%d]: %v", what, i, err)
+		}
+	}
+	return list
 }
 
 func (r *reader) limits(n *yaml.Node) api.Limits {

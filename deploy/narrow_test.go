@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,7 +57,7 @@ func TestLossesAreThoseOfTheWholeCatalog(t *testing.T) {
 	same.apply(same.signers[0])
 	f.write("bailiwick.yaml", goodManifest[:strings.Index(goodManifest, "grants:")]+"project: first\n")
 	p := f.plan(Options{Prune: true})
-	if len(p.Narrows) != 0 || len(p.Notes) != 1 || p.Notes[0] != "grant/first-agent-claude: agent:claude loses nothing, because grant/other-agent-claude of project other gives it the same" {
+	if len(p.Narrows) != 0 || !slices.Contains(p.Notes, "grant/first-agent-claude: agent:claude loses nothing, because grant/other-agent-claude of project other gives it the same") {
 		t.Fatalf("narrows %+v, notes %q", p.Narrows, p.Notes)
 	}
 	same.write("bailiwick.yaml", "version: 1\nproject: other\n")

@@ -182,6 +182,9 @@ func (p *Plan) note() {
 		if m, _, err := api.SplitModel(s.Model); err == nil && p.set.Models[m].Credential != nil && s.Limits.Tokens == 0 && s.Limits.Cost == 0 && s.Limits.Turns == 0 {
 			p.Notes = append(p.Notes, fmt.Sprintf("subagent/%s: nothing but its timeout limits what it spends on model %s; set limits.cost, tokens or turns", name, m))
 		}
+		if what := p.unprotected(s); what != "" {
+			p.Notes = append(p.Notes, fmt.Sprintf("subagent/%s: verify runs %s; list the files of the check in verify.protects, or have them come from a capability", name, what))
+		}
 		if t, ok := p.set.Targets[s.Target]; ok {
 			if ceiling, err := t.Mode.Ceiling(); err != nil || s.Tier > ceiling {
 				p.Notes = append(p.Notes, fmt.Sprintf("subagent/%s: its tier %s is above the ceiling of its target %s in mode %s", name, s.Tier, s.Target, t.Mode))

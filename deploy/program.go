@@ -57,6 +57,39 @@ func (p *Plan) filesElsewhere(subagent api.Name) bool {
 	return !granted
 }
 
+// unprotected says what the verify of a subagent runs that its patch may change, as far as
+// that is known; empty if it protects files, or all are of its capabilities.
+func (p *Plan) unprotected(s api.Subagent) string {
+	if s.Verify == nil || len(s.Verify.Protects) > 0 {
+		return ""
+	}
+	own := map[string]bool{}
+	for _, name := range s.Capabilities {
+		for _, f := range p.set.Capabilities[name].Files {
+			for dir := f.Path; dir != "."; dir = path.Dir(dir) {
+				own[dir] = true
+			}
+		}
+	}
+	programs := s.Verify.Command.Programs()
+	files := map[string]bool{}
+	for name := range programs {
+		if !own[name] {
+			files[name] = true
+		}
+	}
+	for name := range programs {
+		delete(files, path.Dir(name))
+	}
+	if len(files) > 0 {
+		return strings.Join(slices.Sorted(maps.Keys(files)), ", ") + ", which a patch may change"
+	}
+	if runner := s.Verify.Command.Runner(); runner != "" {
+		return runner + ", which does what files of the source say, and a patch may change those"
+	}
+	return ""
+}
+
 // program refuses a command whose file is in none of its capabilities, unless it can be
 // elsewhere, or is not executable there. Of several the last one counts, as in a jail.
 func (p *Plan) program(l *strictyaml.List, d *decl, field string, command api.Command, in []api.Name, elsewhere bool) {

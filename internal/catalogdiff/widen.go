@@ -134,6 +134,11 @@ func (w *widening) checks(ref api.Ref, old, v api.Subagent) {
 		if v.Verify.ReportOnly && !old.Verify.ReportOnly {
 			w.add(ref, "a failed verify no longer fails the dispatch")
 		}
+		for _, pattern := range old.Verify.Protects {
+			if !slices.Contains(v.Verify.Protects, pattern) {
+				w.add(ref, "verify no longer protects %q", pattern)
+			}
+		}
 	}
 	if old.RequireModel && !v.RequireModel {
 		w.add(ref, "an agent that makes no request to its model no longer fails")
