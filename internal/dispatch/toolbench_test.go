@@ -113,7 +113,7 @@ func throughWorker(b *testing.B, h http.Handler) *httptest.Server {
 	var done sync.WaitGroup
 	done.Go(func() {
 		if conn, err := l.Accept(); err == nil {
-			serveConn(ctx, conn, h)
+			serveConn(ctx, conn, h, func() bool { return false })
 		}
 	})
 	channel := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

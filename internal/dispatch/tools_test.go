@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/gateway"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -125,7 +126,7 @@ func TestAViewIsServedOnOneConnection(t *testing.T) {
 		defer close(ended)
 		serveConn(ctx, here, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(w, r.Body)
-		}))
+		}), func() bool { return false })
 	}()
 	client, err := egress.Over(there, time.Minute)
 	if err != nil {
@@ -153,5 +154,58 @@ func TestAViewIsServedOnOneConnection(t *testing.T) {
 	<-ended
 	if got, err := call(); err == nil {
 		t.Errorf("after the end: %q", got)
+	}
+}
+
+// What is out when the service stops is answered before its connection is closed. The
+// control is the end of an attempt, which does not wait for it.
+//
+// proves R-G7
+func TestAStoppingServiceAnswersWhatIsOut(t *testing.T) {
+	for _, stopping := range []bool{true, false} {
+		here, there := net.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		began, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			serveConn(ctx, here, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				close(began)
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+				_, _ = io.WriteString(w, "undecided")
+				w.Header().Set(http.TrailerPrefix+record.ToolUndecided, "1")
+			}), func() bool {
+				if stopping {
+					close(release)
+				}
+				return stopping
+			})
+		}()
+		client, err := egress.Over(there, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			<-began
+			cancel()
+		}()
+		r, err := http.NewRequest(http.MethodPost, "http://peer/mcp", strings.NewReader("message"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.RoundTrip(r)
+		text, undecided := "", ""
+		if err == nil {
+			var b []byte
+			b, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			text, undecided = string(b), resp.Trailer.Get(record.ToolUndecided)
+		}
+		if stopping && (err != nil || text != "undecided" || undecided != "1") || !stopping && err == nil {
+			t.Errorf("stopping %t: %q %q %v", stopping, text, undecided, err)
+		}
+		<-ended
 	}
 }

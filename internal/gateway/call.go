@@ -23,6 +23,7 @@ const maxName = 128
 
 // call is one call of an agent, from its message to its answer.
 type call struct {
+	key       string // of its message; empty: the worker sends none
 	raw       []byte // the message, where it cannot be read
 	malformed bool
 	invalid   bool     // its arguments are not what the tool takes
@@ -42,7 +43,12 @@ type call struct {
 // call answers tools/call with a result. Everything that the agent can correct or has to
 // know is a result that is an error; a name that it has not is a *jsonrpc.Error.
 func (v *View) call(ctx context.Context, p *params, s *stream) (json.RawMessage, error) {
-	c := &call{arguments: p.arguments, stream: s}
+	if p.again {
+		if result, err := v.before(ctx, p.key); result != nil || err != nil {
+			return result, err
+		}
+	}
+	c := &call{key: p.key, arguments: p.arguments, stream: s}
 	if p.name == nil {
 		return nil, mcpwire.Refuse(jsonrpc.CodeInvalidParams, "tools/call needs the name of a tool")
 	}
@@ -52,13 +58,19 @@ func (v *View) call(ctx context.Context, p *params, s *stream) (json.RawMessage,
 	c.about = c.tool.Tool
 	if err := c.check(v); err != nil {
 		c.invalid = true
-		return v.refuse(ctx, c, err.Error()).result()
+		refusal := v.refuse(ctx, c, err.Error())
+		if undecided(ctx, refusal) {
+			return nil, errUndecided
+		}
+		return refusal.result()
 	}
 	for try := 0; ; try++ {
 		adm, refusal := v.decide(ctx, c)
 		switch {
 		case refusal == nil:
 			return v.run(ctx, c, adm)
+		case undecided(ctx, refusal):
+			return nil, errUndecided
 		case refusal.err == nil || !errors.Is(refusal.err, ErrOvertaken):
 			return refusal.result()
 		case try == maxOvertaken:
@@ -79,6 +91,9 @@ func (v *View) unknownTool(ctx context.Context, c *call, name string) error {
 		c.about = above
 	}
 	a := v.refuse(ctx, c, "")
+	if undecided(ctx, a) {
+		return errUndecided
+	}
 	a.message = fmt.Sprintf("unknown tool %q", mcpwire.Truncate(name, maxName))
 	if a.code == api.CodeDenied {
 		a.hint = "do not retry; tools/list has the tools of your role"
@@ -254,6 +269,9 @@ func (v *View) commit(ctx context.Context, c *call, r policy.ToolRequest, d poli
 	}
 	failpoint.Hit(failpoint.ToolCommit, string(m.ID))
 	adm, err := v.g.cfg.Ledger.Decide(ctx, d, e, func(tx *store.Tx, seq uint64, e *record.Entry) error {
+		if err := c.checkKey(tx, m); err != nil {
+			return err
+		}
 		n, err := nextNumber(tx, m)
 		if err != nil {
 			return err
@@ -272,13 +290,26 @@ func (v *View) commit(ctx context.Context, c *call, r policy.ToolRequest, d poli
 		made, _ := e.Detail.(record.ToolCall)
 		made.Number = n
 		e.Detail = made
-		return insertCall(tx, m, &line, detail.Taints, kept, size)
+		return insertCall(tx, m, &line, c.key, detail.Taints, kept, size)
 	})
 	failpoint.Hit(failpoint.ToolCommitted, string(m.ID))
 	if err == nil && detail.Taints && !r.Tainted {
 		v.taint.CompareAndSwap(nil, &api.Taint{Dispatch: m.ID, Attempt: m.Attempt, Call: c.number, Tool: c.about.ID})
 	}
 	return adm, err
+}
+
+// checkKey refuses a message that another connection brought as well, and that was decided
+// there.
+func (c *call) checkKey(tx *store.Tx, m *record.Manifest) error {
+	if c.key == "" {
+		return nil
+	}
+	n, err := decidedAs(tx, m, c.key)
+	if n > 0 {
+		return errDecided
+	}
+	return err
 }
 
 // check refuses, in the transaction of call n, an allowed decision that no longer holds,

@@ -12,13 +12,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // ServeHTTP answers one message of MCP over streamable HTTP, without sessions. The
 // worker's broker has checked who sent it.
 func (v *View) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	if r.Method != http.MethodPost {
+	if r.Method != http.MethodPost && (r.Method != http.MethodPut || r.Header.Get(record.ToolMessage) == "") {
 		w.Header().Set("Allow", http.MethodPost)
 		send(w, http.StatusMethodNotAllowed, mcpwire.ErrorResponse(nil, mcpwire.Refuse(jsonrpc.CodeInvalidRequest, "method not allowed: use POST")))
 		return
@@ -44,15 +45,21 @@ func (v *View) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	defer context.AfterFunc(v.life, func() { cancel(errClosed) })()
 	req := &request{string(m.ID), cancel}
-	if !v.begin(req) {
+	s := &stream{w: w, accepts: strings.Contains(r.Header.Get("Accept"), "text/event-stream")}
+	defer s.close()
+	switch err := v.begin(req); {
+	case errors.Is(err, errStopping):
+		sendUndecided(w, r, m, s)
+		return
+	case err != nil:
 		send(w, http.StatusOK, mcpwire.ErrorResponse(m.Text, mcpwire.Refuse(jsonrpc.CodeInternalError, "the attempt has ended: no tool can be called any more")))
 		return
 	}
 	defer v.finish(req)
-	s := &stream{w: w, accepts: strings.Contains(r.Header.Get("Accept"), "text/event-stream")}
-	defer s.close()
-	result, err := v.answer(ctx, r.Header, m, s)
+	result, err := v.answer(ctx, r, m, s)
 	switch {
+	case errors.Is(err, errUndecided):
+		sendUndecided(w, r, m, s)
 	case err != nil && s.started():
 		s.event(mcpwire.ErrorResponse(m.Text, err))
 	case err != nil:
@@ -95,18 +102,18 @@ func (v *View) refuseMessage(w http.ResponseWriter, r *http.Request, raw []byte,
 			status = http.StatusBadRequest
 		}
 	default:
-		v.refuseUnread(r.Context(), raw, err)
+		v.refuseUnread(r.Context(), r.Header.Get(record.ToolMessage), raw, err)
 	}
 	send(w, status, mcpwire.ErrorResponse(raw, err))
 }
 
 // refuseUnread denies a message that is no call. Close waits for it: an entry after the
 // record of the attempt's calls is made would be missing there.
-func (v *View) refuseUnread(ctx context.Context, raw []byte, err error) {
+func (v *View) refuseUnread(ctx context.Context, key string, raw []byte, err error) {
 	r := &request{cancel: func(error) {}}
-	if v.begin(r) {
+	if v.begin(r) == nil {
 		defer v.finish(r)
-		v.refuse(ctx, &call{raw: raw, malformed: true}, err.Error())
+		v.refuse(ctx, &call{key: key, raw: raw, malformed: true}, err.Error())
 	}
 }
 

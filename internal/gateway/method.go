@@ -13,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 const versionHeader = "Mcp-Protocol-Version"
@@ -23,6 +24,8 @@ A result that begins with "waiting" means that a human has to approve the call f
 
 // params are the parameters that the methods read.
 type params struct {
+	key             string // of the message, from the worker
+	again           bool   // an earlier connection brought it, too
 	name            *string
 	arguments       json.RawMessage
 	cursor          *string
@@ -33,18 +36,18 @@ type params struct {
 }
 
 // answer returns the result of a request, or a *jsonrpc.Error.
-func (v *View) answer(ctx context.Context, h http.Header, m mcpwire.Message, s *stream) (json.RawMessage, error) {
+func (v *View) answer(ctx context.Context, r *http.Request, m mcpwire.Message, s *stream) (json.RawMessage, error) {
 	var p params
 	if len(m.Params) > 0 {
 		if err := p.read(m.Params); err != nil {
 			return nil, mcpwire.Refuse(jsonrpc.CodeInvalidParams, "invalid params: "+err.Error())
 		}
 	}
-	newest, err := checkRevision(h, m.Method, &p)
+	newest, err := checkRevision(r.Header, m.Method, &p)
 	if err != nil {
 		return nil, err
 	}
-	s.token = p.token
+	s.token, p.key, p.again = p.token, r.Header.Get(record.ToolMessage), r.Method == http.MethodPut
 	switch {
 	case m.Method == "tools/call":
 		result, err := v.call(ctx, &p, s)

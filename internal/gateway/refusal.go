@@ -62,6 +62,8 @@ func failed(err error) *refusal {
 	switch {
 	case errors.Is(err, ErrAsked):
 		r.code, r.message, r.hint = api.CodeConflict, "your question was passed on already", "do not retry; the attempt ends"
+	case errors.Is(err, errDecided):
+		r.code, r.message, r.hint = api.CodeConflict, "the same message is decided already, and its answer was lost", "it is not known whether the call took effect; find out before you call again"
 	case errors.Is(err, ErrEnded), errors.Is(err, errClosed):
 		r.code, r.message, r.hint = api.CodeConflict, "the attempt has ended", "nothing was done; do not retry"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

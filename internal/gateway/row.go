@@ -75,7 +75,8 @@ func firstTaint(r store.Reader, m *record.Manifest) (*api.Taint, error) {
 	return &t, err
 }
 
-func insertCall(tx *store.Tx, m *record.Manifest, line *api.ToolCallLine, taints bool, arguments content, kept int64) error {
+// insertCall stores a call. key is that of its message; empty: the worker sends none.
+func insertCall(tx *store.Tx, m *record.Manifest, line *api.ToolCallLine, key string, taints bool, arguments content, kept int64) error {
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err
@@ -84,8 +85,12 @@ func insertCall(tx *store.Tx, m *record.Manifest, line *api.ToolCallLine, taints
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec("INSERT INTO gateway_call(dispatch, attempt, number, state, line, taints, about, kept, arguments, arguments_blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		m.ID, m.Attempt, line.Number, line.State, string(text), taints, string(other), kept, arguments.text, arguments.blob)
+	var message any
+	if key != "" {
+		message = key
+	}
+	_, err = tx.Exec("INSERT INTO gateway_call(dispatch, attempt, number, state, line, taints, about, kept, arguments, arguments_blob, message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		m.ID, m.Attempt, line.Number, line.State, string(text), taints, string(other), kept, arguments.text, arguments.blob, message)
 	return err
 }
 

@@ -113,6 +113,8 @@ func faultText(ctx context.Context, err error) string {
 		effect = "the call had no effect"
 	}
 	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errStopping):
+		return "the service stopped while the call was out; " + effect
 	case errors.Is(cause, errClosed):
 		return "the attempt ended while the call was out; " + effect
 	case ctx.Err() != nil:

@@ -25,5 +25,7 @@ CREATE TABLE gateway_call (
 ) STRICT;
 CREATE INDEX gateway_call_running ON gateway_call(dispatch, attempt) WHERE state = 'running';
 CREATE INDEX gateway_call_taints ON gateway_call(dispatch, attempt, number) WHERE taints = 1;
-CREATE INDEX gateway_call_blob ON gateway_call(dispatch) WHERE arguments_blob IS NOT NULL OR answer_blob IS NOT NULL;`}}
+CREATE INDEX gateway_call_blob ON gateway_call(dispatch) WHERE arguments_blob IS NOT NULL OR answer_blob IS NOT NULL;`, `
+ALTER TABLE gateway_call ADD COLUMN message TEXT; -- key of its message, from the worker; NULL: an older one sends none
+CREATE UNIQUE INDEX gateway_call_message ON gateway_call(dispatch, attempt, message) WHERE message IS NOT NULL;`}}
 }

@@ -30,12 +30,13 @@ type View struct {
 	taint atomic.Pointer[api.Taint] // nil: it has no text from outside
 	kept  atomic.Int64              // bytes of content
 
-	mu     sync.Mutex
-	closed bool                  // guarded by mu
-	spent  bool                  // a limit ends the attempt; guarded by mu
-	words  string                // that the agent reported last; guarded by mu
-	open   map[string][]*request // by their ids; guarded by mu
-	calls  sync.WaitGroup        // Add is guarded by mu
+	mu       sync.Mutex
+	closed   bool                  // guarded by mu
+	stopping bool                  // with the service; guarded by mu
+	spent    bool                  // a limit ends the attempt; guarded by mu
+	words    string                // that the agent reported last; guarded by mu
+	open     map[string][]*request // by their ids; guarded by mu
+	calls    sync.WaitGroup        // Add is guarded by mu
 }
 
 // Open returns the view of an attempt. The caller closes it before the attempt's end is
@@ -82,17 +83,7 @@ func (v *View) Close() {
 	v.closed = true
 	v.mu.Unlock()
 	v.end(errClosed)
-	done := make(chan struct{})
-	go func() {
-		v.calls.Wait()
-		close(done)
-	}()
-	timer := time.NewTimer(v.g.closeTime)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
+	v.awaitCalls(v.g.closeTime)
 	m := v.a.Manifest
 	ctx := context.Background()
 	if err := v.g.abandon(ctx, m.ID, m.Attempt); err != nil {
@@ -109,16 +100,19 @@ type request struct {
 	cancel context.CancelCauseFunc
 }
 
-// begin registers a request; false once the view is closed.
-func (v *View) begin(r *request) bool {
+// begin registers a request. It fails with errClosed or errStopping.
+func (v *View) begin(r *request) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.closed {
-		return false
+	switch {
+	case v.closed:
+		return errClosed
+	case v.stopping:
+		return errStopping
 	}
 	v.calls.Add(1)
 	v.open[r.id] = append(v.open[r.id], r)
-	return true
+	return nil
 }
 
 func (v *View) finish(r *request) {

@@ -94,6 +94,16 @@ type ServiceMessage struct {
 	Spent string `json:"spent,omitempty"`
 }
 
+// Fields of the requests on a connection for tools, which agents neither send nor see.
+const (
+	// ToolMessage of a request is the key of a message. The worker sends the message as POST,
+	// and after a broken connection as PUT with the same key: it is decided once.
+	ToolMessage = "Bailiwick-Message"
+	// ToolUndecided of an answer, or of its trailer, means that the service stops, and that
+	// the message has no entry.
+	ToolUndecided = "Bailiwick-Undecided"
+)
+
 // MaxWorkLine bounds a line between service and worker, in bytes: escaping makes a
 // question longer than the agent wrote it.
 const MaxWorkLine = 8 << 20
