@@ -7,6 +7,9 @@ import (
 	"mime"
 	"net/http"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // toolAnswer relays the answer of the service to one message.
@@ -16,16 +19,21 @@ type toolAnswer struct {
 	now     func() time.Time
 	message []byte
 
-	sent int64
-	tail [2]byte // the last bytes that the agent got
+	streams bool // the agent has the head of an event stream
+	sent    int64
+	tail    [2]byte // the last bytes that the agent got
 }
 
 var errToolStream = errors.New("the answer is larger than a tool's may be")
 
 // relay sends the answer to the agent. A short one is read whole, so that a connection
-// that breaks becomes an error that the agent can read; an event stream ends with that
-// error. Any other broken answer is an error of relay: the agent has seen a part.
+// that breaks is a *brokenError, after which another answer may follow; so is the end of
+// an event stream between two events. After any other error the agent has seen a part.
 func (a *toolAnswer) relay(resp *http.Response) error {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if a.streams {
+		return a.follow(resp, kind)
+	}
 	for _, name := range sentToAgent() {
 		if v := resp.Header[name]; len(v) > 0 {
 			a.w.Header()[name] = v
@@ -35,42 +43,91 @@ func (a *toolAnswer) relay(resp *http.Response) error {
 		a.w.Header()["Content-Type"] = nil // net/http would guess one
 	}
 	defer a.c.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection may be gone
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" {
+		a.streams = true
+		a.w.WriteHeader(resp.StatusCode)
+		a.deadline()
+		if err := a.c.Flush(); err != nil {
+			return errToolPart
+		}
 		return a.stream(resp)
 	}
 	first, err := io.ReadAll(io.LimitReader(resp.Body, maxToolWhole))
 	if err != nil {
-		a.deadline()
-		lost(a.w, a.message, err)
-		return nil
+		return &brokenError{err: err}
 	}
 	if len(first) < maxToolWhole {
 		a.w.Header().Set("Content-Length", fmt.Sprint(len(first)))
 	}
 	a.w.WriteHeader(resp.StatusCode)
 	if err := a.write(first); err != nil {
-		return err
+		return errToolPart
 	}
-	return a.copy(resp.Body)
+	if a.copy(resp.Body) != nil {
+		return errToolPart
+	}
+	return nil
+}
+
+// follow adds the answer to a message that was sent again to the event stream of the first
+// one.
+func (a *toolAnswer) follow(resp *http.Response, kind string) error {
+	defer a.c.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection may be gone
+	if kind == "text/event-stream" {
+		return a.stream(resp)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxToolStream))
+	if err != nil {
+		return &brokenError{err: err}
+	}
+	return a.event(text)
 }
 
 // stream relays an event stream, each part at once.
 func (a *toolAnswer) stream(resp *http.Response) error {
-	a.w.WriteHeader(resp.StatusCode)
-	a.deadline()
-	if err := a.c.Flush(); err != nil {
-		return err
-	}
 	err := a.copy(resp.Body)
-	if broken, ok := errors.AsType[*brokenError](err); ok && (a.sent == 0 || a.tail == [2]byte{'\n', '\n'}) {
-		return a.write(fmt.Appendf(nil, "event: message\ndata: %s\n\n", lostResponse(a.message, broken.err)))
+	broken, ok := errors.AsType[*brokenError](err)
+	switch undecided := resp.Trailer.Get(record.ToolUndecided) != ""; {
+	case err == nil && undecided:
+		return &brokenError{err: ErrAway, undecided: true}
+	case err == nil:
+		return nil
+	case ok && (a.sent == 0 || a.tail == [2]byte{'\n', '\n'}):
+		return broken
 	}
-	return err
+	return errToolPart
 }
 
-// brokenError says that the answer of the service broke off.
-type brokenError struct{ err error }
+func (a *toolAnswer) event(text []byte) error {
+	if a.write(fmt.Appendf(nil, "event: message\ndata: %s\n\n", text)) != nil {
+		return errToolPart
+	}
+	return nil
+}
+
+// lost answers a message that the service did not answer. The status is one that makes
+// clients read the error.
+func (a *toolAnswer) lost(err error) error {
+	text := lostResponse(a.message, err)
+	if a.streams {
+		return a.event(text)
+	}
+	status := http.StatusOK
+	if m, err := mcpwire.Parse(a.message); err != nil || m.ID == nil {
+		status = http.StatusServiceUnavailable // a notification, or what the service would refuse
+	}
+	a.deadline()
+	defer a.c.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection may be gone
+	answerTools(a.w, status, text)
+	return nil
+}
+
+// brokenError says that the connection to the service broke before the answer was whole,
+// or that the service stops.
+type brokenError struct {
+	err       error
+	undecided bool // the service says that the message has no entry
+}
 
 func (e *brokenError) Error() string { return e.err.Error() }
 
@@ -87,7 +144,7 @@ func (a *toolAnswer) copy(from io.Reader) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return &brokenError{err}
+			return &brokenError{err: err}
 		}
 	}
 }

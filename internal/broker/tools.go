@@ -2,6 +2,8 @@ package broker
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // toolsPath is where an agent calls its tools, by MCP over streamable HTTP.
@@ -26,6 +29,11 @@ var (
 	ErrAway = errors.New("the service is away")
 	// ErrAgentEnded says that the agent, which the tools are for, has ended.
 	ErrAgentEnded = errors.New("the agent has ended")
+)
+
+var (
+	errLost     = errors.New("the answer is lost")
+	errToolPart = errors.New("the agent has a part of an answer")
 )
 
 // Bounds of the messages to tools.
@@ -139,11 +147,61 @@ func answerTools(w http.ResponseWriter, status int, text []byte) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// passMessage sends a message to the service and relays the answer.
+// How often a message is sent to a service that breaks the connection, and the pause before
+// it is sent again.
+const (
+	maxTries   = 10
+	againPause = 100 * time.Millisecond
+)
+
+// passMessage sends a message to the service and relays the answer. After a broken
+// connection it sends the message again under the same key: the service decides it once.
 func (b *Broker) passMessage(w http.ResponseWriter, r *http.Request, message []byte) {
-	out, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://bailiwick"+toolsPath, bytes.NewReader(message))
+	a := &toolAnswer{w: w, c: http.NewResponseController(w), now: b.cfg.Now, message: message}
+	key := rand.Text()
+	method, undecided := http.MethodPost, true // nothing was sent
+	for try := 1; ; try++ {
+		resp, err := b.roundTrip(r, method, key, message)
+		if err == nil {
+			err = a.relay(resp)
+			_ = resp.Body.Close()
+		}
+		broken, again := errors.AsType[*brokenError](err)
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, errToolPart):
+			panic(http.ErrAbortHandler) // the agent must not take a part for the whole
+		case again && try < maxTries && pause(r.Context(), time.Duration(try)*againPause):
+			method, undecided = http.MethodPut, undecided && broken.undecided
+			continue
+		case !undecided: // whether the service or the agent is gone now
+			err = errLost
+		}
+		if a.lost(err) != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return
+	}
+}
+
+// pause reports whether ctx lasts longer than d.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// roundTrip sends a message to the service, by PUT after it was sent before.
+func (b *Broker) roundTrip(r *http.Request, method, key string, message []byte) (*http.Response, error) {
+	out, err := http.NewRequestWithContext(r.Context(), method, "http://bailiwick"+toolsPath, bytes.NewReader(message))
 	if err != nil {
-		panic(http.ErrAbortHandler)
+		return nil, err
 	}
 	for _, name := range sentToService() {
 		if v := r.Header[name]; len(v) > 0 {
@@ -151,26 +209,19 @@ func (b *Broker) passMessage(w http.ResponseWriter, r *http.Request, message []b
 		}
 	}
 	out.Header["User-Agent"] = nil
+	out.Header.Set(record.ToolMessage, key)
 	resp, err := b.cfg.Tools.RoundTrip(out)
-	if err != nil {
-		lost(w, message, err)
-		return
+	switch {
+	case errors.Is(err, ErrAway), errors.Is(err, ErrAgentEnded):
+		return nil, err
+	case err != nil:
+		return nil, &brokenError{err: err}
+	case method == http.MethodPut && resp.StatusCode == http.StatusMethodNotAllowed: // an older service
+		return nil, errors.Join(errLost, resp.Body.Close())
+	case resp.Header.Get(record.ToolUndecided) != "":
+		return nil, errors.Join(&brokenError{err: ErrAway, undecided: true}, resp.Body.Close())
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end, or given up
-	a := &toolAnswer{w: w, c: http.NewResponseController(w), now: b.cfg.Now, message: message}
-	if err := a.relay(resp); err != nil {
-		panic(http.ErrAbortHandler) // the agent must not take a part for the whole
-	}
-}
-
-// lost answers a message that the service did not answer. The status is one that makes
-// clients read the error.
-func lost(w http.ResponseWriter, message []byte, err error) {
-	status := http.StatusOK
-	if m, err := mcpwire.Parse(message); err != nil || m.ID == nil {
-		status = http.StatusServiceUnavailable // a notification, or what the service would refuse
-	}
-	answerTools(w, status, lostResponse(message, err))
+	return resp, nil
 }
 
 // lostResponse is the JSON-RPC error for a message that the service did not answer.

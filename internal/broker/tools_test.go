@@ -9,9 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // service answers in the place of the service, and keeps what reached it.
@@ -84,7 +87,7 @@ func TestOnlyAMessageReachesTheService(t *testing.T) {
 	w := newWorld(t, Config{Tools: s})
 	resp, text := w.post(strings.NewReader(toolMessage), func(r *http.Request) {
 		for name, v := range map[string]string{
-			"Authorization": "Bearer x", "Cookie": "a=b", "Mcp-Session-Id": "another", "X-Forwarded-For": "1.2.3.4", "X-Bailiwick-Dispatch": "d-other",
+			"Authorization": "Bearer x", record.ToolMessage: "chosen", "Cookie": "a=b", "Mcp-Session-Id": "another", "X-Forwarded-For": "1.2.3.4", "X-Bailiwick-Dispatch": "d-other",
 			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "report",
 		} {
 			r.Header.Set(name, v)
@@ -101,6 +104,9 @@ func TestOnlyAMessageReachesTheService(t *testing.T) {
 		if got.Header.Get(name) != "" {
 			t.Errorf("the service got %s", name)
 		}
+	}
+	if got.Header.Get(record.ToolMessage) == "chosen" {
+		t.Error("the agent chose the key of its message")
 	}
 	if body := <-s.bodies; body != toolMessage || got.Header.Get("Mcp-Name") != "report" || got.Header.Get("Mcp-Protocol-Version") != "2026-07-28" {
 		t.Errorf("the service got %v %s", got.Header, body)
@@ -151,6 +157,99 @@ func TestRequestsThatNoAgentMakesAreRefused(t *testing.T) {
 	}
 }
 
+// A message whose connection breaks is sent again under its key, and the agent gets one
+// answer, in the form that it began to read.
+//
+// proves R-G7
+func TestALostMessageIsSentAgainUnderItsKey(t *testing.T) {
+	const progress, result = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n", `{"jsonrpc":"2.0","id":7,"result":{}}`
+	stream := func(body io.Reader, trailer http.Header) *http.Response {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body), Trailer: trailer}
+	}
+	undecided := http.Header{record.ToolUndecided: {"1"}}
+	for name, c := range map[string]struct {
+		first, again func() (*http.Response, error)
+		want         string
+		events       bool
+	}{
+		"killed": {
+			func() (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+			func() (*http.Response, error) { return answered("application/json", result), nil }, `"result"`, false,
+		},
+		"killed in the answer": {
+			func() (*http.Response, error) { return withBody("application/json", `{"jsonrpc"`), nil },
+			func() (*http.Response, error) { return answered("application/json", result), nil }, `"result"`, false,
+		},
+		"killed in the stream": {
+			func() (*http.Response, error) {
+				return stream(io.MultiReader(strings.NewReader(progress), failing{}), nil), nil
+			},
+			func() (*http.Response, error) { return answered("application/json", result), nil }, `"result"`, true,
+		},
+		"stopped": {
+			func() (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: undecided, Body: http.NoBody}, nil
+			},
+			func() (*http.Response, error) { return stream(strings.NewReader("data: "+result+"\n\n"), nil), nil }, `"result"`, true,
+		},
+		"stopped in the stream": {
+			func() (*http.Response, error) { return stream(strings.NewReader(progress), undecided), nil },
+			func() (*http.Response, error) {
+				return stream(strings.NewReader(progress+"data: "+result+"\n\n"), nil), nil
+			}, `"result"`, true,
+		},
+		"stopped, and away": {
+			func() (*http.Response, error) { return stream(strings.NewReader(progress), undecided), nil },
+			func() (*http.Response, error) { return nil, ErrAway }, "the call was not made", true,
+		},
+		"killed, and away": {
+			func() (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+			func() (*http.Response, error) { return nil, ErrAway }, "not known whether the call took effect", false,
+		},
+		"killed, and the agent ends": {
+			func() (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+			func() (*http.Response, error) { return nil, ErrAgentEnded }, "not known whether the call took effect", false,
+		},
+		"stopped, and the agent ends": {
+			func() (*http.Response, error) { return stream(strings.NewReader(progress), undecided), nil },
+			func() (*http.Response, error) { return nil, ErrAgentEnded }, "the call was not made", true,
+		},
+		"an older service": {
+			func() (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+			func() (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusMethodNotAllowed, Body: http.NoBody}, nil
+			}, "not known whether the call took effect", false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var keys, methods []string
+			w := newWorld(t, Config{Tools: newService(func(r *http.Request, _ string) (*http.Response, error) {
+				keys, methods = append(keys, r.Header.Get(record.ToolMessage)), append(methods, r.Method)
+				if len(methods) == 1 {
+					return c.first()
+				}
+				return c.again()
+			})})
+			resp, text := w.post(strings.NewReader(toolMessage), nil)
+			if resp == nil || !strings.Contains(text, c.want) || strings.Count(text, `"id":7`) != 1 || strings.Contains(text, "data: ") != c.events {
+				t.Errorf("%v %s", resp, text)
+			}
+			if len(keys) != 2 || keys[0] != keys[1] || len(keys[0]) < 26 || !slices.Equal(methods, []string{http.MethodPost, http.MethodPut}) {
+				t.Errorf("keys %q, methods %q", keys, methods)
+			}
+		})
+	}
+	// The control: another message has another key.
+	s := newService(finished)
+	w := newWorld(t, Config{Tools: s})
+	w.post(strings.NewReader(toolMessage), nil)
+	w.post(strings.NewReader(toolMessage), nil)
+	if one, two := <-s.got, <-s.got; one.Header.Get(record.ToolMessage) == two.Header.Get(record.ToolMessage) || one.Method != http.MethodPost || two.Method != http.MethodPost {
+		t.Errorf("two messages: %v %v", one.Header, two.Header)
+	}
+}
+
 // An agent always gets an answer that says whether its call may have taken effect.
 //
 // proves R-G4
@@ -172,7 +271,12 @@ func TestALostServiceIsSaidToTheAgent(t *testing.T) {
 			return &r, nil
 		}, "not known whether the call took effect"},
 	} {
-		w := newWorld(t, Config{Tools: newService(c.answer)})
+		w := newWorld(t, Config{Tools: newService(func(r *http.Request, body string) (*http.Response, error) {
+			if r.Method == http.MethodPut {
+				return nil, ErrAway
+			}
+			return c.answer(r, body)
+		})})
 		resp, text := w.post(strings.NewReader(toolMessage), nil)
 		if resp == nil || resp.StatusCode != http.StatusOK || !strings.Contains(text, c.want) {
 			t.Errorf("%s: %v %s", name, resp, text)

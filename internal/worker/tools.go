@@ -94,7 +94,7 @@ func copyTool(path, to string) error {
 }
 
 // channel carries the agent's messages to the service, over the latest connection that
-// the service opened. It is an http.RoundTripper, and sends no message twice.
+// the service opened. It is an http.RoundTripper, and sends each request once.
 type channel struct {
 	mu    sync.Mutex
 	conn  *http.ClientConn // nil: the service is away; guarded by mu
@@ -138,7 +138,39 @@ func (c *channel) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn.RoundTrip(r)
+	resp, err := conn.RoundTrip(r)
+	if err == nil {
+		resp.Body = &lastBody{resp.Body, func() { c.retire(conn, resp) }}
+		c.retire(conn, resp)
+	}
+	return resp, err
+}
+
+// retire stops the use of a connection whose service says that it stops. It will close the
+// connection.
+func (c *channel) retire(conn *http.ClientConn, resp *http.Response) {
+	if resp.Header.Get(record.ToolUndecided) == "" && resp.Trailer.Get(record.ToolUndecided) == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == conn {
+		c.conn = nil
+	}
+}
+
+// lastBody is a body that says when it was read to its end, which has the trailer.
+type lastBody struct {
+	io.ReadCloser
+	read func()
+}
+
+func (b *lastBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.read()
+	}
+	return n, err
 }
 
 func (c *channel) await(ctx context.Context) (*http.ClientConn, error) {

@@ -123,6 +123,43 @@ func TestMessagesOutliveTheService(t *testing.T) {
 	c.close()
 }
 
+// A message that a stopping service did not decide waits for another connection, by which
+// another service decides it: the one that stops would not.
+//
+// proves R-G7
+func TestAStoppingServiceGetsNoMoreMessages(t *testing.T) {
+	for _, place := range []string{"field", "trailer"} {
+		tools := newChannel()
+		c, path := testControl(t, handlers{tools: tools.attach})
+		c.send(record.WorkerMessage{Event: "ready", Key: "k"})
+		asked := 0
+		stops := serveTools(t, path, func(w http.ResponseWriter, _ *http.Request) {
+			if asked++; place == "trailer" {
+				_, _ = io.WriteString(w, "progress")
+				w.Header().Set(http.TrailerPrefix+record.ToolUndecided, "1")
+				return
+			}
+			w.Header().Set(record.ToolUndecided, "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		if _, err := ask(tools); err != nil {
+			t.Fatal(err)
+		}
+		results := make(chan string)
+		go func() {
+			text, _ := ask(tools)
+			results <- text
+		}()
+		serveTools(t, path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "next") })
+		if got := <-results; got != "next" || asked != 1 {
+			t.Errorf("%s: %q, the stopping service was asked %d times", place, got, asked)
+		}
+		_ = stops.Close()
+		tools.end()
+		c.close()
+	}
+}
+
 // The first question that an agent asks by its tool counts, and each is acknowledged, so
 // that a service may repeat it.
 func TestTheFirstQuestionCounts(t *testing.T) {
