@@ -86,9 +86,11 @@ call bad_slow '{"ms": 1}' > outputs/slow`)
 			t.Errorf("%s after the change: %s", name, got)
 		}
 	}
-	if strings.Contains(w.output(d, "list"), "destroy") {
-		t.Errorf("the list has a name of no role: %s", w.output(d, "list"))
+	if list := w.output(d, "list"); strings.Contains(list, "destroy") || strings.Contains(list, "bad_fine") || !strings.Contains(list, "bad_slow") {
+		t.Errorf("the list has a name of no role, or a closed tool: %s", list)
 	}
+	w.refused(3, []string{"no: tester", "the tool is closed"}, "can", "role:tester", "call", "bad/fine")
+	wantIn(t, "a tool that did not change", w.must("can", "role:tester", "call", "bad/slow"), "yes: tester")
 	wantIn(t, "a tool that did not change", w.output(d, "slow"), "slow")
 	d = w.do("tester", "call bad_change > outputs/changed; sleep 0.5; call bad_fine > outputs/fine")
 	if got := w.output(d, "fine"); strings.Contains(got, "fine, call") {

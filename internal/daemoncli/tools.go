@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/approval"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
@@ -51,6 +52,7 @@ func (s *service) openTools(ctx context.Context) (err error) {
 	g := &toolGate{pool: upstream.New(upstream.Config{
 		Client:  toolclient.Config{Program: s.t.worker(), Env: workerEnv(s.t.Env), Now: s.t.Now},
 		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: s.toolsChanged, Failed: s.telemetry.ToolServerFailed,
+		Listed: func(server api.Name, dispatch api.DispatchID) { s.tools.gateway.Listed(server, dispatch) },
 	})}
 	s.tools = g
 	if g.approvals, err = approval.New(approval.Config{
@@ -90,6 +92,11 @@ func (g *toolGate) openView(ctx context.Context, a gateway.Attempt) (dispatch.Vi
 		return nil, err
 	}
 	return v, nil
+}
+
+// closedSince returns when a tool was found to be closed, for dispatch.Config.
+func (g *toolGate) closedSince(revision *catalog.Revision, tool api.Tool) time.Time {
+	return g.pool.ClosedSince(revision, tool.Server, tool.Tool)
 }
 
 // toolsChanged records that a server defines tools otherwise than their pins.

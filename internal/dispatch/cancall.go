@@ -3,6 +3,8 @@ package dispatch
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
@@ -117,7 +119,20 @@ func (s *reader) canCall(sub *submission, req api.CanCallRequest) api.CanCallCas
 	case d.NeedsApproval():
 		answer.Decision, answer.Approvers = api.CallNeedsApproval, policy.ToolApprovers(call.Tool.Tier)
 	}
+	if since := s.closedSince(sub.snapshot, call.Tool); answer.Decision != api.CallDenied && !since.IsZero() {
+		answer.Decision, answer.Approvers = api.CallDenied, 0
+		answer.Reasons = []string{fmt.Sprintf("the tool is closed: at %s its server defined it otherwise than the catalog pins; see: bailiwick catalog plan", since.UTC().Format(time.RFC3339))}
+	}
 	return answer
+}
+
+// closedSince returns when the server of a tool was last found to define it otherwise than
+// its pin; the zero time while it does not.
+func (s *reader) closedSince(p snapshot.Snapshot, tool api.Tool) time.Time {
+	if s.cfg.ToolClosed == nil || tool.Server == "" {
+		return time.Time{}
+	}
+	return s.cfg.ToolClosed(p.Revision, tool)
 }
 
 // toolOf returns a tool of a role by its ID. Of one that the role does not have it

@@ -18,6 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
@@ -34,7 +35,10 @@ type Config struct {
 	Keys       seal.History // every key that the service has had; the zero value: only Key
 	Statements seal.Signer  // signs attestations; nil: Key
 	Executor   *executor.Local
-	Tools      ToolsFunc     // nil: agents have no tools
+	Tools      ToolsFunc // nil: agents have no tools
+	// ToolClosed returns when a tool was found to be closed; the zero time for an open one.
+	// nil: none is closed.
+	ToolClosed func(*catalog.Revision, api.Tool) time.Time
 	Calls      CallsFunc     // what the calls of tools said; nil: that is not kept
 	Seal       SealFunc      // likewise
 	Unasked    UnaskedFunc   // ends requests for approvals; nil: agents request none

@@ -99,6 +99,8 @@ func (s *benchServer) Call(ctx context.Context, c upstream.Call) (upstream.Answe
 }
 
 // End implements upstream.Caller.
+func (*benchServer) Closed(upstream.Owner) []string { return nil }
+
 func (s *benchServer) End(api.DispatchID) {}
 
 // throughWorker serves h on a channel as that of a worker, and returns a server that

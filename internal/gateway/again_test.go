@@ -22,11 +22,22 @@ type sent struct {
 	undecided bool
 }
 
-// send sends a message as a worker does: by POST, or again by PUT.
+// sendAs sends a message as a worker does: by POST, or again by PUT.
 func sendAs(v http.Handler, method, key, message string) sent {
+	return sendWith(v, method, message, map[string]string{record.ToolMessage: key})
+}
+
+// sendNewest is sendAs for a request of the newest revision.
+func sendNewest(v http.Handler, method, request, message string) sent {
+	return sendWith(v, method, message, map[string]string{record.ToolMessage: "key", versionHeader: "2026-07-28", "Mcp-Method": request})
+}
+
+func sendWith(v http.Handler, method, message string, fields map[string]string) sent {
 	req := httptest.NewRequestWithContext(context.Background(), method, "/mcp", strings.NewReader(message))
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set(record.ToolMessage, key)
+	for name, value := range fields {
+		req.Header.Set(name, value)
+	}
 	rec := httptest.NewRecorder()
 	v.ServeHTTP(rec, req)
 	resp := rec.Result()

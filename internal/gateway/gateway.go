@@ -62,8 +62,9 @@ type Gateway struct {
 	cfg       Config
 	closeTime time.Duration // see the constant; less in tests
 
-	mu   sync.Mutex
-	sets map[setKey]*toolSet // of the open views; guarded by mu
+	mu    sync.Mutex
+	sets  map[setKey]*toolSet // of the open views; guarded by mu
+	views map[*View]struct{}  // the open ones; guarded by mu
 }
 
 // New returns a gateway without views.
@@ -77,5 +78,5 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(Observed) {}
 	}
-	return &Gateway{cfg: cfg, closeTime: closeTime, sets: map[setKey]*toolSet{}}, nil
+	return &Gateway{cfg: cfg, closeTime: closeTime, sets: map[setKey]*toolSet{}, views: map[*View]struct{}{}}, nil
 }

@@ -135,7 +135,7 @@ func (v *View) notified(m mcpwire.Message) {
 	}
 }
 
-// stream sends progress to a client that requested it. The first notification makes the
+// stream sends notifications to a client, such as progress that it requested. The first notification makes the
 // answer an event stream.
 type stream struct {
 	accepts bool
@@ -152,20 +152,36 @@ const maxProgress = 1000
 func (s *stream) progress(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.w == nil || !s.accepts || s.token == nil || s.sent >= maxProgress {
+	if s.token != nil {
+		s.notifyLocked("notifications/progress", map[string]any{"progressToken": s.token, "progress": s.sent + 1, "message": mcpwire.Truncate(text, maxProgressText)})
+	}
+}
+
+// notify sends a notification, if the client accepts any.
+func (s *stream) notify(method string, params any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notifyLocked(method, params)
+}
+
+// notifyLocked is called with mu held.
+func (s *stream) notifyLocked(method string, params any) {
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
+	if err != nil || s.w == nil || !s.accepts || s.sent >= maxProgress {
 		return
 	}
 	if s.sent++; s.sent == 1 {
 		s.w.Header().Set("Content-Type", "text/event-stream")
 		s.w.WriteHeader(http.StatusOK)
 	}
-	b, err := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "method": "notifications/progress",
-		"params": map[string]any{"progressToken": s.token, "progress": s.sent, "message": mcpwire.Truncate(text, maxProgressText)},
-	})
-	if err == nil {
-		s.write(b)
-	}
+	s.write(b)
+}
+
+// room reports whether another notification can be sent.
+func (s *stream) room() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w != nil && s.accepts && s.sent < maxProgress
 }
 
 const maxProgressText = 1 << 10

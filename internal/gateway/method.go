@@ -33,6 +33,7 @@ type params struct {
 	token           json.RawMessage // for progress
 	version         *string         // of the request, in _meta
 	capabilities    bool            // _meta has those of the client
+	toolsChanged    bool            // of subscriptions/listen: it wants to know when the list changes
 }
 
 // answer returns the result of a request, or a *jsonrpc.Error.
@@ -51,14 +52,19 @@ func (v *View) answer(ctx context.Context, r *http.Request, m mcpwire.Message, s
 	switch {
 	case m.Method == "tools/call":
 		result, err := v.call(ctx, &p, s)
-		if err == nil && newest {
+		switch {
+		case err == nil && newest:
 			result = complete(result)
+		case err == nil && v.isUnlisted():
+			s.notify("notifications/tools/list_changed", struct{}{})
 		}
 		return result, err
+	case m.Method == "subscriptions/listen" && newest:
+		return v.listen(ctx, m, &p, s)
 	case m.Method == "tools/list" && p.cursor != nil && *p.cursor != "":
 		return nil, mcpwire.Refuse(jsonrpc.CodeInvalidParams, "unknown cursor: the list has one page")
 	case m.Method == "tools/list":
-		return v.list(newest), nil
+		return v.list(newest)
 	case m.Method == "ping" && !newest:
 		return json.RawMessage("{}"), nil
 	case m.Method == "initialize" && !newest:
@@ -74,7 +80,9 @@ func (v *View) answer(ctx context.Context, r *http.Request, m mcpwire.Message, s
 	return nil, mcpwire.Refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools only")
 }
 
-func capabilities() map[string]any { return map[string]any{"tools": struct{}{}} }
+func capabilities() map[string]any {
+	return map[string]any{"tools": map[string]bool{"listChanged": true}}
+}
 
 func implementation() map[string]string {
 	return map[string]string{"name": "bailiwick-tools", "title": "Bailiwick", "version": api.Version()}
@@ -87,16 +95,6 @@ func negotiated(version *string) string {
 		return *version
 	}
 	return revisions[slices.IndexFunc(revisions, func(v string) bool { return v < mcpwire.FirstStateless })]
-}
-
-// list returns the tools of the view. Those and what may be called are the same value.
-func (v *View) list(newest bool) json.RawMessage {
-	head := `{"tools":`
-	if newest {
-		head = `{"cacheScope":"private","resultType":"complete","ttlMs":0,"tools":`
-	}
-	b := make([]byte, 0, len(head)+len(v.set.list)+1)
-	return append(append(append(b, head...), v.set.list...), '}')
 }
 
 // complete adds the type of result that the newest revision wants.
@@ -176,6 +174,13 @@ func (p *params) read(doc json.RawMessage) error {
 		if err := json.Unmarshal(raw, t.into); err != nil || *t.into == nil {
 			return fmt.Errorf("%s is not a string", t.name)
 		}
+	}
+	if raw, ok := members["notifications"]; ok {
+		var wanted map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &wanted); err != nil {
+			return errors.New("notifications is not an object")
+		}
+		p.toolsChanged = string(wanted["toolsListChanged"]) == "true"
 	}
 	p.arguments, p.token = members["arguments"], meta["progressToken"]
 	p.capabilities = strings.HasPrefix(string(meta[mcpwire.MetaClientCapabilities]), "{")

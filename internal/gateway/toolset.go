@@ -22,7 +22,8 @@ type toolSet struct {
 	// above are the tools that the role has above the ceiling, so that no call can be
 	// allowed. To agents they do not exist; the log says why they are refused.
 	above map[string]api.Tool
-	list  json.RawMessage // the tools of tools/list
+	shown []shownTool
+	list  json.RawMessage // of shown: the tools of tools/list while none is closed
 }
 
 type setKey struct {
@@ -66,7 +67,7 @@ func (g *Gateway) release(s *toolSet) {
 
 func newToolSet(ctx context.Context, key setKey, rev *catalog.Revision, logger *slog.Logger) (*toolSet, error) {
 	s := &toolSet{key: key, tools: map[string]*tool{}, above: map[string]api.Tool{}}
-	shown := []shownTool{}
+	s.shown = []shownTool{}
 	for _, t := range rev.Tools(key.role) {
 		if t.Tier > key.ceiling {
 			s.above[t.Name] = t
@@ -78,10 +79,10 @@ func newToolSet(ctx context.Context, key setKey, rev *catalog.Revision, logger *
 			continue
 		}
 		s.tools[t.Name] = made
-		shown = append(shown, show(t))
+		s.shown = append(s.shown, show(t))
 	}
 	var err error
-	s.list, err = json.Marshal(shown)
+	s.list, err = json.Marshal(s.shown)
 	return s, err
 }
 

@@ -33,6 +33,8 @@ type View struct {
 	mu       sync.Mutex
 	closed   bool                  // guarded by mu
 	stopping bool                  // with the service; guarded by mu
+	unlisted bool                  // the list of tools has changed since an agent read it; guarded by mu
+	changed  chan struct{}         // closed and replaced when the list changes; guarded by mu
 	spent    bool                  // a limit ends the attempt; guarded by mu
 	words    string                // that the agent reported last; guarded by mu
 	open     map[string][]*request // by their ids; guarded by mu
@@ -42,7 +44,7 @@ type View struct {
 // Open returns the view of an attempt. The caller closes it before the attempt's end is
 // logged.
 func (g *Gateway) Open(ctx context.Context, a Attempt) (*View, error) {
-	v := &View{g: g, a: a, limit: int64(a.Manifest.Limits.Calls), open: map[string][]*request{}}
+	v := &View{g: g, a: a, limit: int64(a.Manifest.Limits.Calls), open: map[string][]*request{}, changed: make(chan struct{})}
 	if v.limit == 0 {
 		v.limit = api.MaxToolCalls
 	}
@@ -69,6 +71,9 @@ func (g *Gateway) Open(ctx context.Context, a Attempt) (*View, error) {
 		return nil, err
 	}
 	v.life, v.end = context.WithCancelCause(context.Background())
+	g.mu.Lock()
+	g.views[v] = struct{}{}
+	g.mu.Unlock()
 	return v, nil
 }
 
@@ -83,6 +88,9 @@ func (v *View) Close() {
 	v.closed = true
 	v.mu.Unlock()
 	v.end(errClosed)
+	v.g.mu.Lock()
+	delete(v.g.views, v)
+	v.g.mu.Unlock()
 	v.awaitCalls(v.g.closeTime)
 	m := v.a.Manifest
 	ctx := context.Background()

@@ -143,6 +143,7 @@ type world struct {
 	asked    []api.Question
 	calls    []upstream.Call
 	ended    []api.DispatchID
+	closed   map[api.Name][]string                                         // tools, by server
 	answer   func(context.Context, upstream.Call) (upstream.Answer, error) // nil: text
 	dispatch int
 }
@@ -208,6 +209,12 @@ func (s *servers) Call(ctx context.Context, c upstream.Call) (upstream.Answer, e
 		return answer(ctx, c)
 	}
 	return text("ok"), nil
+}
+
+func (s *servers) Closed(o upstream.Owner) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed[o.Server]
 }
 
 func (s *servers) End(id api.DispatchID) {

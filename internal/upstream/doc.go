@@ -60,6 +60,8 @@ type Caller interface {
 	// Call returns the answer of the server, or a *Fault. It returns within the server's
 	// time limit.
 	Call(ctx context.Context, c Call) (Answer, error)
+	// Closed lists the tools that are closed in the owner's session, by their server's names.
+	Closed(o Owner) []string
 	// End ends the sessions of a dispatch.
 	End(id api.DispatchID)
 }

@@ -23,9 +23,12 @@ type Config struct {
 	// Changed is called when tools of a server differ from their pins, otherwise than
 	// before. It must not call the pool.
 	Changed func(server api.Name, closed []Change)
-	Failed  func(server api.Name) // called when a server could not be started or has ended, for metrics; may be nil
-	Idle    time.Duration         // after which a shared session is ended; 0: 10 minutes
-	Most    int                   // processes at once; 0: 256
+	// Listed is called when other tools of a server are closed than before, in the session of
+	// a dispatch, or of all for "". It must return at once.
+	Listed func(server api.Name, dispatch api.DispatchID)
+	Failed func(server api.Name) // called when a server could not be started or has ended, for metrics; may be nil
+	Idle   time.Duration         // after which a shared session is ended; 0: 10 minutes
+	Most   int                   // processes at once; 0: 256
 }
 
 // Change is a tool that is closed, since its definition differs from its pin.
@@ -63,12 +66,26 @@ type Pool struct {
 	mu      sync.Mutex
 	closed  bool
 	sources map[key]*source
+	known   map[api.Digest]known // by key.server; only servers with closed tools
+}
+
+// known is what the last reading of a server's definitions found.
+type known struct {
+	closed []Change
+	at     time.Time
 }
 
 // key says who shares a session.
 type key struct {
 	server   api.Digest     // of everything that the server is made of
 	dispatch api.DispatchID // "" for all
+}
+
+func keyOf(o *order, dispatch api.DispatchID) key {
+	if o.server.Session == api.SessionShared || o.server.Run != nil {
+		dispatch = ""
+	}
+	return key{o.digest, dispatch}
 }
 
 // New returns a pool without sessions. The caller must Close it.
@@ -82,7 +99,7 @@ func New(cfg Config) *Pool {
 			cfg.Logger.Warn("a tool server", slog.String("server", string(server)), slog.String("says", line)) //nolint:sloglint // there is no context
 		}
 	}
-	p := &Pool{cfg: cfg, places: make(chan struct{}, cfg.Most), sources: map[key]*source{}}
+	p := &Pool{cfg: cfg, places: make(chan struct{}, cfg.Most), sources: map[key]*source{}, known: map[api.Digest]known{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -120,10 +137,7 @@ func (e *lateError) Error() string { return fmt.Sprintf("no answer within %s", e
 
 // source returns the place of a server for one owner.
 func (p *Pool) source(o *order, dispatch api.DispatchID) (*source, error) {
-	k := key{server: o.digest}
-	if o.server.Session != api.SessionShared && o.server.Run == nil {
-		k.dispatch = dispatch
-	}
+	k := keyOf(o, dispatch)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -136,6 +150,54 @@ func (p *Pool) source(o *order, dispatch api.DispatchID) (*source, error) {
 	}
 	s.calls++ // so that it is not removed before enter
 	return s, nil
+}
+
+// Closed implements Caller.
+func (p *Pool) Closed(owner Owner) []string {
+	o, err := p.order(Call{Owner: owner})
+	if err != nil {
+		return nil
+	}
+	p.mu.Lock()
+	s := p.sources[keyOf(o, owner.Dispatch)]
+	p.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, c := range s.closed {
+		names = append(names, c.Tool)
+	}
+	return names
+}
+
+// ClosedSince returns when the definitions of a server were read last, in whichever
+// session, if a tool was closed then; else the zero time.
+func (p *Pool) ClosedSince(revision Revision, server api.Name, tool string) time.Time {
+	o, err := p.order(Call{Owner: Owner{Server: server, Revision: revision}})
+	if err != nil {
+		return time.Time{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.known[o.digest]
+	if !slices.ContainsFunc(k.closed, func(c Change) bool { return c.Tool == tool }) {
+		return time.Time{}
+	}
+	return k.at
+}
+
+// read keeps what a reading of a server's definitions found.
+func (p *Pool) read(server api.Digest, closed []Change) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(closed) == 0 {
+		delete(p.known, server)
+		return
+	}
+	p.known[server] = known{closed, p.cfg.Now()}
 }
 
 // End implements Caller.

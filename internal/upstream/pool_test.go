@@ -192,17 +192,37 @@ func TestAnErrorOfAServerIsAnAnswer(t *testing.T) {
 // proves R-G7: a tool that its server defines otherwise is closed, and opened again
 func TestAChangedDefinitionClosesTheTool(t *testing.T) {
 	w := newWorld(t, nil)
+	listed := make(chan api.DispatchID, 10)
+	w.pool.cfg.Listed = func(_ api.Name, dispatch api.DispatchID) { listed <- dispatch }
 	w.hostile("changes")
 	if _, err := w.callAs("d-1", "do", "same"); err != nil {
 		t.Fatal(err)
 	}
+	known := func(names int, closed bool) {
+		t.Helper()
+		if got := w.pool.Closed(w.owner("d-1")); len(got) != names || names == 1 && got[0] != "second" {
+			t.Errorf("closed in the session: %q", got)
+		}
+		if w.pool.ClosedSince(w, "warehouse", "second").IsZero() == closed || !w.pool.ClosedSince(w, "warehouse", "do").IsZero() || len(w.pool.Closed(w.owner("d-2"))) > 0 {
+			t.Errorf("second is closed since %s", w.pool.ClosedSince(w, "warehouse", "second"))
+		}
+	}
+	known(0, false)
 	w.text("change")
 	_, err := w.callAs("d-1", "second", "x")
 	fault(t, err, "is closed", true)
+	if id := <-listed; id != "d-1" || len(listed) > 0 {
+		t.Errorf("the closed tools of %q are others, then of %d more", id, len(listed))
+	}
+	known(1, true)
 	w.text("back") // the other tool is as it was
 	if _, err := w.callAs("d-1", "second", "x"); err != nil {
 		t.Errorf("it is still closed: %v", err)
 	}
+	if id := <-listed; id != "d-1" {
+		t.Errorf("the closed tools of %q are others", id)
+	}
+	known(0, false)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	pinned, err := toolclient.DefinitionDigest(w.server.Definitions[1])

@@ -281,6 +281,10 @@ func (s *source) check(l *live) error {
 	}
 	s.closed = closed
 	s.mu.Unlock()
+	s.pool.read(s.key.server, closed)
+	if s.pool.cfg.Listed != nil && !slices.EqualFunc(before, closed, func(a, b Change) bool { return a.Tool == b.Tool }) {
+		s.pool.cfg.Listed(s.order.server.Name, s.key.dispatch)
+	}
 	closed = slices.DeleteFunc(slices.Clone(closed), func(c Change) bool { return slices.Contains(before, c) })
 	if len(closed) == 0 {
 		return nil
