@@ -79,12 +79,16 @@ func definitions() map[api.Name][]api.ToolDefinition {
 func (f *fixture) withTools(text string, answer map[api.Name][]api.ToolDefinition) {
 	f.t.Helper()
 	f.write("bailiwick.yaml", text)
-	f.cfg.Define = func(_ context.Context, s api.ToolServer, _ []ToolFile) ([]api.ToolDefinition, error) {
+	f.cfg.Define = func(_ context.Context, s api.ToolServer, _ []ToolFile) (Offer, error) {
 		list, ok := answer[s.Name]
 		if !ok {
-			return nil, errors.New("it exited with status 1")
+			return Offer{}, errors.New("it exited with status 1")
 		}
-		return list, nil
+		offer := Offer{Tools: list}
+		if s.Name == "warehouse" {
+			offer.Unused = []string{"resources", "_meta of 2 tools"}
+		}
+		return offer, nil
 	}
 }
 
@@ -144,7 +148,7 @@ func TestToolsAreReadIntoTheCatalog(t *testing.T) {
 	if g := p.After().Grants["people"]; len(g.Approve) != 2 || !g.ApproveOwn || len(g.Subagents) != 0 {
 		t.Errorf("grant = %+v", g)
 	}
-	if got := strings.Join(p.Notes, "\n"); !strings.Contains(got, "tool/warehouse: not allowed to any role: drop_table") {
+	if got := strings.Join(p.Notes, "\n"); !strings.Contains(got, "tool/warehouse: not allowed to any role: drop_table") || !strings.Contains(got, "tool/warehouse: no agent gets its resources, _meta of 2 tools") || strings.Contains(got, "tool/search: no agent gets") {
 		t.Errorf("notes = %s", got)
 	}
 	if pin, err := catalog.PinOf(w.Definitions); err != nil || !strings.Contains(f.read("bailiwick.yaml"), string(pin)) {
@@ -374,7 +378,7 @@ func TestAPlanRunsAnUnsignedServerWithoutItsNetwork(t *testing.T) {
 	f.pinned(toolManifest)
 	var asked api.ToolServer
 	answer := f.cfg.Define
-	f.cfg.Define = func(ctx context.Context, s api.ToolServer, files []ToolFile) ([]api.ToolDefinition, error) {
+	f.cfg.Define = func(ctx context.Context, s api.ToolServer, files []ToolFile) (Offer, error) {
 		if s.Name == "warehouse" {
 			asked = s
 			if len(files) != 3 {
@@ -541,9 +545,9 @@ func TestAPlanDoesNotWaitForAHangingServer(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.withTools(toolManifest, definitions())
 	f.cfg.askWait = time.Millisecond
-	f.cfg.Define = func(ctx context.Context, _ api.ToolServer, _ []ToolFile) ([]api.ToolDefinition, error) {
+	f.cfg.Define = func(ctx context.Context, _ api.ToolServer, _ []ToolFile) (Offer, error) {
 		<-ctx.Done()
-		return nil, errors.New("hung")
+		return Offer{}, errors.New("hung")
 	}
 	m, err := f.load()
 	if err != nil {
@@ -567,7 +571,7 @@ func TestPrivatePlacesOfServersAreRefusedBeforeTheyAreAsked(t *testing.T) {
 	f.edit("readOnly: [/opt/warehouse]", "readOnly: [/srv/bailiwick/keys]")
 	f.cfg.Private = api.Private{Dirs: api.Dirs{Runtime: "/srv/bailiwick"}}
 	answer := f.cfg.Define
-	f.cfg.Define = func(ctx context.Context, s api.ToolServer, files []ToolFile) ([]api.ToolDefinition, error) {
+	f.cfg.Define = func(ctx context.Context, s api.ToolServer, files []ToolFile) (Offer, error) {
 		if s.Name == "warehouse" {
 			t.Error("the server was asked")
 		}

@@ -22,8 +22,14 @@ import (
 )
 
 // Definer asks a registered server, which has files of its capability, for the
-// definitions of all its tools. What it returns is hostile.
-type Definer func(ctx context.Context, s api.ToolServer, files []ToolFile) ([]api.ToolDefinition, error)
+// definitions of all its tools. They are hostile.
+type Definer func(ctx context.Context, s api.ToolServer, files []ToolFile) (Offer, error)
+
+// Offer is what a server has.
+type Offer struct {
+	Tools  []api.ToolDefinition
+	Unused []string // what no agent gets, such as resources; in our words
+}
 
 // ToolFile is a file of a capability. Open verifies nothing.
 type ToolFile struct {
@@ -41,6 +47,7 @@ type Unpinned struct {
 	Tools   []api.ToolDefinition
 	InForce []api.ToolDefinition // of the catalog; nil if it does not have the server
 	Others  []string             // tools that no allow names
+	Unused  []string             // what the server has and no agent gets
 
 	decl *decl
 }
@@ -103,6 +110,9 @@ func (c *Catalog) define(ctx context.Context, l *strictyaml.List, p *Plan, m *Ma
 		defined.doc = doc
 		declared[ref] = &defined
 		p.notAllowed(ref, u.Others)
+		if len(u.Unused) > 0 {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s: no agent gets its %s", ref, strings.Join(u.Unused, ", ")))
+		}
 	}
 	return unpinned, nil
 }
@@ -116,8 +126,9 @@ func pinProblem(u *Unpinned) string {
 
 // answer is what a server says.
 type answer struct {
-	tools []api.ToolDefinition
-	err   error
+	Offer
+
+	err error
 }
 
 // How servers are asked.
@@ -145,13 +156,13 @@ func (c *Catalog) askAll(ctx context.Context, p *Plan, m *Manifest, declared, se
 		server, without := p.unsigned(*d.tool, declared)
 		wg.Go(func() {
 			turn <- struct{}{}
-			tools, err := c.definitions(ctx, server, files)
+			offer, err := c.definitions(ctx, server, files)
 			<-turn
 			if err != nil && without {
 				err = fmt.Errorf("%w; it ran without its egress and connect, which are not signed yet: --connect lets it have them", err)
 			}
 			mu.Lock()
-			all[ref] = answer{tools, err}
+			all[ref] = answer{offer, err}
 			mu.Unlock()
 		})
 	}
@@ -196,7 +207,8 @@ func judge(l *strictyaml.List, p *Plan, d *decl, a answer) *Unpinned {
 		l.Add(d.node.Line, d.node.Column, "%s: cannot ask the server for its tools: %s; a plan needs it to run here, unless the catalog has definitions with the pin of the manifest", d.ref, reason)
 		return nil
 	}
-	all := a.tools
+	all := a.Tools
+	u.Unused = a.Unused
 	var err error
 	before := l.Len()
 	names := make([]string, 0, len(all))
@@ -262,14 +274,15 @@ func (c *Catalog) toolFiles(ctx context.Context, p *Plan, m *Manifest, declared 
 }
 
 // definitions asks a server. It refuses two tools of one name.
-func (c *Catalog) definitions(ctx context.Context, s api.ToolServer, files []ToolFile) ([]api.ToolDefinition, error) {
+func (c *Catalog) definitions(ctx context.Context, s api.ToolServer, files []ToolFile) (offer Offer, err error) {
 	if c.cfg.Define == nil {
-		return nil, errors.New("this program does not connect to servers")
+		return offer, errors.New("this program does not connect to servers")
 	}
 	wait := cmp.Or(c.cfg.askWait, askTimeout)
 	short, stop := context.WithTimeout(ctx, wait)
 	defer stop()
-	all, err := c.cfg.Define(short, s, files)
+	offer, err = c.cfg.Define(short, s, files)
+	all := offer.Tools
 	if short.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("no answer within %s", wait)
 	}
@@ -277,15 +290,16 @@ func (c *Catalog) definitions(ctx context.Context, s api.ToolServer, files []Too
 		err = fmt.Errorf("it has %d tools, want at most %d", len(all), catalog.MaxDefinitions)
 	}
 	if err != nil {
-		return nil, err
+		return Offer{}, err
 	}
 	all = slices.SortedStableFunc(slices.Values(all), func(a, b api.ToolDefinition) int { return cmp.Compare(a.Name, b.Name) })
 	for i := 1; i < len(all); i++ {
 		if all[i].Name == all[i-1].Name {
-			return nil, fmt.Errorf("it has two tools with the name %.80q", all[i].Name)
+			return Offer{}, fmt.Errorf("it has two tools with the name %.80q", all[i].Name)
 		}
 	}
-	return all, nil
+	offer.Tools = all
+	return offer, nil
 }
 
 // defined returns a definition in the canonical form. It refuses one whose schemas could

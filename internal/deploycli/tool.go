@@ -21,7 +21,7 @@ import (
 
 // define asks a server for the definitions of its tools, with the values of its secrets
 // that the user gives, and without those that the user does not give.
-func (p *program) define(ctx context.Context, s api.ToolServer, files []deploy.ToolFile) ([]api.ToolDefinition, error) {
+func (p *program) define(ctx context.Context, s api.ToolServer, files []deploy.ToolFile) (deploy.Offer, error) {
 	server := toolclient.Server{ToolServer: s, Secrets: p.secrets}
 	for _, f := range files {
 		server.Files = append(server.Files, toolclient.File{File: f.File, Open: f.Open})
@@ -33,11 +33,11 @@ func (p *program) define(ctx context.Context, s api.ToolServer, files []deploy.T
 		}
 	}
 	server.ToolServer = withSecrets(s, p.secrets)
-	all, err := toolclient.Definitions(ctx, toolclient.Config{Program: p.worker(), Env: p.Env, Now: p.Now}, server)
+	offer, err := toolclient.Definitions(ctx, toolclient.Config{Program: p.worker(), Env: p.Env, Now: p.Now}, server)
 	if err != nil && len(lacks) > 0 {
-		return nil, fmt.Errorf("%w; it was asked without a credential: give it one with %s", err, strings.Join(lacks, " "))
+		err = fmt.Errorf("%w; it was asked without a credential: give it one with %s", err, strings.Join(lacks, " "))
 	}
-	return all, err
+	return deploy.Offer{Tools: offer.Tools, Unused: offer.Unused}, err
 }
 
 // withSecrets returns a server that uses only given secrets.
@@ -146,6 +146,10 @@ func (o *out) unpinned(u deploy.Unpinned) {
 	}
 	if len(u.Others) > 0 {
 		o.linef("  not allowed to any role: %s", deploy.ToolNames(u.Others))
+		o.line("")
+	}
+	if len(u.Unused) > 0 {
+		o.linef("  no agent gets: %s", strings.Join(u.Unused, ", "))
 		o.line("")
 	}
 }

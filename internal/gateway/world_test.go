@@ -90,8 +90,8 @@ func revision(t testing.TB, manifest string) *catalog.Revision {
 	key, err := seal.NewEphemeral()
 	must(err)
 	root := seal.RootOf(seal.KeyOf(key, "ann"))
-	cfg := deploy.Config{Dir: filepath.Join(dir, "catalog"), TrustRoot: root, Now: time.Now, Define: func(_ context.Context, s api.ToolServer, _ []deploy.ToolFile) ([]api.ToolDefinition, error) {
-		return definitions()[s.Name], nil
+	cfg := deploy.Config{Dir: filepath.Join(dir, "catalog"), TrustRoot: root, Now: time.Now, Define: func(_ context.Context, s api.ToolServer, _ []deploy.ToolFile) (deploy.Offer, error) {
+		return deploy.Offer{Tools: definitions()[s.Name]}, nil
 	}}
 	cat, err := deploy.Create(cfg)
 	must(err)

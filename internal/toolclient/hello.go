@@ -31,6 +31,15 @@ func meta(rest string) string {
 	return `{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":` + implementation() + `,"io.modelcontextprotocol/protocolVersion":"` + discovery + `"` + rest + `}`
 }
 
+// offer is what a server offers when a session begins. Of it only tools are used.
+type offer struct {
+	Capabilities struct {
+		Tools                           *struct{ ListChanged bool }
+		Completions, Prompts, Resources json.RawMessage
+	}
+	Instructions string
+}
+
 // open agrees on a revision of the protocol. Without discover, it asks for an older one
 // at once.
 func (s *Session) open(ctx context.Context, discover bool) error {
@@ -46,11 +55,14 @@ func (s *Session) open(ctx context.Context, discover bool) error {
 	if err != nil {
 		return fmt.Errorf("initialize: %w", err)
 	}
-	var hello struct{ ProtocolVersion string }
+	var hello struct {
+		ProtocolVersion string
+		offer
+	}
 	if err := json.Unmarshal(result, &hello); err != nil || !slices.Contains(mcpwire.Revisions()[1:], hello.ProtocolVersion) {
 		return fmt.Errorf("the server speaks revision %.40q of the protocol: want one of %s", hello.ProtocolVersion, strings.Join(mcpwire.Revisions(), ", "))
 	}
-	s.revision = hello.ProtocolVersion
+	s.revision, s.offer = hello.ProtocolVersion, hello.offer
 	s.link.agreed(s.revision)
 	if err := s.notify(ctx, "notifications/initialized", "{}"); err != nil {
 		return err
@@ -77,12 +89,12 @@ func (s *Session) discover(ctx context.Context) (bool, error) {
 	}
 	var hello struct {
 		SupportedVersions []string
-		Capabilities      struct{ Tools *struct{ ListChanged bool } }
+		offer
 	}
 	if err := json.Unmarshal(result, &hello); err != nil || !slices.Contains(hello.SupportedVersions, discovery) {
 		return false, nil //nolint:nilerr // so initialize says what is wrong
 	}
-	s.revision = discovery
+	s.revision, s.offer = discovery, hello.offer
 	if t := hello.Capabilities.Tools; t != nil && t.ListChanged && s.changed != nil {
 		go s.subscribe() //nolint:gosec // G118: until the session ends, not the opening
 	}
@@ -115,15 +127,48 @@ const (
 // Definitions returns the definitions of all tools of the server in canonical form,
 // sorted by name.
 func (s *Session) Definitions(ctx context.Context) ([]api.ToolDefinition, error) {
-	list, size, cursor := []api.ToolDefinition{}, 0, ""
+	list, _, err := s.definitions(ctx)
+	return list, err
+}
+
+// unused counts the tools whose definitions have parts that no agent gets.
+type unused struct{ icons, meta int }
+
+// list returns what a server has and no agent gets.
+func (o *offer) list(u unused) (parts []string) {
+	for _, c := range []struct {
+		name string
+		has  bool
+	}{{"resources", o.Capabilities.Resources != nil}, {"prompts", o.Capabilities.Prompts != nil}, {"completions", o.Capabilities.Completions != nil}, {"instructions", o.Instructions != ""}} {
+		if c.has {
+			parts = append(parts, c.name)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		tools int
+	}{{"icons", u.icons}, {"_meta", u.meta}} {
+		switch {
+		case c.tools == 1:
+			parts = append(parts, c.name+" of one tool")
+		case c.tools > 1:
+			parts = append(parts, fmt.Sprintf("%s of %d tools", c.name, c.tools))
+		}
+	}
+	return parts
+}
+
+func (s *Session) definitions(ctx context.Context) (list []api.ToolDefinition, u unused, err error) {
+	list = []api.ToolDefinition{}
+	size, cursor := 0, ""
 	for {
 		result, err := s.ask(ctx, "tools/list", func(int64) []byte { return s.listParams(cursor) }, nil, nil)
 		if err != nil {
-			return nil, fmt.Errorf("tools/list: %w", err)
+			return nil, u, fmt.Errorf("tools/list: %w", err)
 		}
 		next := ""
 		if size += len(result); size > maxDefinitions {
-			return nil, fmt.Errorf("tools/list: more than %d bytes", maxDefinitions)
+			return nil, u, fmt.Errorf("tools/list: more than %d bytes", maxDefinitions)
 		}
 		err = members(result, func(name string, value json.RawMessage) error {
 			switch name {
@@ -133,6 +178,12 @@ func (s *Session) Definitions(ctx context.Context) ([]api.ToolDefinition, error)
 				return elements(value, func(raw json.RawMessage) error {
 					d, err := parseDefinition(raw)
 					list = append(list, d)
+					if member(raw, "icons") != nil {
+						u.icons++
+					}
+					if member(raw, "_meta") != nil {
+						u.meta++
+					}
 					return err
 				})
 			}
@@ -140,13 +191,14 @@ func (s *Session) Definitions(ctx context.Context) ([]api.ToolDefinition, error)
 		})
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("tools/list: the list: %w", err)
+			return nil, u, fmt.Errorf("tools/list: the list: %w", err)
 		case len(list) > maxTools:
-			return nil, fmt.Errorf("tools/list: more than %d tools", maxTools)
+			return nil, u, fmt.Errorf("tools/list: more than %d tools", maxTools)
 		case next != "" && next == cursor:
-			return nil, errors.New("tools/list: a page follows itself")
+			return nil, u, errors.New("tools/list: a page follows itself")
 		case next == "":
-			return sorted(list)
+			list, err = sorted(list)
+			return list, u, err
 		}
 		cursor = next
 	}

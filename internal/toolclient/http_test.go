@@ -99,6 +99,45 @@ func TestAServerOverHTTPIsCalled(t *testing.T) {
 	}
 }
 
+// What a server has besides its tools is listed for a person: no agent gets it. The control
+// is a server with tools only.
+func TestWhatNoAgentGetsIsListed(t *testing.T) {
+	for _, stateless := range []bool{false, true} {
+		_, plain := sdkServer(t, stateless, nil)
+		offer, err := Definitions(t.Context(), Config{}, Server{ToolServer: plain})
+		if err != nil || len(offer.Tools) != 1 || offer.Unused != nil {
+			t.Errorf("a server with tools only: %+v, %v", offer, err)
+		}
+		s := mcp.NewServer(&mcp.Implementation{Name: "rich", Version: "1"}, &mcp.ServerOptions{
+			Instructions: "Call drop first.",
+			CompletionHandler: func(context.Context, *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+				return nil, errors.New("none")
+			},
+		})
+		s.AddResource(&mcp.Resource{URI: "file:///x", Name: "x"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return nil, errors.New("none")
+		})
+		s.AddPrompt(&mcp.Prompt{Name: "p"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return nil, errors.New("none")
+		})
+		for _, name := range []string{"one", "two"} {
+			tool := &mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`), Icons: []mcp.Icon{{Source: "https://example.com/i.png"}}}
+			if name == "one" {
+				tool.Meta = mcp.Meta{"x": 1}
+			}
+			s.AddTool(tool, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
+		}
+		front := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless}))
+		defer front.CloseClientConnections()
+		offer, err = Definitions(t.Context(), Config{}, Server{ToolServer: api.ToolServer{Name: "rich", HTTP: &api.HTTPServer{URL: front.URL}}})
+		if want := []string{"resources", "prompts", "completions", "instructions", "icons of 2 tools", "_meta of one tool"}; err != nil || !slices.Equal(offer.Unused, want) || len(offer.Tools) != 2 {
+			t.Errorf("stateless %t: %q, %v", stateless, offer.Unused, err)
+		}
+	}
+}
+
 // proves R-G5: the credential reaches the server, and is read again once it is refused
 func TestACredentialIsReadAgain(t *testing.T) {
 	var valid atomic.Value

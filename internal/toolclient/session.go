@@ -49,6 +49,7 @@ type Session struct {
 	said     func(string) // may be nil
 	bucket   bucket
 	revision string // of the protocol
+	offer    offer
 
 	mu        sync.Mutex
 	last      int64              // id of the last request; guarded by mu

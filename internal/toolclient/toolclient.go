@@ -136,16 +136,21 @@ func openStdio(ctx context.Context, cfg Config, s Server, changed func(), discov
 	return session, nil
 }
 
-// Definitions connects to a server, returns the definitions of all its tools in
-// canonical form, sorted by name, and disconnects. A declared command has none to ask
-// for.
-func Definitions(ctx context.Context, cfg Config, s Server) ([]api.ToolDefinition, error) {
+// Offer is what a server has.
+type Offer struct {
+	Tools  []api.ToolDefinition // in canonical form, sorted by name
+	Unused []string             // what no agent gets, such as resources; no words of the server
+}
+
+// Definitions connects to a server, reads the definitions of all its tools, and
+// disconnects. A declared command has none to ask for.
+func Definitions(ctx context.Context, cfg Config, s Server) (Offer, error) {
 	session, err := Open(ctx, cfg, s, nil)
 	if err != nil {
-		return nil, err
+		return Offer{}, err
 	}
-	list, err := session.Definitions(ctx)
-	return list, errors.Join(err, session.Close())
+	list, u, err := session.definitions(ctx)
+	return Offer{list, session.offer.list(u)}, errors.Join(err, session.Close())
 }
 
 // EndedError says that a session has ended.

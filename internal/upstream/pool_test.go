@@ -397,8 +397,8 @@ func TestDefinitionsAreListedForAPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := toolclient.Definitions(t.Context(), w.pool.cfg.Client, s)
-	if err != nil || len(differing(w.server, list)) > 0 || len(list) != 2 {
-		t.Errorf("%+v, %v", list, err)
+	offer, err := toolclient.Definitions(t.Context(), w.pool.cfg.Client, s)
+	if err != nil || len(differing(w.server, offer.Tools)) > 0 || len(offer.Tools) != 2 || offer.Unused != nil {
+		t.Errorf("%+v, %v", offer, err)
 	}
 }
