@@ -65,7 +65,7 @@ func (s *Session) Call(ctx context.Context, c Call) (Answer, error) {
 // tool may have had its effect.
 type InvalidError struct{ Err error }
 
-// Reason says what is wrong without a word of the server.
+// Reason says what is wrong. It has no text from the server.
 func (e *InvalidError) Reason() string {
 	if quoted, ok := errors.AsType[*canon.ContentError](e.Err); ok {
 		return quoted.Reason
