@@ -58,6 +58,10 @@ func TestChangedProgramsAreLines(t *testing.T) {
 		"executable":          {map[string]string{"tool*": "a"}, map[string]string{"tool*": "b"}, reader, "changed file tool: the agent of subagent fixer can run it"},
 		"now executable":      {map[string]string{"tool": "a"}, map[string]string{"tool*": "a"}, reader, "now executable file tool: the agent of subagent fixer can run it"},
 		"nothing changed":     {map[string]string{"check.sh": "a"}, map[string]string{"check.sh": "a"}, fixer(), ""},
+		"named by no word":    {map[string]string{"Makefile": "a"}, map[string]string{"Makefile": "b"}, making(), "changed file Makefile: the verify of subagent fixer can load it"},
+		"settings":            {map[string]string{".claude/settings.json": "a"}, map[string]string{".claude/settings.json": "b"}, reader, "changed file .claude/settings.json: the agent of subagent fixer can load it"},
+		"removed":             {map[string]string{"check.sh": "a", "fix.sh": "f"}, map[string]string{"fix.sh": "f"}, fixer(), "removed file check.sh: the verify of subagent fixer runs it, and would run one of the source in its place"},
+		"text removed":        {map[string]string{"SKILL.md": "a", "fix.sh": "f"}, map[string]string{"fix.sh": "f"}, fixer(), ""},
 		"text for people":     {map[string]string{"SKILL.md": "a"}, map[string]string{"SKILL.md": "b"}, reader, ""},
 		"nobody has it":       {map[string]string{"tool*": "a"}, map[string]string{"tool*": "b"}, api.Subagent{Name: "fixer"}, ""},
 		"absolute, workspace": {map[string]string{"x/t.py": "a"}, map[string]string{"x/t.py": "b"}, api.Subagent{Name: "fixer", Capabilities: []api.Name{"tools"}, Command: api.Command{"python3", "/workspace/x/../x/t.py"}}, "changed file x/t.py: the agent"},
@@ -70,6 +74,39 @@ func TestChangedProgramsAreLines(t *testing.T) {
 			lines = append(lines, w.What)
 		}
 		if got := strings.Join(lines, "\n"); c.want == "" && got != "" || !strings.Contains(got, c.want) || len(lines) > 1 {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// making is a subagent whose verify finds its files itself.
+func making() api.Subagent {
+	return api.Subagent{Name: "fixer", Capabilities: []api.Name{"tools"}, Agent: "codex", Verify: &api.Verify{Command: api.Command{"make", "check"}}}
+}
+
+// A verify that loses the capability with its check would run that of the source. The
+// controls: a capability without that file is taken away, and nothing is.
+//
+// proves R-P2, R-C6
+func TestACheckThatIsTakenAwayIsALine(t *testing.T) {
+	bare := fixer()
+	bare.Capabilities = nil
+	for name, c := range map[string]struct {
+		files map[string]string
+		now   api.Subagent
+		want  string
+	}{
+		"check":    {map[string]string{"check.sh": "a"}, bare, "no longer has file check.sh of capability tools: the verify runs it, and would run one of the source in its place"},
+		"text":     {map[string]string{"SKILL.md": "a"}, bare, ""},
+		"the same": {map[string]string{"check.sh": "a"}, fixer(), ""},
+	} {
+		before, _ := shelf(c.files, fixer())
+		after, _ := shelf(c.files, c.now)
+		var lines []string
+		for _, w := range Compare(before, after).Widens {
+			lines = append(lines, w.What)
+		}
+		if got := strings.Join(lines, "\n"); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -11,10 +12,12 @@ import (
 // executable is the bit of a mode that lets a file be run.
 const executable = 0o100
 
-// ranFiles lists the added and changed files of a capability that an agent, a verify, a
-// setup or a server of tools runs, as far as that can be known: a command names the file,
-// or it is executable. The other files of such a capability are listed too, since what
-// runs may load them. A capability without such a file has no line: agents only read it.
+// ranFiles lists the added, changed and removed files of a capability that an agent, a
+// verify, a setup or a server of tools runs, as far as that can be known: a command names
+// the file, or it is executable. The other files of such a capability are listed too, since
+// what runs may load them, and so are all files of one that a command has whose words name
+// none of them: make and pytest find their files themselves. The files of an agent program
+// are text for it, but for hidden ones, which are its settings.
 func (w *widening) ranFiles(ref api.Ref, old, v api.Capability) {
 	before := map[string]api.File{}
 	for _, f := range old.Files {
@@ -23,6 +26,12 @@ func (w *widening) ranFiles(ref api.Ref, old, v api.Capability) {
 	users := w.usersOf(v)
 	if len(users) == 0 {
 		return
+	}
+	for _, f := range old.Files {
+		is := func(now api.File) bool { return now.Path == f.Path }
+		if who := namedBy(users, f); who != "" && !slices.ContainsFunc(v.Files, is) {
+			w.add(ref, "removed file %s: %s runs it, and would run one of the source in its place", f.Path, who)
+		}
 	}
 	loader := ""
 	by := make([]string, len(v.Files))
@@ -35,7 +44,7 @@ func (w *widening) ranFiles(ref api.Ref, old, v api.Capability) {
 		was, had := before[f.Path]
 		what := "changed"
 		switch {
-		case had && was == f || loader == "" || f.Path == v.Setup: // capability has the line of the setup script
+		case had && was == f || f.Path == v.Setup: // capability has the line of the setup script
 			continue
 		case !had:
 			what = "new"
@@ -45,8 +54,12 @@ func (w *widening) ranFiles(ref api.Ref, old, v api.Capability) {
 		switch {
 		case by[i] != "":
 			w.add(ref, "%s file %s: %s", what, f.Path, by[i])
-		default:
+		case loader != "":
 			w.add(ref, "%s file %s: %s is run and can load it", what, f.Path, loader)
+		default:
+			if who := loaderOf(users, f); who != "" {
+				w.add(ref, "%s file %s: %s can load it", what, f.Path, who)
+			}
 		}
 	}
 }
@@ -57,12 +70,31 @@ type user struct {
 	paths map[string]bool // nil: any executable file
 }
 
-// runnerOf says who runs a file; empty if nobody is known to.
-func runnerOf(users []user, f api.File) string {
+// namedBy returns whose command names a file; empty if none does.
+func namedBy(users []user, f api.File) string {
 	for _, u := range users {
 		if u.paths[f.Path] {
-			return u.what + " runs it"
+			return u.what
 		}
+	}
+	return ""
+}
+
+// loaderOf returns who may load a file that no command names: any command, and an agent
+// program if the file is hidden.
+func loaderOf(users []user, f api.File) string {
+	for _, u := range users {
+		if len(u.paths) > 0 || u.paths == nil && strings.Contains("/"+f.Path, "/.") {
+			return u.what
+		}
+	}
+	return ""
+}
+
+// runnerOf says who runs a file; empty if nobody is known to.
+func runnerOf(users []user, f api.File) string {
+	if who := namedBy(users, f); who != "" {
+		return who + " runs it"
 	}
 	for _, u := range users {
 		if u.paths == nil && f.Mode&executable != 0 {
@@ -99,6 +131,25 @@ func (w *widening) usersOf(c api.Capability) (all []user) {
 		}
 	}
 	return all
+}
+
+// lostFiles lists the files that a command of a subagent names and that it had from a
+// capability which it no longer has: it would run a file of the source in their place.
+func (w *widening) lostFiles(ref api.Ref, old, v api.Subagent) {
+	runs := []user{{"the agent", v.Command.Paths()}}
+	if v.Verify != nil {
+		runs = append(runs, user{"the verify", v.Verify.Command.Paths()})
+	}
+	for _, name := range old.Capabilities {
+		if slices.Contains(v.Capabilities, name) {
+			continue
+		}
+		for _, f := range w.before.Capabilities[name].Files {
+			if who := namedBy(runs, f); who != "" {
+				w.add(ref, "no longer has file %s of capability %s: %s runs it, and would run one of the source in its place", f.Path, name, who)
+			}
+		}
+	}
 }
 
 // hostCommand is what a server of tools runs in a jail.

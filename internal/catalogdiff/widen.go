@@ -108,6 +108,7 @@ func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {
 		w.add(ref, "new role: %s, was %s", v.Role, old.Role)
 	}
 	w.gained(ref, "capability", old.Capabilities, v.Capabilities)
+	w.lostFiles(ref, old, v)
 	if v.Effect != old.Effect && v.Effect == api.EffectPure {
 		w.add(ref, "%s", pureText)
 	}

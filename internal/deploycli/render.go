@@ -170,7 +170,7 @@ func (o *out) content(f api.FieldChange) {
 	codes := map[byte]string{'+': "32", '-': "31", '@': "36"}
 	for l := range strings.Lines(f.Text) {
 		l = strings.TrimSuffix(l, "\n")
-		o.line(o.paint(cmp.Or(codes[l[0]], "0"), "        "+visible(strings.ReplaceAll(l, "\t", "    "))))
+		o.line(o.paint(cmp.Or(codes[l[0]], "0"), "        "+visible(tabs(l))))
 	}
 	if f.Unshown != "" {
 		o.linef("        (not shown: %s)", visible(f.Unshown))
@@ -205,9 +205,12 @@ func (o *out) part(code, sign string, all []string) {
 			o.linef("        %s(%d more lines; catalog show has all)", sign, len(all)-i)
 			return
 		}
-		o.line(o.paint(code, "        "+sign+visible(strings.ReplaceAll(l, "\t", "    "))))
+		o.line(o.paint(code, "        "+sign+visible(tabs(l))))
 	}
 }
+
+// tabs makes the tabs of a changed line visible: spaces in their place are another line.
+func tabs(l string) string { return strings.ReplaceAll(l, "\t", "→   ") }
 
 func lineCount(n int) string {
 	if n == 1 {
