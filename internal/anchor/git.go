@@ -76,7 +76,7 @@ func (g *Git) check(ctx context.Context) error {
 	}
 	for _, key := range []string{"receive.denyNonFastForwards", "receive.denyDeletes"} {
 		if !f.Config.True(strings.ToLower(key)) {
-			return fmt.Errorf("repository %s lets branches go back; run: git -C %s config %s true", g.cfg.Repository, g.cfg.Repository, key)
+			return fmt.Errorf("repository %s lets branches go back; run: git -C '%s' config %s true", g.cfg.Repository, g.cfg.Repository, key)
 		}
 	}
 	return nil

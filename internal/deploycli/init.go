@@ -106,7 +106,7 @@ func (p *program) init(ctx context.Context, dir, project, agent string, unencryp
 	}, each(all, func(m made) string { return m.Path })...)
 	begun.report(p)
 	if p.Beside != "" {
-		p.print("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  claude mcp add bailiwick -- %s", visible(filepath.Join(p.Beside, "bailiwick-mcp")))
+		p.print("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  %s", console.ShellText("claude", "mcp", "add", "bailiwick", "--", filepath.Join(p.Beside, "bailiwick-mcp")))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -117,6 +118,14 @@ func viewSettings() []string {
 	}
 }
 
+// reflogs is core.logAllRefUpdates of the repository, or its default.
+func (f *Foreign) reflogs() string {
+	if v := f.Setting("core.logallrefupdates"); word.MatchString(v) {
+		return v
+	}
+	return strconv.FormatBool(f.Top != "")
+}
+
 var word = regexp.MustCompile(`^[A-Za-z0-9]{1,20}$`)
 
 const (
@@ -136,8 +145,10 @@ func (f *Foreign) View(dir string) (Repo, error) {
 			settings = append(settings, Setting{key, v})
 		}
 	}
-	if f.Top != "" {
-		settings = append(settings, Setting{"core.logAllRefUpdates", "true"})
+	linked := []string{"refs", "packed-refs"}
+	if _, err := os.Stat(filepath.Join(f.Common, "logs")); err == nil {
+		linked = append(linked, "logs")
+		settings = append(settings, Setting{"core.logAllRefUpdates", f.reflogs()})
 	}
 	r, err := create(dir, f.Format, settings)
 	if err != nil {
@@ -164,7 +175,7 @@ func (f *Foreign) View(dir string) (Repo, error) {
 	if err := os.Remove(filepath.Join(r.dir, "refs")); err != nil {
 		return Repo{}, err
 	}
-	for _, name := range []string{"refs", "packed-refs", "logs"} {
+	for _, name := range linked {
 		if err := os.Symlink(filepath.Join(f.Common, name), filepath.Join(r.dir, name)); err != nil {
 			return Repo{}, err
 		}
@@ -215,7 +226,7 @@ func (f *Foreign) CheckOwner(env []string) error {
 			return err
 		}
 		if !slices.Contains(owners, owner) && !f.listed() {
-			return fmt.Errorf("%s belongs to another account (user %s); if you trust it: git config --global --add safe.directory %s", dir, owner, f.place())
+			return fmt.Errorf("%s belongs to another account (user %s); if you trust it: git config --global --add safe.directory '%s'", dir, owner, f.place())
 		}
 	}
 	return nil

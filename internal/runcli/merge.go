@@ -417,7 +417,7 @@ func (t *commands) printMerge(rep mergeReport) error {
 		case rep.Commit != "":
 			t.Row("next", "git log --graph %s, git diff %.12s %s", rep.Branch, rep.Base, rep.Branch)
 		case rep.WorkTree != "" && len(rep.Files) > 0:
-			t.Row("next", "git -C %s status", rep.WorkTree)
+			t.Row("next", "%s", console.ShellText("git", "-C", rep.WorkTree, "status"))
 		case rep.Dispatch != "" && len(rep.Conflicts) > 0:
 			t.Row("next", "put it on a branch and merge that: bailiwick dispatch apply %s --branch NAME", rep.Dispatch)
 		case rep.Branch == "" && len(rep.Conflicts) > 0 && rep.Conflicts[0].Task == "":

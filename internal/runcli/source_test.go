@@ -301,6 +301,43 @@ func TestUncommittedIsWhatGitStatusSays(t *testing.T) {
 	}
 }
 
+// A branch has a reflog where the repository keeps reflogs, and none elsewhere.
+func TestABranchHasTheReflogThatGitWouldWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, w *workshop)
+		reflog  bool
+	}{
+		"plain": {func(*testing.T, *workshop) {}, true},
+		"off":   {func(_ *testing.T, w *workshop) { w.git("config", "core.logAllRefUpdates", "false") }, false},
+		"without logs": {func(t *testing.T, w *workshop) {
+			w.git("config", "core.logAllRefUpdates", "false")
+			if err := os.RemoveAll(filepath.Join(w.dir, ".git/logs")); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"work tree of a bare repository": {func(t *testing.T, w *workshop) {
+			bare, tree := filepath.Join(t.TempDir(), "bare"), filepath.Join(t.TempDir(), "tree")
+			w.git("clone", "-q", "--bare", ".", bare)
+			w.dir = bare
+			w.git("worktree", "add", "-q", tree)
+			w.dir = tree
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkshop(t)
+			c.prepare(t, w)
+			s := newRunService()
+			s.did("edit", w.base, w.edit("two.txt", "TWO\n"))
+			if status, _, errs := w.apply(s, "--branch", "done"); status != 0 {
+				t.Fatal(errs)
+			}
+			if logged := w.git("reflog", "show", "done") != ""; logged != c.reflog {
+				t.Errorf("reflog: %v, want %v", logged, c.reflog)
+			}
+		})
+	}
+}
+
 // The author is the one that git would name: from the person's configuration, wherever
 // that is.
 func TestTheAuthorIsFromTheConfigurationOfThePerson(t *testing.T) {
@@ -403,6 +440,24 @@ func TestApplyNamesFilesInAnotherForm(t *testing.T) {
 		t.Errorf("status %d, %s", status, errs)
 	}
 	w.write("two.txt", "mine\r\n")
+	if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "changes of its own") {
+		t.Errorf("control: status %d, %s", status, errs)
+	}
+}
+
+// A file outside a sparse checkout is not called one in another form.
+func TestApplyNamesFilesThatAreNotCheckedOut(t *testing.T) {
+	w := newWorkshop(t)
+	w.write("dir/three.txt", "three\n")
+	w.commit("a folder")
+	s := newRunService()
+	s.did("edit", w.git("rev-parse", "HEAD"), w.edit("dir/three.txt", "THREE\n"))
+	w.git("sparse-checkout", "set", "bin")
+	if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "does not have files that the patch changes: dir/three.txt") {
+		t.Errorf("status %d, %s", status, errs)
+	}
+	w.git("sparse-checkout", "disable")
+	w.write("dir/three.txt", "mine\n")
 	if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "changes of its own") {
 		t.Errorf("control: status %d, %s", status, errs)
 	}

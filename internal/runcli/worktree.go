@@ -150,7 +150,7 @@ func (w *workTree) check(ctx context.Context, changes []treeChange) error {
 	if err != nil {
 		return err
 	}
-	var dirty, converted []string
+	var dirty, absent, converted []string
 	for i := range changes {
 		c := &changes[i]
 		if err := w.refuse(ctx, c, gone); err != nil {
@@ -162,6 +162,8 @@ func (w *workTree) check(ctx context.Context, changes []treeChange) error {
 		case index[c.path] != c.staged():
 			dirty = append(dirty, console.Line(c.path))
 		case w.holds(c, c.path), c.oldMode == modeNone && w.isDir(c.path): // or a folder of files that all go
+		case c.oldMode != modeNone && w.absent(c.path) && w.converted(ctx, c.path): // deleted, or outside a sparse checkout
+			absent = append(absent, console.Line(c.path))
 		case c.oldMode != modeNone && w.converted(ctx, c.path):
 			converted = append(converted, console.Line(c.path))
 		default:
@@ -171,6 +173,10 @@ func (w *workTree) check(ctx context.Context, changes []treeChange) error {
 	if len(dirty) > 0 {
 		return api.Errorf(api.CodeConflict, "the work tree %s has changes of its own where the patch applies: %s", w.top, someOf(dirty)).
 			WithHint("commit or stash them, or put the patch on a new branch with --branch; nothing was written")
+	}
+	if len(absent) > 0 {
+		return api.Errorf(api.CodeConflict, "the work tree %s does not have files that the patch changes: %s", w.top, someOf(absent)).
+			WithHint("check them out with git restore, or with git sparse-checkout add, or put the patch on a new branch with --branch; nothing was written")
 	}
 	if len(converted) > 0 {
 		return api.Errorf(api.CodeConflict, "the work tree %s has files in another form than the commit, such as with other line endings: %s", w.top, someOf(converted)).
@@ -191,6 +197,11 @@ func someOf(names []string) string {
 func (w *workTree) isDir(name string) bool {
 	st, err := w.root.Lstat(name)
 	return err == nil && st.IsDir()
+}
+
+func (w *workTree) absent(name string) bool {
+	_, err := w.root.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // convertedTimeout bounds a comparison that only words an error.
