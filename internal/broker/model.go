@@ -55,10 +55,11 @@ func newProxy(cfg Config) (*proxy, error) {
 		return nil, fmt.Errorf("model %q: unknown API %q", cfg.Model.Name, cfg.Model.API)
 	}
 	p.secret = redact.New([]string{cfg.Model.Value})
-	p.faults.model, p.faults.secret = string(cfg.Model.Name), p.secret
+	p.faults.model, p.faults.secret, p.faults.now = string(cfg.Model.Name), p.secret, cfg.Now
 	if p.base, err = url.Parse(cfg.Model.Endpoint); err != nil {
 		return nil, fmt.Errorf("model %q: endpoint: %w", cfg.Model.Name, err)
 	}
+	p.faults.host = p.base.Host
 	dial := cfg.Dial
 	switch local := cfg.Model.Loopback.IsValid(); {
 	case p.base.Scheme == "http" && local:

@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/redact"
 )
 
 // Errors of the model reach the agent as they are, and explain why it failed.
@@ -99,6 +101,71 @@ func TestAnUnreachableModelIsSaidSo(t *testing.T) {
 	}
 	if lines := w.lines(); lines[0].Status != 0 || !strings.Contains(lines[0].Error, "refused") || lines[0].Error == "" || w.reached() > 0 {
 		t.Errorf("%+v", lines)
+	}
+}
+
+// An agent that runs out of time while its model is silent names the model and how long
+// it was silent, and so does the line of the request.
+func TestASilentModelIsNamed(t *testing.T) {
+	var ahead atomic.Int64
+	asked, stop, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w := newModelWorld(t, api.AnthropicMessages, func(http.ResponseWriter, *http.Request) {
+		close(asked)
+		<-stop
+	}, func(cfg *Config) {
+		cfg.Now = func() time.Time { return time.Unix(1_800_000_000+ahead.Load(), 0) }
+	})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.base+"/v1/messages", strings.NewReader(anthropicBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(got)
+		if resp, err := w.upstream.Client().Do(r); err == nil { // the end of the broker breaks it
+			_ = resp.Body.Close()
+		}
+	}()
+	<-asked
+	host := strings.TrimPrefix(w.upstream.URL, "http://")
+	for seconds, want := range map[int64]string{4: "", 45: `the model "big" at ` + host + " has not answered for 45s"} {
+		if ahead.Store(seconds); w.ModelFault() != want {
+			t.Errorf("after %d seconds: %q, want %q", seconds, w.ModelFault(), want)
+		}
+	}
+	ahead.Store(45)
+	_ = w.CloseWithin(time.Millisecond)
+	if lines := w.lines(); len(lines) != 1 || lines[0].Status != 0 || !strings.Contains(lines[0].Error, "no answer of "+host+" within 45s") {
+		t.Errorf("%+v", lines)
+	}
+	close(stop)
+	<-got
+	if f := w.ModelFault(); f != "" {
+		t.Errorf("after the end: %q", f)
+	}
+}
+
+// The oldest silence counts, an answer that began is told apart, and what failed before
+// is not forgotten.
+func TestSilenceOfSeveralRequests(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	f := faults{model: "big", host: "api.example", secret: redact.New(nil), now: func() time.Time { return now }}
+	first, endFirst := f.sent()
+	now = now.Add(20 * time.Second)
+	f.heard(first)
+	_, endSecond := f.sent()
+	now = now.Add(10 * time.Second)
+	second := f.String() // of the same age
+	endSecond()
+	if got, want := f.String(), `the model "big" at api.example began an answer and has sent nothing for 10s`; got != want || !strings.HasSuffix(second, " for 10s") {
+		t.Errorf("%q, %q, want %q", got, second, want)
+	}
+	f.add("answered 529")
+	if got := f.String(); !strings.HasSuffix(got, `for 10s; before that, the model "big" answered 529`) {
+		t.Error(got)
+	}
+	endFirst()
+	if got := f.String(); got != `the model "big" answered 529` {
+		t.Error(got)
 	}
 }
 

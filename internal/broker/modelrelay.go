@@ -34,6 +34,8 @@ func (c *call) forward() {
 	defer cancel(nil)
 	watch := time.AfterFunc(c.p.idle, func() { cancel(errSilent) })
 	defer watch.Stop()
+	silence, done := c.p.faults.sent()
+	defer done()
 	var sent atomic.Bool // the model may have the request
 	resp, err := c.p.client.RoundTrip(c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})))
 	watch.Stop()
@@ -41,16 +43,21 @@ func (c *call) forward() {
 	if err != nil {
 		known = !sent.Load()
 		c.line.Uncounted = !known && c.to.answers
-		c.unreachable(cmp.Or(context.Cause(ctx), err))
+		err = cmp.Or(context.Cause(ctx), err)
+		if life.Err() != nil { // the dispatch ends, and the model was silent until then
+			err = fmt.Errorf("no answer of %s within %s: %w", c.p.base.Host, c.b.cfg.Now().Sub(c.start).Round(time.Millisecond), err)
+		}
+		c.unreachable(err)
 		return
 	}
+	c.p.faults.heard(silence)
 	answered := resp.StatusCode >= 200 && resp.StatusCode < 300
 	if c.to.answers && answered {
 		c.p.meter.answered(c.bill)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	c.line.Status = resp.StatusCode
-	in := &idleReader{resp.Body, watch, c.p.idle, ctx}
+	in := &idleReader{resp.Body, watch, c.p.idle, ctx, func() { c.p.faults.heard(silence) }}
 	switch {
 	case answered:
 		known = c.relay(resp, in)
@@ -70,12 +77,16 @@ type idleReader struct {
 	watch *time.Timer
 	idle  time.Duration
 	ctx   context.Context
+	heard func()
 }
 
 func (r *idleReader) Read(p []byte) (int, error) {
 	r.watch.Reset(r.idle)
 	n, err := r.Reader.Read(p)
 	r.watch.Stop()
+	if n > 0 {
+		r.heard()
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = cmp.Or(context.Cause(r.ctx), err)
 	}
