@@ -82,7 +82,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/canon", "internal/catalog", "internal/cron", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/failure", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
+		"api", "internal/canon", "internal/catalog", "internal/cron", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/failure", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml", "internal/visible",
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"os"
 	"path/filepath"
@@ -169,10 +170,11 @@ func TestPoliciesAreClaimedWithoutTheirRow(t *testing.T) {
 	}
 }
 
-const hostileText = "</td><script>alert(1)</script><img src=http://x.test/a onerror=x> &amp; ' \" \u202egnp.exe \x1b[2J \u0000 \u2028 {{.Root}}"
+const hostileText = "</td><script>alert(1)</script><img src=http://x.test/a onerror=x> &amp; ' \" \u202egnp.exe \x1b[2J \u0000 \u2028 {{.Root}} Müller für 日本語, a < 5 && b > 3"
 
 // No text of a bundle can leave its place in the page: the page has no script, no
-// address of another place and only printable ASCII.
+// address of another place and no character that hides or commands something. What people
+// write is readable in the text and on the page.
 func TestHostileTextStaysTextInThePage(t *testing.T) {
 	r := Report{V: 1, Run: hostileText, Log: hostileText, Root: hostileText, Claim: ClaimNone, Time: hostileText, Authorisation: hostileText, Ran: &Ran{
 		Claimed: []string{hostileText}, Decided: []Decided{{By: hostileText, What: hostileText}},
@@ -186,7 +188,7 @@ func TestHostileTextStaysTextInThePage(t *testing.T) {
 	if err := r.HTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	unsafe := regexp.MustCompile(`(?i)<(script|img|a|link|iframe|object|svg)\b|<[^>]*\b(src|href|on\w+)=|url\(|@import|[^\n -~]`)
+	unsafe := regexp.MustCompile(`(?i)<(script|img|a|link|iframe|object|svg)\b|<[^>]*\b(src|href|on\w+)=|url\(|@import|[^\n -~ü日本語]`)
 	if found := unsafe.FindString(page.String()); found != "" {
 		t.Errorf("the page has %q", found)
 	}
@@ -196,8 +198,12 @@ func TestHostileTextStaysTextInThePage(t *testing.T) {
 	if !strings.Contains(page.String(), "&lt;script&gt;") || !strings.Contains(page.String(), "default-src 'none'") {
 		t.Error("the page lacks the text, or its policy")
 	}
-	if found := regexp.MustCompile(`[^\n -~]`).FindString(r.Text()); found != "" {
+	if found := regexp.MustCompile(`[^\n -~ü日本語]`).FindString(r.Text()); found != "" {
 		t.Errorf("the text has %q", found)
+	}
+	const readable = "Müller für 日本語, a < 5 && b > 3"
+	if !strings.Contains(r.Text(), readable) || !strings.Contains(html.UnescapeString(page.String()), readable) || !strings.Contains(r.Text(), `\u202egnp.exe \u001b[2J`) {
+		t.Errorf("the text is not readable: %s", r.Text())
 	}
 }
 

@@ -3,12 +3,12 @@ package evidence
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Status is the outcome of a check.
@@ -170,11 +170,9 @@ func (r *Report) Text() string {
 	return b.String()
 }
 
-// plain escapes everything but printable ASCII.
-func plain(s string) string {
-	q := strconv.QuoteToASCII(s)
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-}
+// plain shows a text on one line, in its script. What would hide or command something is
+// escaped, as package visible says.
+func plain(s string) string { return strings.ReplaceAll(visible.Reveal(s), "\n", `\n`) }
 
 // plainLines is plain for a text of several lines.
 func plainLines(s string) string {

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
-// Line returns the entry in plain words, on one line of printable ASCII
-// whatever it holds: its UTC time in RFC 3339, what happened, its number. Only plain
+// Line returns the entry in plain words, on one line without characters that hide or
+// command something, whatever it holds: its UTC time in RFC 3339, what happened, its number. Only plain
 // words appear bare; everything else is quoted, so that a text cannot pass for
 // part of the sentence.
 func (e *Entry) Line(seq uint64) string {
@@ -16,8 +19,7 @@ func (e *Entry) Line(seq uint64) string {
 
 const maxQuoted = 300 // bytes of a text that a line shows
 
-// Word writes s bare if it is plainly a word, else quoted. The result is
-// printable ASCII whatever s is.
+// Word writes s bare if it is plainly a word, else quoted.
 func Word[T ~string](s T) string {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -32,20 +34,22 @@ func Word[T ~string](s T) string {
 	return string(s)
 }
 
-// Quote writes s between quotation marks, escaped, and cut where it is long.
+// Quote writes s between quotation marks in its script, and cuts it where it is long.
+// What would hide or command something is escaped, as package visible says.
 func Quote[T ~string](s T) string {
-	b := []byte{'"'}
-	for _, r := range string(s) {
-		if len(b) > maxQuoted {
-			b = append(b, "..."...)
-			break
-		}
-		if r == '"' || r == '\\' {
-			b = append(b, '\\')
-		}
-		b = appendASCII(b, r)
+	text := string(s)
+	if len(text) > maxQuoted {
+		text = api.Cut(text, maxQuoted)
 	}
-	return string(append(b, '"'))
+	quoted := visible.Quote(text)
+	for len(quoted) > maxQuoted+len(`""`) { // escapes are longer than what they stand for
+		text = api.Cut(text, len(text)*maxQuoted/len(quoted))
+		quoted = visible.Quote(text)
+	}
+	if len(text) < len(s) {
+		return quoted[:len(quoted)-1] + `..."`
+	}
+	return quoted
 }
 
 func words(list []string) string { return joined(list, Word, ", ") }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 func entryAt() time.Time { return time.Date(2026, 11, 21, 14, 22, 11, 123456789, time.UTC) }
@@ -134,7 +135,7 @@ func TestEncodeAcceptsAnyContent(t *testing.T) {
 			t.Fatalf("a second encoding differs: %v\n%.500s\n%.500s", err, leaf, again)
 		}
 		for _, line := range []string{e.Line(7), back.Line(7)} {
-			if !printable([]byte(line)) || !strings.HasPrefix(line, "2026-11-21T14:22:11Z ") || !strings.HasSuffix(line, " [#7]") || strings.Count(line, "[#7]") > 1+strings.Count(line, `"`) {
+			if hides(line) || !strings.HasPrefix(line, "2026-11-21T14:22:11Z ") || !strings.HasSuffix(line, " [#7]") || strings.Count(line, "[#7]") > 1+strings.Count(line, `"`) {
 				t.Fatalf("line %q", line)
 			}
 		}
@@ -380,7 +381,7 @@ func TestLineOfEachKind(t *testing.T) {
 		`dispatch d-0001 failed after 1.000 s: agent: "exit status 3"`:                                                                                                detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Message: "exit status 3", Millis: 1000}),
 		`dispatch d-0001 of task build of run r-1 failed after 1.000 s: agent`:                                                                                        failed,
 		`dispatch d-0001 started: pid 7, isolation landlock, seccomp`:                                                                                                 detail(KindDispatchStarted, DispatchStart{PID: 7, Isolation: []string{"landlock", "seccomp"}}),
-		`dispatch d-0001 of task "a\u000ab" of run r-1 attested: 2 subjects, signed by ed25519:00`:                                                                    attested,
+		`dispatch d-0001 of task "a\nb" of run r-1 attested: 2 subjects, signed by ed25519:00`:                                                                        attested,
 		`recovered dispatch d-0001 after restart: was started, worker still running`:                                                                                  detail(KindDispatchRecovered, DispatchRecovery{State: "started", Worker: "running"}),
 		`recovered dispatch d-0001 after restart: was started, worker dead`:                                                                                           detail(KindDispatchRecovered, DispatchRecovery{State: "started", Worker: "dead"}),
 		`local:ann answered dispatch d-0001 (attempt 1) with option 2: allowed by policy "grant:ann"`:                                                                 detail(KindDispatchAnswered, AnswerRequest{Attempt: 1, Option: 2}),
@@ -391,7 +392,7 @@ func TestLineOfEachKind(t *testing.T) {
 		`catalog revision 4 refused, replayed: "number 4 is below 5"; revision 5 stays in force`:                                                                      detail(KindCatalogRefused, RevisionRefused{Cause: "replayed", Number: 4, Current: 5, Message: "number 4 is below 5"}),
 		`catalog revision refused, corrupt: "no JSON"; no revision is in force`:                                                                                       detail(KindCatalogRefused, RevisionRefused{Cause: "corrupt", Message: "no JSON"}),
 		`catalog revision 1 by ann@host in force, signed by ed25519:00 (threshold 1): "the first"`:                                                                    detail(KindCatalogRevision, RevisionSeen{Author: "ann@host", Keys: []string{"ed25519:00"}, Number: 1, Threshold: 1, Reason: "the first"}),
-		`local:ann sent an invalid "x: allowed by policy \"p\" [#1]" request: "\u000a\u001b[2K"`:                                                                      detail(KindRequestInvalid, InvalidRequest{Operation: `x: allowed by policy "p" [#1]`, Code: "invalid", Message: "\n\x1b[2K"}),
+		`local:ann sent an invalid "x: allowed by policy \"p\" [#1]" request: "\n\u001b[2K"`:                                                                          detail(KindRequestInvalid, InvalidRequest{Operation: `x: allowed by policy "p" [#1]`, Code: "invalid", Message: "\n\x1b[2K"}),
 		`service started: version 1.0, mode system, pid 3`:                                                                                                            detail(KindServiceStarted, ServiceStart{Version: "1.0", Mode: "system", PID: 3}),
 		`service started: version 1.0, mode system, pid 4, configuration "/etc/b.yaml" (` + string(api.DigestOf(nil)) + `)`:                                           detail(KindServiceStarted, ServiceStart{Version: "1.0", Mode: "system", PID: 4, Config: &ServiceConfig{File: "/etc/b.yaml", Digest: string(api.DigestOf(nil)), Settings: []string{"log.level=INFO"}}}),
 		`signing key for service rotated from ed25519:00 to ed25519:11`:                                                                                               detail(KindKeyRotated, KeyRotation{Use: UseService, Old: "ed25519:00", New: "ed25519:11"}),
@@ -500,5 +501,31 @@ func TestNoDetailHasAMemberThatLinkSearchesFor(t *testing.T) {
 				t.Errorf("%s: member %s", k, tag)
 			}
 		}
+	}
+}
+
+// hides reports whether a line has a character that is not shown as it is.
+func hides(line string) bool {
+	return strings.ContainsAny(line, "\n\t") || slices.ContainsFunc(visible.Parts(line), func(p visible.Part) bool { return p.Hidden != "" })
+}
+
+// A line shows what people wrote in their script, and what would hide or command
+// something as an escape.
+//
+// proves R-D7
+func TestLinesShowTextInItsScript(t *testing.T) {
+	for text, want := range map[string]string{
+		"Müller für 日本語, a < 5 && b > 3": `"Müller für 日本語, a < 5 && b > 3"`,
+		"\u202egnp.exe\x1b[2J\n":         `"\u202egnp.exe\u001b[2J\n"`,
+		"say \"b\"":                      `"say \"b\""`,
+		strings.Repeat("\u202e", 200):    `"` + strings.Repeat(`\u202e`, 49) + `..."`,
+		strings.Repeat("日", 200):         `"` + strings.Repeat("日", 100) + `..."`,
+	} {
+		if got := Quote(text); got != want || hides(got) {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	if !hides("\u202e") || !hides("\x1b") {
+		t.Error("control: a hidden character is not found")
 	}
 }

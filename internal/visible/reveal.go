@@ -90,6 +90,9 @@ func unit(s string) rune {
 // it: what Scanner does not show, tabs, marks on letters of ASCII, and in words with
 // letters of ASCII the letters of scripts that look like them. Line ends stay.
 func Reveal(s string) string {
+	if ordinary(s) == len(s) {
+		return s
+	}
 	var b strings.Builder
 	var scan Scanner
 	var mixed bool
