@@ -99,6 +99,28 @@ func (a anchorSettings) samePlace(b anchorSettings) bool {
 	return a.Name == b.Name && a.Kind == b.Kind && a.Path == b.Path && a.Repository == b.Repository && a.Branch == b.Branch && a.Endpoint == b.Endpoint && a.Bucket == b.Bucket && a.Prefix == b.Prefix
 }
 
+// reread reads the settings of a start that owns the state: another start may have
+// changed the memory while this one waited. A service that opens its state again keeps
+// its configuration unless the state now remembers another file.
+func (s *service) reread() error {
+	if s.again {
+		known, _, err := s.t.remembered()
+		if err != nil {
+			return err
+		}
+		if s.t.configPath(&known) == s.set.File {
+			s.set.former = s.t.former(&known, s.set.Anchors)
+			return nil
+		}
+	}
+	set, err := s.t.settings()
+	if err != nil {
+		return err
+	}
+	s.set, s.logger = set, set.logger(s.t.Stderr)
+	return nil
+}
+
 // checkMemory refuses a state whose memory was removed: the log has the
 // configuration of the last start. It needs the ledger.
 func (s *service) checkMemory(ctx context.Context) error {

@@ -65,6 +65,7 @@ func (t *tree) serveCommand() *cobra.Command {
 type service struct {
 	t         *tree
 	set       settings
+	again     bool // it opens its state again, with the same settings
 	logger    *slog.Logger
 	started   time.Time
 	socket    string
@@ -115,9 +116,10 @@ func (t *tree) serve(ctx context.Context) error {
 	started, logger := t.Now().UTC(), set.logger(t.Stderr)
 	var f *front // of every generation
 	for {
-		s := &service{t: t, set: set, logger: logger, started: started, reserve: store.NewReserve(t.Dirs.State)}
-		err := s.open(ctx)
 		first := f == nil
+		s := &service{t: t, set: set, again: !first, logger: logger, started: started, reserve: store.NewReserve(t.Dirs.State)}
+		err := s.open(ctx)
+		set, logger = s.set, s.logger // read again
 		if err == nil && first {
 			f, err = t.claimFront(ctx, set)
 		}
@@ -211,23 +213,10 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.report = jail.Probe(ctx); !s.report.Full {
 		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
 	}
-	if err := s.openTelemetry(); err != nil {
+	if err := s.openState(ctx); err != nil {
 		return err
 	}
 	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
-		return err
-	}
-	if err := s.reserve.Ensure(); err != nil {
-		return err
-	}
-	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: migrations()}
-	if s.store, err = s.t.own(ctx, cfg); err != nil {
-		return err
-	}
-	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry, Admit: s.admit}); err != nil {
-		return err
-	}
-	if err := s.checkMemory(ctx); err != nil {
 		return err
 	}
 	if err := s.serveMetrics(); err != nil {
@@ -307,6 +296,28 @@ func (s *service) open(ctx context.Context) (err error) {
 	}
 	s.schedules.Start(ctx)
 	return nil
+}
+
+// openState opens or creates the state, its log, and the settings to start it with.
+func (s *service) openState(ctx context.Context) (err error) {
+	if err := s.reserve.Ensure(); err != nil {
+		return err
+	}
+	observe := func(n int) (ended func()) { return s.telemetry.Commit(n) } // opened before the first transaction
+	cfg := store.Config{Dir: s.t.Dirs.Store(), Logger: s.logger, Observe: observe, Migrations: migrations()}
+	if s.store, err = s.t.own(ctx, cfg); err != nil {
+		return err
+	}
+	if err := s.reread(); err != nil {
+		return err
+	}
+	if err := s.openTelemetry(); err != nil {
+		return err
+	}
+	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry, Admit: s.admit}); err != nil {
+		return err
+	}
+	return s.checkMemory(ctx)
 }
 
 // openRegistry verifies the operators' decisions. It needs the keys.
