@@ -75,7 +75,7 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 		}
 		log := w.must("audit", "list")
 		for _, want := range []string{
-			w.me() + ` engaged stop s-1 on all; its dispatches in flight are cancelled: "strange\u000apatches"`, `denied by policy "stop" ("emergency stop s-1 is engaged`,
+			w.me() + ` engaged stop s-1 on all; its dispatches in flight are cancelled: "strange\npatches"`, `denied by policy "stop" ("emergency stop s-1 is engaged`,
 			"stop s-1 lifted, signed by ed25519:", `"looked at"`,
 		} {
 			if !strings.Contains(log, want) {

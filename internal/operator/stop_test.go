@@ -159,7 +159,7 @@ func TestAStopThatCannotBeWrittenIsNotInForce(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	list, err = o.ledger.List(t.Context(), audit.Query{Kind: record.KindStopEngaged})
-	if err != nil || len(list) != 1 || !strings.Contains(list[0].Line().Text, `local:ann engaged stop s-1 on target local; its dispatches in flight are cancelled: "two\u000alines"`) {
+	if err != nil || len(list) != 1 || !strings.Contains(list[0].Line().Text, `local:ann engaged stop s-1 on target local; its dispatches in flight are cancelled: "two\nlines"`) {
 		t.Errorf("entries %v, %v", list, err)
 	}
 }
