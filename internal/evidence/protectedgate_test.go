@@ -24,8 +24,8 @@ func TestAProtectedGateInEvidence(t *testing.T) {
 		"not protected":              {false, "check.sh", record.KindTaskDone, ""},
 		"another file":               {true, "one.txt", record.KindTaskDone, ""},
 		"the check":                  {true, "check.sh", record.KindTaskFailed, ""},
-		"the check, passed":          {true, "check.sh", record.KindTaskDone, "the patch changes"},
-		"the check, given to a fix":  {true, "check.sh", "", "the patch changes"},
+		"the check, passed":          {true, "check.sh", record.KindTaskDone, "the gate of task a is protected"},
+		"the check, given to a fix":  {true, "check.sh", "", "the gate of task a is protected"},
 		"another file, refused":      {true, "one.txt", record.KindTaskFailed, "failed, but its last check is green"},
 		"not protected, and refused": {false, "check.sh", record.KindTaskFailed, "failed, but its last check is green"},
 	} {
@@ -53,7 +53,11 @@ func TestAProtectedGateInEvidence(t *testing.T) {
 			s.fire(a, 1)
 			s.finish(a, api.EventFinished, "")
 			s.sprout(a, 1, plan.Growth{Cause: plan.CauseGate, Task: "a", Round: 1}, 1, 2)
-			s.check(1, 2, a, green)
+			verdict := green
+			if c.end == "" {
+				verdict = red
+			}
+			s.check(1, 2, a, verdict)
 			end := record.RunEnd{State: "done", Done: 2}
 			switch c.end {
 			case record.KindTaskDone:
