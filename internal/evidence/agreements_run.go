@@ -39,7 +39,7 @@ func submitAgreements() []agreement {
 		{kinds: of, field: "detail.rules", truth: byKind, check: func(s *scene) verdict {
 			d := detail[record.RunRequest](s)
 			return may(d.Rules >= 0 && d.Rules <= plan.Rules)
-		}, claim: "the version of the engine's rules that a run followed"},
+		}, claim: "the version of the engine's rules that a run followed, where the operator keys had no principals"}, // else decider.decide compares it
 		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.slot", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.taken", truth: byChain, by: retried},

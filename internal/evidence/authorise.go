@@ -21,15 +21,19 @@ type ruling struct {
 	seen             int    // how many revisions until then
 }
 
+// rulesOfOwners is the first version of plan.Rules under which a vote counts only under a
+// key of its voter.
+const rulesOfOwners = 5
+
 // resolveGrace is how long after a new revision a request may still be admitted
 // whose names were resolved in an older one: a run resolves the names and sources
 // of all its tasks before it is submitted.
 const resolveGrace = 10 * time.Minute
 
-// authorise repeats every decision that admitted something, by the rules in force
-// then. Each admitting entry names the previous entry that changed what is
-// allowed, and that one its predecessor, so none of them can be left out.
-func (v *verification) authorise() {
+// follow goes through what changes the rules. Each admitting entry names the previous entry
+// that changed what is allowed, and that one its predecessor, so none of them can be left
+// out.
+func (v *verification) follow() {
 	row := v.rows[RowAuthorisation]
 	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}}
 	if v.trust.Operators != nil {
@@ -39,6 +43,7 @@ func (v *verification) authorise() {
 			return
 		}
 		s.operators = operators
+		s.assign(0)
 	}
 	for i := range v.entries {
 		e := &v.entries[i]
@@ -48,6 +53,15 @@ func (v *verification) authorise() {
 	}
 	if s.records != len(v.b.Case.Records) {
 		row.fail("%d operator records in the bundle, but the log names %d", len(v.b.Case.Records), s.records)
+	}
+	v.line = s
+}
+
+// authorise repeats every decision that admitted something, by the rules in force then.
+func (v *verification) authorise() {
+	row, s := v.rows[RowAuthorisation], v.line
+	if s == nil {
+		return // follow reports it
 	}
 	d := &decider{v: v, line: s, known: map[string]*decided{}}
 	wrong := make([]error, len(s.admitted))
@@ -90,6 +104,8 @@ type timeline struct {
 	votes    map[api.ApprovalID][]cast // about each approval, in the order of the log
 
 	operators *seal.Operators  // nil: the trust file names none
+	assigned  uint64           // the first set of operator keys that has principals; 0: none has
+	since     uint64           // the entry that put it in force; 0 also for set 1
 	counter   seal.SignCounter // of the operators' passkeys
 }
 
@@ -199,7 +215,36 @@ func (s *timeline) followKeys(e *entry, rec *signedRecord) error {
 		return fmt.Errorf("operator record %d: %w", s.records, err)
 	}
 	if !rec.assigned && s.operators.Assigned() {
+		s.assign(e.seq)
 		return s.withdraw(e, "")
+	}
+	return nil
+}
+
+// assign notes since when the operator keys have principals. No later set takes them away.
+func (s *timeline) assign(seq uint64) {
+	if s.operators.Assigned() {
+		s.assigned, s.since = s.operators.Number(), seq
+	}
+}
+
+// owned returns the set of operator keys since which each key has a principal, if it was
+// in force at an entry. No service writes entries of rules before 5 then: only this or a
+// later version can read such a set.
+func (v *verification) owned(seq uint64) (set uint64, ok bool) {
+	s := v.line
+	if s == nil || s.assigned == 0 || seq < s.since {
+		return 0, false
+	}
+	return s.assigned, true
+}
+
+// current refuses that a run claims rules of before keys had principals, when they have
+// them: what it claims would let votes count under any key.
+func (v *verification) current(e *entry) error {
+	set, ok := v.owned(e.seq)
+	if rules := detailAs[record.RunRequest](e).Rules; ok && rules < rulesOfOwners {
+		return fmt.Errorf("run %s claims rules %d, of before keys had principals, but they have them since set %d of the operator keys", record.Word(e.Run), rules, set)
 	}
 	return nil
 }
@@ -227,6 +272,9 @@ func (d *decider) decide(a *admission) error {
 		return err
 	}
 	if e.Kind == record.KindRunSubmitted {
+		if err := d.v.current(e); err != nil {
+			return err
+		}
 		return d.repeat(a, e.Policies, func(*revision) policy.Request {
 			return policy.Request{Principal: e.Principal, Action: policy.ActionRunSubmit, Resource: e.Resource, Token: e.Token != ""}
 		}, nil)

@@ -303,11 +303,22 @@ func TestAnUncountedRequestSettlesTheWholeReservation(t *testing.T) {
 // proves R-O11
 func TestAManifestHasTheTimeOfVerify(t *testing.T) {
 	for _, c := range []struct {
-		time  api.Duration
-		rules int64
-		want  Status
-	}{{api.DefaultVerifyTime, 5, Pass}, {0, 5, Fail}, {0, 4, Pass}, {1, 5, Fail}, {1, 4, Fail}} {
+		time    api.Duration
+		rules   int64
+		earlier bool // the operator keys have no principals
+		want    Status
+	}{
+		{api.DefaultVerifyTime, 5, false, Pass},
+		{0, 5, false, Fail},
+		{1, 5, false, Fail},
+		{0, 4, false, Fail},
+		{api.DefaultVerifyTime, 5, true, Pass},
+		{0, 5, true, Fail},
+		{0, 4, true, Pass},
+		{1, 4, true, Fail},
+	} {
 		s := newStory(t)
+		s.earlier5 = c.earlier
 		s.editCatalog = func(docs map[api.Ref]any) {
 			code := docs["subagent/code"].(api.Subagent) //nolint:forcetypeassert // publish made it
 			code.Verify = &api.Verify{Command: []string{"true"}}
@@ -327,7 +338,7 @@ func TestAManifestHasTheTimeOfVerify(t *testing.T) {
 		s.done(a, 1)
 		s.settle("r1", record.RunEnd{State: "done", Done: 1})
 		if r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{}); r.Row(RowProvenance).Status != c.want || r.Failed() != (c.want == Fail) {
-			t.Errorf("%s under rules %d:\n%s", time.Duration(c.time), c.rules, r.Text())
+			t.Errorf("%s under rules %d, earlier %t:\n%s", time.Duration(c.time), c.rules, c.earlier, r.Text())
 		}
 	}
 }

@@ -14,6 +14,7 @@ type closure struct {
 	v *verification
 	h *history
 	finding
+	version int // the highest of its requests for approval so far
 }
 
 func (c *closure) run() {
@@ -44,6 +45,14 @@ func (c *closure) run() {
 			c.note(a, c.need(&m.Needs[n], m, c.h.attempts[0].admitted))
 		}
 	}
+}
+
+// owned reports whether an entry of the dispatch was written by a service that knows who
+// holds each operator key: its run says so, or the keys had principals. Earlier ones keep
+// their rule.
+func (c *closure) owned(m *record.Manifest, e *entry) bool {
+	_, ok := c.v.owned(e.seq)
+	return ok || c.v.rulesOf(m.Run) >= rulesOfOwners
 }
 
 func (c *closure) note(a *attempt, err error) {
@@ -94,7 +103,7 @@ func (c *closure) pins(m *record.Manifest) error {
 		return fmt.Errorf("isolation level differs from target %q", m.Target)
 	case m.Limits.Least(sub.Limits).Least(target.Limits) != m.Limits:
 		return fmt.Errorf("limits exceed those of subagent %q or target %q", m.Subagent, m.Target)
-	case m.VerifyTime != sub.Verify.Time() && (m.VerifyTime != 0 || c.v.rulesOf(m.Run) >= 5):
+	case m.VerifyTime != sub.Verify.Time() && (m.VerifyTime != 0 || c.owned(m, c.h.attempts[0].admitted)):
 		return fmt.Errorf("the time of verify differs from that of subagent %q", m.Subagent)
 	}
 	return errors.Join(rev.pure(m, sub), c.access(rev, sub, target, m))

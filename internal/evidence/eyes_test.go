@@ -49,24 +49,38 @@ func (s *story) reassigned(owners map[seal.KeyID]api.Principal) *api.OperatorSet
 	return set
 }
 
+// assignKeys gives the keys of a set that has no principals theirs.
+func (s *story) assignKeys() {
+	owners := map[seal.KeyID]api.Principal{s.operator.KeyID(): "human:bob"}
+	if s.second != nil {
+		owners[s.second.KeyID()] = "human:eve"
+	}
+	s.replaceKeys(s.reassigned(owners), s.operator)
+}
+
 // eyes are runs with an approval of two people. before is told before people are asked,
 // votes between the request and the end.
 type eyes struct {
 	honest  bool
 	words   string // of the failure
 	earlier bool   // the keys of set 1 have no principals
-	rules   int64  // of the run; 0: those of now, or of before
-	votes   func(s *story, d api.Digest)
+	rules   int64  // of the run; 0: those of now, or of before; -1: none
+	// assigned puts set 2, which has principals, in force before the run is submitted.
+	assigned bool
+	votes    func(s *story, d api.Digest)
 }
 
 func (x eyes) report(t *testing.T) Report {
 	t.Helper()
 	s := newStory(t)
 	s.second, s.earlier5 = s.newKey(), x.earlier
-	if x.rules > 0 {
+	if x.assigned {
+		s.assignKeys()
+	}
+	if x.rules != 0 {
 		s.editEntry = func(_ uint64, e *record.Entry) {
 			if d, ok := e.Detail.(record.RunRequest); ok {
-				d.Rules = x.rules
+				d.Rules = max(0, x.rules)
 				e.Detail = d
 			}
 		}
@@ -160,6 +174,10 @@ func TestAVoteUnderAnothersKeyIsFoundOffline(t *testing.T) {
 			approve(s, "human:bob", d, s.second)
 			approve(s, "human:eve", d, s.operator)
 		}},
+		"the rules of before, and own keys":                                  {words: "claims rules 4, of before keys had principals, but they have them since set 1", rules: 4, votes: func(s *story, d api.Digest) { s.approves(d) }},
+		"no rules, and own keys":                                             {words: "claims rules 0", rules: -1, votes: func(s *story, d api.Digest) { s.approves(d) }},
+		"submitted after the keys got principals, under the rules of before": {words: "but they have them since set 2", earlier: true, assigned: true, votes: func(s *story, d api.Digest) { s.approves(d) }},
+		"submitted after the keys got principals":                            {honest: true, earlier: true, assigned: true, rules: 5, votes: func(s *story, d api.Digest) { s.approves(d) }},
 		"one vote from before the keys got principals": {words: "not approved by 2 humans", earlier: true, votes: func(s *story, d api.Digest) {
 			approve(s, "human:bob", d, s.second)
 			assign(s, "human:bob", "human:eve")
@@ -167,7 +185,10 @@ func TestAVoteUnderAnothersKeyIsFoundOffline(t *testing.T) {
 		}},
 	} {
 		r := x.report(t)
+		old := strings.Contains(r.Text(), "4 (claimed): votes count under keys without principals")
 		switch row := r.Row(RowAuthorisation); {
+		case old != (x.rules == 4 || x.earlier && x.rules == 0):
+			t.Errorf("%s: says that the run has older rules: %t\n%s", name, old, r.Text())
 		case x.honest && !r.Good(ClaimNone):
 			t.Errorf("%s:\n%s", name, r.Text())
 		case !x.honest && (row.Status != Fail || !strings.Contains(row.Why, x.words)):

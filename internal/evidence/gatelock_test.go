@@ -31,6 +31,7 @@ func TestALockBetweenATaskAndItsFix(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
+			s.earlier5 = c.rules < 5
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if ask, ok := e.Detail.(record.RunRequest); ok {
 					ask.Rules = c.rules

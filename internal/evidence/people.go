@@ -177,8 +177,7 @@ func (d *decider) tally(a *api.TaskAction, asked, end *entry) (api.OperatorVerb,
 // principal. Before plan.Rules 5 keys had none, and a bundle about a dispatch alone does not
 // have the rules of its run.
 func (v *verification) ownKeys(id api.RunID) bool {
-	r := v.replayed[id]
-	return r != nil && r.submitted != nil && detailAs[record.RunRequest](r.submitted).Rules >= 5
+	return v.rulesOf(id) >= rulesOfOwners
 }
 
 func later(a, b time.Time) time.Time {

@@ -37,6 +37,7 @@ type RanRun struct {
 	Queue     api.Name      `json:"queue"`
 	Submitter api.Principal `json:"submitter"`
 	Revision  int64         `json:"revision"` // of the catalog
+	Rules     int64         `json:"rules"`    // that it claims to follow: see plan.Rules
 	RetryOf   api.RunID     `json:"retryOf,omitempty"`
 	Taken     int64         `json:"taken,omitempty"` // tasks taken over from RetryOf
 	From      time.Time     `json:"from"`            // submitted, by the service's clock
@@ -137,7 +138,7 @@ func (r *replay) ran() RanRun {
 	d, _ := r.submitted.Detail.(record.RunRequest)
 	out := RanRun{
 		Run: r.id, State: "not settled", Plan: r.submitted.Refs[record.RefPlan], Tasks: len(r.tasks), Submitter: r.submitted.Principal,
-		Revision: d.Revision, RetryOf: api.RunID(d.RetryOf), Taken: d.Taken, From: r.submitted.At,
+		Revision: d.Revision, Rules: d.Rules, RetryOf: api.RunID(d.RetryOf), Taken: d.Taken, From: r.submitted.At,
 	}
 	if r.plan != nil {
 		out.Queue = r.plan.Queue

@@ -123,6 +123,9 @@ func (r *RanRun) facts() []fact {
 	if r.RetryOf != "" {
 		out = append(out, fact{"retry", fmt.Sprintf("of run %s, with %s taken over", r.RetryOf, record.Plural(r.Taken, "task"))})
 	}
+	if r.Rules < rulesOfOwners {
+		out = append(out, fact{"rules", fmt.Sprintf("%d (claimed): votes count under keys without principals", r.Rules)})
+	}
 	when := "claimed " + clock(r.From)
 	if r.To != nil {
 		when += " to " + clock(*r.To)

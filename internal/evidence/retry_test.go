@@ -81,6 +81,54 @@ func TestEachLieAboutARetryIsFound(t *testing.T) {
 	}
 }
 
+// Only the owner of a run retries it, and a retry does not go back to older rules. Controls:
+// the owner retries it under the same rules, and a run of before under newer ones.
+//
+// proves R-P1, R-A7
+func TestARetryOfAnotherOwnerOrOlderRulesIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		by          api.Principal
+		first, next int64 // rules
+		wrong       string
+	}{
+		"its owner":                    {"local:ann", 5, 5, ""},
+		"after an upgrade":             {"local:ann", 4, 5, ""},
+		"another principal":            {"human:bob", 5, 5, "human:bob retries run r1 of local:ann, but only its owner may"},
+		"another name of the same one": {"human:ann", 5, 5, "human:ann retries run r1 of local:ann"},
+		"older rules":                  {"local:ann", 5, 4, "it claims rules 4, but run r1, which it retries, has rules 5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.earlier5 = true // otherwise older rules fail by themselves
+			submitted := func(by api.Principal, rules int64) func(uint64, *record.Entry) {
+				return func(_ uint64, e *record.Entry) {
+					if ask, ok := e.Detail.(record.RunRequest); ok {
+						ask.Rules, ask.From = rules, nil
+						if ask.RetryOf != "" {
+							ask.From = []string{"a"}
+						}
+						e.Principal, e.Resource, e.Detail = by, string(by), ask
+					}
+				}
+			}
+			s.editEntry = submitted("local:ann", c.first)
+			s.submit(plannedAs("", "a"), "", 0)
+			s.editEntry = nil
+			s.carry(of("a", 1), "")
+			s.settle("r1", record.RunEnd{State: "done", Done: 1})
+			s.editEntry = submitted(c.by, c.next)
+			s.submit(strings.Replace(plannedAs("", "a"), `"r1"`, `"r2"`, 1), "r1", 0)
+			s.editEntry = nil
+			s.carry(&work{id: "t-a2", run: "r2", task: "a", fence: 2}, "")
+			s.settle("r2", record.RunEnd{State: "done", Done: 1})
+			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r2"})), s.trust(), Options{})
+			if row := r.Row(RowCompleteness); r.Failed() != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) {
+				t.Errorf("want %q:\n%s", c.wrong, r.Text())
+			}
+		})
+	}
+}
+
 // A run with a task that was cancelled by itself ends as cancelled. In a log of the
 // rules before, it fails, and no entry says that the wall time of a run expired.
 //
@@ -102,6 +150,7 @@ func TestRunsOfEarlierRulesVerify(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
+			s.earlier5 = true
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if ask, ok := e.Detail.(record.RunRequest); ok {
 					ask.Rules = c.rules

@@ -296,6 +296,12 @@ func (r *replay) reuseDone() error {
 	if b == nil || b.plan == nil || b.settled == nil || b.settled.seq >= r.submitted.seq {
 		return fmt.Errorf("it retries run %.80q, which is not in the bundle or had not settled", request.RetryOf)
 	}
+	switch {
+	case r.submitted.Principal != b.submitted.Principal:
+		return fmt.Errorf("%s retries run %s of %s, but only its owner may", r.submitted.Principal, b.id, b.submitted.Principal)
+	case r.rules() < b.rules():
+		return fmt.Errorf("it claims rules %d, but run %s, which it retries, has rules %d", r.rules(), b.id, b.rules())
+	}
 	from := make([]api.TaskID, len(request.From))
 	for i, t := range request.From {
 		from[i] = api.TaskID(t)

@@ -145,7 +145,7 @@ func (c *closure) taint(m *record.Manifest, before *attempt) error {
 
 // influenced compares what decided that a task runs, by the plan of its run, with the
 // taint that its dispatch begins with. Where a need or its item gives it one, no other is
-// named. Runs before rules 5 could leave it out.
+// named. Services of before operator keys had principals left it out.
 func (c *closure) influenced(m *record.Manifest) error {
 	r := c.v.replayed[m.Run]
 	if m.Run == "" || r == nil || r.plan == nil {
@@ -156,19 +156,20 @@ func (c *closure) influenced(m *record.Manifest) error {
 		return nil // the manifest row reports it
 	}
 	taken := m.Taint != nil && m.DecidedBy == ""
-	if taken || m.DecidedBy == "" && c.v.rulesOf(m.Run) < 5 {
+	admitted := c.h.attempts[0].admitted
+	if taken || m.DecidedBy == "" && !c.owned(m, admitted) {
 		return nil
 	}
 	influences := r.plan.Influences(i)
 	if err := c.v.work.spend(unitCompare * (len(r.plan.Tasks) + len(influences))); err != nil {
 		return err
 	}
-	admitted, named := c.h.attempts[0].admitted.seq, m.DecidedBy == ""
+	named := m.DecidedBy == ""
 	for _, n := range influences {
 		t := &r.tasks[n]
 		h := c.v.dispatches[t.Dispatch]
 		switch {
-		case t.State != api.TaskDone || t.Dispatch == "" || h == nil || h.last() == nil || t.settledAt > admitted:
+		case t.State != api.TaskDone || t.Dispatch == "" || h == nil || h.last() == nil || t.settledAt > admitted.seq:
 		case t.Dispatch == m.DecidedBy:
 			named = true
 		case m.DecidedBy == "" && r.counted(n) && h.last().tainted() != nil:
@@ -334,7 +335,8 @@ func (d *decider) approved(a *admission, s *scene, id string) error {
 }
 
 // undenied refuses an approval of a call that was denied before in its dispatch, whatever
-// that has read since. Requests of version 1 keep the older rule.
+// that has read since. Requests of version 1 keep the older rule: closure.request refuses
+// them where keys have principals, and after one of version 2.
 func (d *decider) undenied(request *entry, s *scene) error {
 	if request.action.V < api.ToolActionVersion {
 		return nil
@@ -393,9 +395,13 @@ func (c *closure) request(a *attempt, e *entry) error {
 		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal, Revision: m.RevisionDigest,
 		Policies: got.Policies, Taint: got.Taint, Needs: policy.ToolApprovers(t.Tier), Expires: got.Expires,
 	}
-	if got.V != api.ToolActionVersion && (got.V != 1 || c.v.rulesOf(m.Run) >= 5) {
-		return fmt.Errorf("entry #%d requests an approval of version %d", e.seq, got.V)
+	switch {
+	case got.V != api.ToolActionVersion && (got.V != 1 || c.owned(m, e)):
+		return fmt.Errorf("entry #%d requests an approval of version %d, but services whose operator keys have principals write version %d", e.seq, got.V, api.ToolActionVersion)
+	case got.V < c.version:
+		return fmt.Errorf("entry #%d requests an approval of version %d, after one of version %d in the same dispatch", e.seq, got.V, c.version)
 	}
+	c.version = got.V
 	if got.Taint != nil && !sameTaint(got.Taint, e.taint) { // another call may taint it meanwhile, which d.approved finds
 		return fmt.Errorf("entry #%d requests an approval for a dispatch with %s, which has %s", e.seq, taintWords(got.Taint), taintWords(e.taint))
 	}

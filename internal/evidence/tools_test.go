@@ -166,6 +166,12 @@ func no(who api.Principal) func(s *story, action api.Digest) {
 	return func(s *story, action api.Digest) { s.vote(api.VerbDeny, who, approvalID, action, s.own(who)) }
 }
 
+// version1 makes a request one of a service of before keys had principals.
+func version1(a *api.ToolAction) { a.V = 1 }
+
+// earlier is a story of before keys had principals.
+func earlier(s *story) { s.earlier5 = true }
+
 // deniedThen requests an approval that is denied, and after read one that is approved and
 // used.
 func deniedThen(version int, read func(*calls)) func(*story, *calls) {
@@ -312,9 +318,33 @@ func TestForgedToolCallsAreRefused(t *testing.T) {
 			c.call("web/get", "")
 			approvedBy("warehouse/apply", nil, yes("local:bob"))(s, c)
 		}}},
-		// Services before version 2 of an action asked again.
-		"denied, then approved, of version 1": {true, toolLie{call: deniedThen(1, func(c *calls) { c.call("web/get", "") })}},
-		"a version that does not exist":       {false, toolLie{call: approvedBy("warehouse/apply", func(a *api.ToolAction) { a.V = 3 }, yes("local:bob"))}},
+		"denied, then approved, of version 1": {false, toolLie{call: deniedThen(1, func(c *calls) { c.call("web/get", "") })}},
+		"denied, then approved under version 1": {false, toolLie{call: func(s *story, c *calls) {
+			s.vote(api.VerbDeny, "local:eve", "a-aaaaaaaaaaab", c.request("warehouse/apply", "a-aaaaaaaaaaab"), s.second)
+			approvedBy("warehouse/apply", version1, yes("local:bob"))(s, c)
+		}}},
+		"a request of version 1": {false, toolLie{call: approvedBy("warehouse/apply", version1, yes("local:bob"))}},
+		"a request of version 1, after its service's keys got principals": {false, toolLie{before: earlier, call: func(s *story, c *calls) {
+			s.assignKeys()
+			approvedBy("warehouse/apply", version1, yes("local:bob"))(s, c)
+		}}},
+		// Services before keys had principals asked again.
+		"denied, then approved, of version 1, before principals": {true, toolLie{before: earlier, call: deniedThen(1, func(c *calls) { c.call("web/get", "") })}},
+		"a request of version 1, approved after the keys got principals": {true, toolLie{before: earlier, call: func(s *story, c *calls) {
+			d := c.request("warehouse/apply", approvalID, version1)
+			s.assignKeys()
+			yes("local:bob")(s, d)
+			c.call("warehouse/apply", approvalID)
+		}}},
+		"version 1, then version 2": {true, toolLie{before: earlier, call: func(s *story, c *calls) {
+			s.vote(api.VerbDeny, "local:eve", "a-aaaaaaaaaaab", c.request("warehouse/write", "a-aaaaaaaaaaab", version1), s.second)
+			approvedBy("warehouse/apply", nil, yes("local:bob"))(s, c)
+		}}},
+		"version 2, then version 1": {false, toolLie{before: earlier, call: func(s *story, c *calls) {
+			s.vote(api.VerbDeny, "local:eve", "a-aaaaaaaaaaab", c.request("warehouse/write", "a-aaaaaaaaaaab"), s.second)
+			approvedBy("warehouse/apply", version1, yes("local:bob"))(s, c)
+		}}},
+		"a version that does not exist": {false, toolLie{call: approvedBy("warehouse/apply", func(a *api.ToolAction) { a.V = 3 }, yes("local:bob"))}},
 		"an approval of another tool": {false, toolLie{call: func(s *story, c *calls) {
 			yes("local:bob")(s, c.request("warehouse/apply", approvalID))
 			c.call("warehouse/write", approvalID)
@@ -361,7 +391,8 @@ func TestTaintFollowsNeedsAndItemsInEvidence(t *testing.T) {
 
 // What decides that a task runs taints it: the result that a condition reads, over several
 // tasks, and the verdict of a voter. A manifest that leaves it out, or names another
-// dispatch, is refused; runs under rules before 5 could leave it out.
+// dispatch, is refused, whatever rules the run claims. Before operator keys had principals,
+// services left it out.
 //
 // proves R-G6
 func TestTaintFollowsDecisionsInEvidence(t *testing.T) {
@@ -372,11 +403,13 @@ func TestTaintFollowsDecisionsInEvidence(t *testing.T) {
 			rules  int64
 			lie    func(m *record.Manifest)
 		}{
-			"as it is":                   {true, plan.Rules, nil},
-			"left out":                   {false, plan.Rules, none},
-			"left out by an older run":   {true, 4, none},
-			"a taint without its origin": {false, plan.Rules, func(m *record.Manifest) { m.DecidedBy = "" }},
-			"an origin without a taint":  {false, plan.Rules, func(m *record.Manifest) { m.Taint = nil }},
+			"as it is":                    {true, plan.Rules, nil},
+			"left out, no rules":          {false, 0, none},
+			"left out":                    {false, plan.Rules, none},
+			"left out, older rules":       {false, 4, none},
+			"left out, before principals": {true, 4, none},
+			"a taint without its origin":  {false, plan.Rules, func(m *record.Manifest) { m.DecidedBy = "" }},
+			"an origin without a taint":   {false, plan.Rules, func(m *record.Manifest) { m.Taint = nil }},
 			"another call": {false, plan.Rules, func(m *record.Manifest) {
 				m.Taint = &api.Taint{Dispatch: m.DecidedBy, Attempt: 1, Call: 2, Tool: "web/get"}
 			}},
@@ -388,7 +421,7 @@ func TestTaintFollowsDecisionsInEvidence(t *testing.T) {
 			}},
 		} {
 			s := newStory(t)
-			s.changeTaint = c.lie
+			s.changeTaint, s.earlier5 = c.lie, strings.HasSuffix(name, "before principals")
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if d, ok := e.Detail.(record.RunRequest); ok {
 					d.Rules = c.rules

@@ -53,6 +53,7 @@ type verification struct {
 	used     sync.Map // digests of the documents and content that something names
 	blobs    sync.Map // digests of the content among used
 
+	line     *timeline                // what was in force when; nil until follow
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
 	rows     map[RowName]*finding
 	words    map[RowName]string // of the rows that pass
@@ -105,6 +106,7 @@ func (v *verification) run(t table) Report {
 		{RowResult, v.openResults},
 		{RowCatalog, v.catalog},
 		{RowCompleteness, v.completeness},
+		{RowAuthorisation, v.follow},
 		{RowManifest, v.each},
 		{RowAuthorisation, v.authorise},
 		{RowCompleteness, func() { v.agree(t) }},
