@@ -71,8 +71,8 @@ func (v *influences) one(i int32) {
 		}
 	}
 	for _, d := range p.deps[i] {
-		if t.After != api.AfterAny || decides(t, p.Tasks[d].ID) {
-			v.work = append(v.work, d) // it had to run, rather than be skipped by its condition
+		if t.After != api.AfterAny || decides(t, p.Tasks[d].ID) || needs(t, p.Tasks[d].ID) {
+			v.work = append(v.work, d) // what decided that it runs, and so has a product, decides about t
 		}
 		v.ended(d)
 		if f := p.Tasks[d].ForEach; f != nil && f.From != "" && needs(t, p.Tasks[d].ID) {
