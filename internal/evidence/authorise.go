@@ -193,7 +193,7 @@ func (s *timeline) applyRecord(e *entry) error {
 		s.ceilings.set(e.seq, rec.Principal, *rec.Ceiling)
 	case api.VerbPrincipalRemove:
 		s.ceilings.set(e.seq, rec.Principal, 0)
-		return s.withdraw(e, rec.Principal)
+		return s.withdraw(e, func(voter api.Principal) bool { return s.operators.Withdraws(rec.Principal, voter) })
 	case api.VerbStopLift:
 		s.stops.lift(e.seq, rec.Stop)
 	case api.VerbOperatorSet:
@@ -216,7 +216,7 @@ func (s *timeline) followKeys(e *entry, rec *signedRecord) error {
 	}
 	if !rec.assigned && s.operators.Assigned() {
 		s.assign(e.seq)
-		return s.withdraw(e, "")
+		return s.withdraw(e, func(api.Principal) bool { return true })
 	}
 	return nil
 }

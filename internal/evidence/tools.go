@@ -232,15 +232,14 @@ type cast struct {
 	withdrawn uint64 // the entry that removed its principal; 0: none
 }
 
-// withdraw ends the approving votes of a principal that is removed, or all of them if p is
-// empty, as the service does.
-func (s *timeline) withdraw(e *entry, p api.Principal) error {
+// withdraw ends the approving votes of some voters, as the service does.
+func (s *timeline) withdraw(e *entry, of func(voter api.Principal) bool) error {
 	for _, votes := range s.votes {
 		if err := s.v.work.spend(unitCompare * len(votes)); err != nil {
 			return err
 		}
 		for i := range votes {
-			if c := &votes[i]; c.withdrawn == 0 && (p == "" || c.record.Principal == p) && c.record.Verb == api.VerbApprove {
+			if c := &votes[i]; c.withdrawn == 0 && c.record.Verb == api.VerbApprove && of(c.record.Principal) {
 				c.withdrawn = e.seq
 			}
 		}

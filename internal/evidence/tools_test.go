@@ -253,6 +253,10 @@ func TestForgedToolCallsAreRefused(t *testing.T) {
 
 		"approved":                             {true, toolLie{call: approvedBy("warehouse/apply", nil, yes("local:bob"))}},
 		"approved by a person who was removed": {false, toolLie{call: approvedBy("warehouse/apply", nil, yes("human:kim"), removed("human:kim"))}},
+		"approved as local, removed as human":  {false, toolLie{call: approvedBy("warehouse/apply", nil, yes("local:bob"), removed("human:bob"))}},
+		"approved and removed as local":        {false, toolLie{call: approvedBy("warehouse/apply", nil, yes("local:bob"), removed("local:bob"))}},
+		"removed as human, before principals":  {true, toolLie{before: earlier, call: approvedBy("warehouse/apply", nil, yes("local:bob"), removed("human:bob"))}},
+		"another name was removed":             {true, toolLie{call: approvedBy("warehouse/apply", nil, yes("local:bob"), removed("human:bobby"))}},
 		"another person was removed":           {true, toolLie{call: approvedBy("warehouse/apply", nil, yes("human:kim"), removed("human:lee"))}},
 		"approved by two people":               {true, toolLie{call: approvedBy("warehouse/drop", nil, yes("local:bob"), yes("local:eve"))}},
 		"without an approval":                  {false, toolLie{call: one("warehouse/apply"), forge: allowed("tool:warehouse/apply:transform")}},

@@ -187,7 +187,7 @@ func (s *state) remove(rec api.OperatorRecord) error {
 	}
 	delete(s.principals, rec.Principal)
 	delete(s.ceilings, rec.Principal)
-	s.withdraw(rec.Principal)
+	s.withdraw(func(voter api.Principal) bool { return s.operators.Withdraws(rec.Principal, voter) })
 	return nil
 }
 

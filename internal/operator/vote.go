@@ -36,11 +36,11 @@ func voteOf(v verified) api.Vote {
 	return vote
 }
 
-// withdraw forgets the approving votes of a principal that is removed, or all of them if p
-// is empty: they let no call begin any more. A denial stays.
-func (s *state) withdraw(p api.Principal) {
+// withdraw forgets the approving votes of some voters: they let no call begin any more. A
+// denial stays.
+func (s *state) withdraw(of func(voter api.Principal) bool) {
 	for about, votes := range s.votes {
-		left := slices.DeleteFunc(slices.Clone(votes), func(v api.Vote) bool { return (p == "" || v.Principal == p) && v.Approve })
+		left := slices.DeleteFunc(slices.Clone(votes), func(v api.Vote) bool { return v.Approve && of(v.Principal) })
 		if len(left) != len(votes) {
 			s.votes[about] = left
 		}

@@ -110,6 +110,39 @@ func TestAVoteNeedsAKeyOfItsVoter(t *testing.T) {
 	}
 }
 
+// A person who is removed under one of the names human:NAME and local:NAME takes back the
+// vote under the other, also after a restart. Control: a person with a similar name.
+//
+// proves R-P1
+func TestRemovingAPersonWithdrawsItsVoteUnderEitherName(t *testing.T) {
+	o := newOffice(t)
+	bobs := newSigner(t)
+	o.replaceRoot(seal.RootOf(keyOf(o.operator, "", "local:ann"), keyOf(bobs, "", "human:bob")))
+	if err := o.restart(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []api.Principal{"human:bob", "human:eve"} {
+		o.must(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = p })
+	}
+	if err := o.vote("local:bob", bobs); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		gone api.Principal
+		want int
+	}{{"human:eve", 1}, {"human:bob", 0}} {
+		o.must(api.VerbPrincipalRemove, func(r *api.OperatorRecord) { r.Principal = c.gone })
+		for range 2 {
+			if n := len(o.registry.Votes("a-aaaaaaaaaaaa", api.DigestOf([]byte("action")))); n != c.want {
+				t.Errorf("%s removed: %d votes, want %d", c.gone, n, c.want)
+			}
+			if err := o.restart(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // A lodged decision is complete once enough people signed it, not enough keys. A lodged vote
 // takes a key of its voter. Controls: two people, and the voter.
 //

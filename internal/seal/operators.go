@@ -118,6 +118,12 @@ func (o *Operators) Enough(rec *api.OperatorRecord, ids []KeyID) error {
 	return nil
 }
 
+// Withdraws reports whether the removal of a principal ends the approving votes of a voter:
+// once keys have principals, human:NAME and local:NAME are one person, as for Enough.
+func (o *Operators) Withdraws(removed, voter api.Principal) bool {
+	return removed == voter || o.Assigned() && removed.SameName(voter)
+}
+
 // Assigned reports whether a key of r has a principal. In a valid set of operator keys all
 // of them have, or none: see checkOwners.
 func (r TrustRoot) Assigned() bool {
