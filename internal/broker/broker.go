@@ -167,6 +167,14 @@ func (b *Broker) Usage() api.ModelUsage { return b.proxy.meter.usage() }
 // then is uncounted. Its error is that of the record.
 func (b *Broker) Close() error { return b.CloseWithin(b.cfg.bounds.drain) }
 
+// Drain waits until the model has ended its answers, for at most so long, and for no
+// longer than Close. Further requests still pass.
+func (b *Broker) Drain(most time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(most, b.cfg.bounds.drain))
+	defer cancel()
+	b.proxy.meter.drain(ctx)
+}
+
 // CloseWithin is Close with a bound of its own for outstanding answers, in place of a
 // longer one.
 func (b *Broker) CloseWithin(most time.Duration) error {
@@ -178,9 +186,8 @@ func (b *Broker) CloseWithin(most time.Duration) error {
 	b.mu.Unlock()
 	b.cancel()
 	_, _ = b.outer.Close(), b.inner.Close()
-	draining, cancel := context.WithTimeout(context.Background(), min(most, b.cfg.bounds.drain))
-	b.proxy.meter.drain(draining)
-	cancel()
+	b.proxy.meter.close()
+	b.Drain(most)
 	b.stop()
 	b.busy.Wait()
 	b.out.CloseIdleConnections()

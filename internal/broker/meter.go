@@ -254,13 +254,18 @@ func (m *meter) spent(over int64) string {
 	return ""
 }
 
-// drain waits until no request is out, and lets no further one pass. It returns at once
-// when ctx ends.
-func (m *meter) drain(ctx context.Context) {
+// close lets no further request pass.
+func (m *meter) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
 	m.wake()
+}
+
+// drain waits until no request is out. It returns at once when ctx ends.
+func (m *meter) drain(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for len(m.out) > 0 && ctx.Err() == nil {
 		changed := m.changed
 		m.mu.Unlock()

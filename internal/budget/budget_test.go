@@ -300,3 +300,20 @@ func TestWallReservesTheTimeOfVerify(t *testing.T) {
 		}
 	}
 }
+
+// A budget of wall time reserves the wait for outstanding answers of a model. The control
+// is an older manifest.
+//
+// proves R-O11
+func TestWallReservesTheWaitForOutstandingAnswers(t *testing.T) {
+	for _, drain := range []api.Duration{0, record.DrainOf(&api.ModelUse{})} {
+		m := manifest("d-one")
+		m.Drain = drain
+		if got, want := record.MostSpend(m, "usd").Millis, (time.Minute + time.Duration(drain)).Milliseconds(); got != want {
+			t.Errorf("with %s it reserves %d ms, want %d", time.Duration(drain), got, want)
+		}
+	}
+	if record.DrainOf(nil) != 0 || record.DrainOf(&api.ModelUse{}) != record.DrainTime {
+		t.Error("only an attempt with a model waits")
+	}
+}

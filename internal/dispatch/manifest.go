@@ -79,7 +79,7 @@ func (sub *submission) manifest(now time.Time, decision policy.Decision) (record
 		Subagent: sub.subagent.Name, Agent: sub.subagent.Agent, Model: sub.subagent.Model, Role: sub.subagent.Role, Tier: sub.subagent.Tier,
 		Ceiling: min(decision.Ceiling(), mode), Target: target.Name, Level: target.Level,
 		Capabilities: slices.Concat(own, extra), Envs: sub.request.Envs,
-		Limits: sub.limits(target), VerifyTime: sub.subagent.Verify.Time(), Egress: access.Egress, Endpoint: access.Endpoint, Secrets: access.Secrets, Tools: rev.ToolServers(sub.subagent.Role), Taint: sub.taint, Input: api.DigestOf(sub.request.Input), Pure: sub.pure, Trace: sub.trace.Attempt(sub.request.DispatchID, 1),
+		Limits: sub.limits(target), VerifyTime: sub.subagent.Verify.Time(), Drain: record.DrainOf(access.Endpoint), Egress: access.Egress, Endpoint: access.Endpoint, Secrets: access.Secrets, Tools: rev.ToolServers(sub.subagent.Role), Taint: sub.taint, Input: api.DigestOf(sub.request.Input), Pure: sub.pure, Trace: sub.trace.Attempt(sub.request.DispatchID, 1),
 		NotBefore: now, Expires: now.Add(startTime), Nonce: nonce(),
 	}
 	if sub.forTask != nil {

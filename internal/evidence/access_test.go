@@ -31,6 +31,7 @@ func withModel(docs map[api.Ref]any) {
 func reaching(m *record.Manifest) {
 	m.Limits.Tokens = 1000
 	m.Model, m.Endpoint = "claude/large", &api.ModelUse{Name: "claude", Level: "large", ID: "opus"}
+	m.Drain = record.DrainTime
 	m.Egress = []string{"a.example:443", "b.example:443", "c.example:443"}
 	m.Secrets = []api.SecretRef{{Name: "key", Use: api.SecretModel, Ref: "file:key"}, {Name: "npm", Use: api.SecretBrokered, Env: "plain", Var: "NPM_TOKEN", Ref: "env:NPM"}}
 }

@@ -342,3 +342,32 @@ func TestAManifestHasTheTimeOfVerify(t *testing.T) {
 		}
 	}
 }
+
+// The manifest of a run's dispatch with a model has the time for outstanding answers. One
+// without it passes only for a run of rules before 5, and no manifest has another time.
+//
+// proves R-O11
+func TestAManifestHasTheTimeForOutstandingAnswers(t *testing.T) {
+	for _, c := range []struct {
+		drain api.Duration
+		rules int64
+		want  Status
+	}{{record.DrainTime, 5, Pass}, {0, 5, Fail}, {0, 4, Pass}, {1, 5, Fail}, {1, 4, Fail}} {
+		s := newStory(t)
+		s.budgeting(perRun(), nil, func(e *record.Entry) {
+			if d, ok := e.Detail.(record.RunRequest); ok {
+				d.Rules = c.rules
+				e.Detail = d
+			}
+		})
+		s.editManifest = func(m *record.Manifest) { m.Drain = c.drain }
+		s.submit(plannedAs("", "a"), "", 0)
+		a := of("a", 1)
+		s.fire(a, 1)
+		s.done(a, 1)
+		s.settle("r1", record.RunEnd{State: "done", Done: 1})
+		if r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{}); r.Row(RowProvenance).Status != c.want || r.Failed() != (c.want == Fail) {
+			t.Errorf("%s under rules %d:\n%s", time.Duration(c.drain), c.rules, r.Text())
+		}
+	}
+}

@@ -105,6 +105,8 @@ func (c *closure) pins(m *record.Manifest) error {
 		return fmt.Errorf("limits exceed those of subagent %q or target %q", m.Subagent, m.Target)
 	case m.VerifyTime != sub.Verify.Time() && (m.VerifyTime != 0 || c.owned(m, c.h.attempts[0].admitted)):
 		return fmt.Errorf("the time of verify differs from that of subagent %q", m.Subagent)
+	case m.Drain != record.DrainOf(m.Endpoint) && (m.Drain != 0 || c.v.rulesOf(m.Run) >= 5):
+		return errors.New("the time for outstanding answers of its model is wrong")
 	}
 	return errors.Join(rev.pure(m, sub), c.access(rev, sub, target, m))
 }

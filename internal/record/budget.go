@@ -69,10 +69,22 @@ func BudgetPeriod(per api.BudgetPeriod, run api.RunID, dispatch api.DispatchID, 
 	return "dispatch/" + string(dispatch)
 }
 
+// DrainTime is how long the answers of a model are read after the agent has ended, in all
+// waits of an attempt together. What is outstanding then is uncounted.
+const DrainTime = api.Duration(30 * time.Second)
+
+// DrainOf is the Drain of a manifest with this endpoint.
+func DrainOf(endpoint *api.ModelUse) api.Duration {
+	if endpoint == nil {
+		return 0
+	}
+	return DrainTime
+}
+
 // MostSpend returns what the limits of an attempt allow it to spend at most, with the
 // currency of its model. A resumed attempt is no dispatch of its own.
 func MostSpend(m *Manifest, currency string) api.Spend {
-	s := api.Spend{Millis: time.Duration(m.Limits.Timeout + m.VerifyTime).Milliseconds()}
+	s := api.Spend{Millis: time.Duration(m.Limits.Timeout + m.VerifyTime + m.Drain).Milliseconds()}
 	if m.Attempt == 1 {
 		s.Dispatches = 1
 	}

@@ -40,15 +40,18 @@ type Manifest struct {
 	Limits       api.Limits        `json:"limits"` // all positive
 	// VerifyTime is how long its verify command may take; 0 without one, and in manifests
 	// older than plan.Rules 5.
-	VerifyTime api.Duration    `json:"verifyTime,omitempty"`
-	Egress     []string        `json:"egress"`             // allowed hosts, HOST:PORT or *.HOST:PORT; empty: none beside the model
-	Endpoint   *api.ModelUse   `json:"endpoint,omitempty"` // the model that the agent may use; nil: none
-	Secrets    []api.SecretRef `json:"secrets,omitempty"`
-	Tools      []api.Name      `json:"tools,omitempty"` // servers with a tool for the role, sorted
-	Taint      *api.Taint      `json:"taint,omitempty"` // that the attempt begins with; nil: none
-	Input      api.Digest      `json:"input"`           // of the canonical input, a blob
-	Pure       *Pure           `json:"pure,omitempty"`  // of a pure subagent: see ReuseKey
-	Resume     *Resume         `json:"resume,omitempty"`
+	VerifyTime api.Duration `json:"verifyTime,omitempty"`
+	// Drain is how long outstanding answers of its model are read after its agent has
+	// ended; 0 without a model, and in manifests older than plan.Rules 5.
+	Drain    api.Duration    `json:"drain,omitempty"`
+	Egress   []string        `json:"egress"`             // allowed hosts, HOST:PORT or *.HOST:PORT; empty: none beside the model
+	Endpoint *api.ModelUse   `json:"endpoint,omitempty"` // the model that the agent may use; nil: none
+	Secrets  []api.SecretRef `json:"secrets,omitempty"`
+	Tools    []api.Name      `json:"tools,omitempty"` // servers with a tool for the role, sorted
+	Taint    *api.Taint      `json:"taint,omitempty"` // that the attempt begins with; nil: none
+	Input    api.Digest      `json:"input"`           // of the canonical input, a blob
+	Pure     *Pure           `json:"pure,omitempty"`  // of a pure subagent: see ReuseKey
+	Resume   *Resume         `json:"resume,omitempty"`
 	// Of a task's dispatch: its run and task, the fencing token of the lease under
 	// which this attempt runs, and its needs.
 	Run   api.RunID  `json:"run,omitempty"`

@@ -38,7 +38,7 @@ func outsideTheKey() map[string]string {
 		"Model": "of the subagent; Endpoint says what it means", "Source": "its tree is in the key", "Limits": "a complete result was made within its limits",
 		"Secrets": "the envs name them, and a new value opens the same door", "Run": "identity", "Task": "identity", "Fence": "of the lease", "Trace": "identity",
 		"NotBefore": "a moment", "Expires": "a moment", "Nonce": "identity",
-		"ItemFrom": "its text is in the input", "DecidedBy": "there is one only with a taint, which leaves no key", "VerifyTime": "follows from the subagent, whose artifact is in the key", "Needs.Task": "identity of the giver", "Needs.Dispatch": "likewise", "Needs.Size": "follows from the digest",
+		"ItemFrom": "its text is in the input", "DecidedBy": "there is one only with a taint, which leaves no key", "VerifyTime": "follows from the subagent, whose artifact is in the key", "Drain": "the same for all with an endpoint, which is in the key", "Needs.Task": "identity of the giver", "Needs.Dispatch": "likewise", "Needs.Size": "follows from the digest",
 	}
 }
 

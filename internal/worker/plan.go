@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -162,6 +163,8 @@ func (a *attempt) checkAgainstSubagent() error {
 		return fmt.Errorf("manifest: capabilities do not begin with those of subagent %q", s.Name)
 	case m.VerifyTime != 0 && m.VerifyTime != s.Verify.Time(): // 0: from a service before it had the member
 		return fmt.Errorf("manifest: the time of verify differs from that of subagent %q", s.Name)
+	case m.Drain != 0 && m.Drain != record.DrainOf(m.Endpoint): // 0: likewise
+		return errors.New("manifest: the time for outstanding answers of the model is wrong")
 	}
 	if err := a.checkAccess(); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"log/slog"
-	"math"
 	"net/netip"
 	"net/url"
 	"os"
@@ -37,6 +36,8 @@ type reach struct {
 	serving sync.WaitGroup
 	record  *networkRecord
 	used    api.ModelUsage // once it is closed
+	drained time.Duration  // waited for outstanding answers so far
+	hurried bool           // the agent has exceeded its time
 	env     []string       // of the agent and of setup scripts
 	files   []jail.File    // for the home directory of a jail whose processes have env
 
@@ -147,22 +148,38 @@ func (a *attempt) serveReach(ctx context.Context, j *jail.Jail) {
 }
 
 // hurriedDrain bounds how long the answers of a model are read after an attempt was
-// cancelled or has exceeded its time. Those that are longer are uncounted.
+// cancelled or its agent has exceeded its time. Those that are longer are uncounted.
 const hurriedDrain = 5 * time.Second
 
+// drainTime is how much longer the attempt may wait for outstanding answers: all its
+// waits together take at most record.DrainTime, which budgets reserve.
+func (a *attempt) drainTime(ctx context.Context) time.Duration {
+	most := time.Duration(record.DrainTime)
+	if a.reach.hurried || context.Cause(ctx) != nil {
+		most = hurriedDrain
+	}
+	return max(0, most-a.reach.drained)
+}
+
+// drainModel waits for the answers that the agent left outstanding. The agent has ended.
+// What follows, such as verify, has its whole time, and may use the model.
+func (a *attempt) drainModel(ctx context.Context, agentErr error) {
+	r := &a.reach
+	f, ok := errors.AsType[*failure](agentErr)
+	r.hurried = ok && f.reason == api.ReasonTimeout
+	from := a.cfg.Now()
+	r.broker.Drain(a.drainTime(ctx))
+	r.drained += max(0, a.cfg.Now().Sub(from))
+}
+
 // closeReach ends everything that processes of a jail reach, and puts what they have
-// used into the summary. The agent has ended. A cancel waits at most hurriedDrain for
-// outstanding answers.
+// used into the summary. The agent has ended.
 func (a *attempt) closeReach(ctx context.Context) error {
 	r := &a.reach
 	if r.broker == nil {
 		return nil
 	}
-	drain := time.Duration(math.MaxInt64) // as long as the broker allows
-	if context.Cause(ctx) != nil {
-		drain = hurriedDrain
-	}
-	err := r.broker.CloseWithin(drain)
+	err := r.broker.CloseWithin(a.drainTime(ctx))
 	r.serving.Wait()
 	r.used, r.broker = r.broker.Usage(), nil
 	if a.manifest.Endpoint != nil {

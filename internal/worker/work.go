@@ -87,6 +87,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 	}
 	a.keepReport(j, errors.Is(agentErr, errAsked))
 	closeJail(j)
+	a.drainModel(ctx, agentErr)
 	if agentErr != nil {
 		return agentErr
 	}
@@ -318,31 +319,37 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		defer closeJail(j)
 		a.serveReach(ctx, j)
 		failpoint.Hit(failpoint.WorkerCheck, a.cfg.Dir)
-		timed, stop := context.WithTimeoutCause(ctx, time.Duration(v.Time()), errTimeout)
-		defer stop()
-		return a.runVerify(ctx, timed, j, *v, changed)
+		return a.runVerify(ctx, j, *v, changed)
 	})
 }
 
-// runVerify runs the verify command. changed are the files of the patch that it runs.
-func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Verify, changed []string) error {
+// runVerify runs the setup scripts and the command of v, which have its time together.
+// changed are the files of the patch that it runs.
+func (a *attempt) runVerify(ctx context.Context, j *jail.Jail, v api.Verify, changed []string) error {
 	report := &api.VerifyReport{ReportOnly: v.ReportOnly, ExitCode: -1, Changed: changed}
 	a.summary.Verify = report
 	if a.out.flush() {
 		a.redacted("log")
 	}
 	a.log.beginVerify()
-	if err := a.setup(timed, j); err != nil {
+	left, from := time.Duration(v.Time()), a.cfg.Now()
+	timed, stop := context.WithTimeoutCause(ctx, left, errTimeout)
+	err := a.setup(timed, j)
+	stop()
+	if err != nil {
 		report.Message = bounded(err.Error())
 		return a.verifyFailed(ctx, v, err)
 	}
+	left -= max(0, a.cfg.Now().Sub(from))
 	// Setup scripts reach what they reach in the agent's jail. The command judges what an
-	// agent wrote: it has no network and none of the secrets.
+	// agent wrote: it has no network and none of the secrets. Answers that the scripts left
+	// outstanding take nothing of its time.
 	if err := a.closeReach(ctx); err != nil {
 		return err
 	}
-	a.env = a.plan.env
-	from := a.cfg.Now()
+	timed, stop = context.WithTimeoutCause(ctx, left, errTimeout)
+	defer stop()
+	a.env, from = a.plan.env, a.cfg.Now()
 	exit, err := j.Run(timed, a.command(v.Command, nil))
 	a.count(exit)
 	report.Seconds, report.ExitCode = a.cfg.Now().Sub(from).Seconds(), exit.Code
