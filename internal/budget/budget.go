@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -47,6 +49,11 @@ type Refusal struct {
 	// Waits names the budget that other attempts have reserved, if the attempt fits into every
 	// budget with what is spent. It is empty if the attempt does not.
 	Waits string
+	// Line is that budget as the next attempts name it in what they are behind. A budget of a
+	// day is the same on the next.
+	Line string
+	// Behind says that there is room, which is for earlier tasks.
+	Behind bool
 }
 
 func (r *Refusal) Error() string { return r.Reason }
@@ -56,8 +63,9 @@ type balance struct{ spent, held api.Spend }
 
 // Reserve reserves most of each budget for an attempt, or of none and returns a
 // *Refusal. It belongs into the transaction that admits the attempt: all transactions
-// are serial, so what it reads is what it changes.
-func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, at time.Time) (list []record.BudgetClaim, err error) {
+// are serial, so what it reads is what it changes. An attempt waits for each budget of
+// behind, also where it has room: the name is that of Refusal.Line, or empty for all.
+func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, behind []string, at time.Time) (list []record.BudgetClaim, err error) {
 	if len(claims) > record.MaxBudgets {
 		return nil, &Refusal{Reason: fmt.Sprintf("%d budgets apply: at most %d; remove some from the grants of %s", len(claims), record.MaxBudgets, m.Principal)}
 	}
@@ -86,7 +94,7 @@ func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, 
 			switch gone := reserved.Exceeds(settled, limit); {
 			case gone == "":
 				if full == nil {
-					full = &Refusal{Reason: c.spent(what, b, reserved, at), Waits: c.title()}
+					full = &Refusal{Reason: c.spent(what, b, reserved, at), Waits: c.title(), Line: c.line()}
 				}
 			case reserved.Member(gone) > limit.Member(gone):
 				return nil, &Refusal{Reason: c.never(gone, m, reserved)}
@@ -94,6 +102,12 @@ func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, 
 				return nil, &Refusal{Reason: c.spent(gone, b, reserved, at)}
 			}
 			continue // another budget may refuse it for good
+		}
+		if line, waits := c.behind(behind); waits {
+			if full == nil {
+				full = &Refusal{Reason: c.title() + ": tasks that started before wait for it", Waits: c.title(), Line: line, Behind: true}
+			}
+			continue
 		}
 		if err := hold(tx, m, c, b, reserved); err != nil {
 			return nil, err
@@ -104,6 +118,22 @@ func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, 
 		return nil, full
 	}
 	return list, nil
+}
+
+// line names a budget in the lines of those that wait for it.
+func (c *Claim) line() string {
+	if strings.Contains(c.Period, "/") { // it is that of a run
+		return c.Name + " " + c.Period
+	}
+	return c.Name
+}
+
+// behind reports whether an attempt waits for this budget, and in which of the lines.
+func (c *Claim) behind(lines []string) (line string, ok bool) {
+	if slices.Contains(lines, "") {
+		return "", true
+	}
+	return c.line(), slices.Contains(lines, c.line())
 }
 
 // title names a budget and its period in a message.

@@ -43,7 +43,7 @@ func grant(b api.Budget) []api.Grant {
 // reserve is one admission.
 func reserve(ctx context.Context, s *store.Store, m *record.Manifest, b api.Budget, at time.Time) (list []record.BudgetClaim, err error) {
 	err = s.Update(ctx, func(tx *store.Tx) error {
-		list, err = Reserve(tx, m, Claims(grant(b), nil, m, at), "usd", at)
+		list, err = Reserve(tx, m, Claims(grant(b), nil, m, at), "usd", nil, at)
 		return err
 	})
 	return list, err

@@ -38,6 +38,7 @@ type answering struct {
 	by       api.Principal
 	req      api.AnswerRequest
 	fence    uint64 // of the next attempt; 0 outside a run
+	behind   []string
 	decision policy.Decision
 }
 
@@ -215,6 +216,7 @@ func (s *Service) resume(ctx context.Context, r row, sub *submission, n nextAtte
 	asked := r.record.Attempt
 	after := r
 	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
+	spending.behind = in.behind
 	admission, err := s.commit(ctx, in.decision, entry, spending, func(tx *store.Tx) error {
 		if err := in.caller.CheckToken(); err != nil {
 			return err

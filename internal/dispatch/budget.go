@@ -20,6 +20,7 @@ type spending struct {
 	claims   []budget.Claim
 	currency string // of its model
 	at       time.Time
+	behind   []string // see TaskRequest
 }
 
 // spending returns the budgets of m: those of the grants that allow it by the snapshot
@@ -65,7 +66,7 @@ func (s *Service) commit(ctx context.Context, d policy.Decision, e record.Entry,
 		if err := fn(tx); err != nil {
 			return err
 		}
-		list, err := budget.Reserve(tx, p.manifest, p.claims, p.currency, p.at)
+		list, err := budget.Reserve(tx, p.manifest, p.claims, p.currency, p.behind, p.at)
 		if err != nil {
 			return err
 		}
@@ -82,9 +83,12 @@ func (s *Service) commit(ctx context.Context, d policy.Decision, e record.Entry,
 }
 
 // Reserved is the error of SubmitTask and ResumeTask for a task that has to wait for room
-// in a budget: others have reserved it, and may not use it. Nothing was decided or stored.
+// in a budget: others have reserved it, and may not use it, or tasks that started before
+// wait for it. Nothing was decided or stored.
 type Reserved struct {
 	Budget string // with its period
+	Line   string // see budget.Refusal
+	Behind bool   // likewise
 	Reason string
 }
 
@@ -100,7 +104,7 @@ func (s *Service) denySpent(ctx context.Context, sub *submission, ofTask bool, e
 	case !ok:
 		return err
 	case refusal.Waits != "" && ofTask:
-		return &Reserved{refusal.Waits, refusal.Reason}
+		return &Reserved{refusal.Waits, refusal.Line, refusal.Behind, refusal.Reason}
 	case refusal.Waits != "":
 		return api.Errorf(api.CodeThrottled, "%s", refusal.Reason).WithHint("try again when an attempt has ended; see: bailiwick budget list")
 	}

@@ -40,7 +40,7 @@ func TestTaskResumesUnderItsNewLease(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	for range 2 {
-		d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+		d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil)
 		if err != nil || d.Attempt != 2 || d.Run != "r-1" || d.Task != "t-1" {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -71,7 +71,7 @@ func TestTaskResumesUnderItsNewLease(t *testing.T) {
 		"one not there":      {Option: 2, Attempt: 3},
 		"neither of the two": {Attempt: 1},
 	} {
-		if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, req, "local:ann", 10); err == nil {
+		if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, req, "local:ann", 10, nil); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
@@ -85,7 +85,7 @@ func TestTaintOutlivesItsAttempt(t *testing.T) {
 	r := g.askedTask(t)
 	taint := &api.Taint{Dispatch: r.record.ID, Attempt: 1, Call: 4, Tool: "web/fetch"}
 	g.alter(t, r.record.ID, func(d *api.Dispatch) { d.Taint, d.Calls = taint, &api.ToolCalls{Allowed: 4} })
-	d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+	d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,14 +109,14 @@ func TestTaskDoesNotResumeUnderOlderLease(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	for _, fence := range []uint64{0, 1, 6} {
-		if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", fence); err == nil {
+		if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", fence, nil); err == nil {
 			t.Errorf("it resumed under lease %d", fence)
 		}
 	}
 	if g.started(t) {
 		t.Error("a worker was started")
 	}
-	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 8); err != nil { // the control
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 8, nil); err != nil { // the control
 		t.Error(err)
 	}
 }
@@ -139,7 +139,7 @@ func TestTaskQuestionIsAnsweredThroughItsRun(t *testing.T) {
 	}
 	g = newRunGate(t)
 	r = g.asked(t)
-	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeNotFound {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("one that is no task's: %v", err)
 	}
 	if d, err := g.Answer(t.Context(), ann, r.record.ID, that); err != nil || d.Attempt != 2 {
@@ -169,7 +169,7 @@ func TestTaskResumesByTodaysPolicy(t *testing.T) {
 			g := newRunGate(t)
 			r := g.askedTask(t)
 			c.change(t, g)
-			d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, c.by, 9)
+			d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, c.by, 9, nil)
 			if c.code == "" {
 				if err != nil || d.Attempt != 2 || !g.started(t) {
 					t.Errorf("%+v, %v", d, err)
@@ -184,7 +184,7 @@ func TestTaskResumesByTodaysPolicy(t *testing.T) {
 	// Another principal's run cannot resume it.
 	g := newRunGate(t)
 	r := g.askedTask(t)
-	if _, err := g.ResumeTask(t.Context(), Caller{Principal: "local:bob", Ceiling: api.Irreversible}, r.record.ID, that, "local:ann", 9); err == nil || g.started(t) {
+	if _, err := g.ResumeTask(t.Context(), Caller{Principal: "local:bob", Ceiling: api.Irreversible}, r.record.ID, that, "local:ann", 9, nil); err == nil || g.started(t) {
 		t.Errorf("%v", err)
 	}
 }
@@ -222,7 +222,7 @@ func TestValidateAnswerChangesNothing(t *testing.T) {
 	if len(g.kinds(t)) != before || g.started(t) {
 		t.Error("something was done")
 	}
-	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.ValidateAnswer(t.Context(), r.record.ID, that); err != nil { // given already
@@ -254,7 +254,7 @@ func TestTaskQuestionExpires(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Entry.Run != "r-1" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeConflict || g.started(t) {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil); api.CodeOf(err) != api.CodeConflict || g.started(t) {
 		t.Errorf("%v", err)
 	}
 }
@@ -279,7 +279,7 @@ func TestAnsweredQuestionDoesNotExpire(t *testing.T) {
 			if _, err := g.expireDue(); err != nil {
 				t.Fatal(err)
 			}
-			d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+			d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil)
 			if answered != (err == nil && d.Attempt == 2) {
 				t.Errorf("%+v, %v", d, err)
 			}
@@ -313,7 +313,7 @@ func TestConcurrentSameAnswersAreOneAttempt(t *testing.T) {
 	var all sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
-		all.Go(func() { _, errs[i] = g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9) })
+		all.Go(func() { _, errs[i] = g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil) })
 	}
 	all.Wait()
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
@@ -420,7 +420,7 @@ func TestReservedDispatchesAreNotRemoved(t *testing.T) {
 		}
 	}
 	// A resumed attempt refers to it, and after its end nothing does.
-	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9, nil); err != nil {
 		t.Fatal(err)
 	}
 	if g.items(t)[up.Dispatch].Ended.IsZero() {

@@ -229,6 +229,9 @@ func (s *Service) admit(ctx context.Context, sub *submission, decision policy.De
 	if err != nil {
 		return api.Dispatch{}, err
 	}
+	if sub.forTask != nil {
+		spending.behind = sub.forTask.Behind
+	}
 	admission, err := s.commit(ctx, decision, entry, spending, func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:

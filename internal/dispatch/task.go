@@ -32,6 +32,8 @@ type TaskRequest struct {
 	// Reuse says which results of earlier dispatches it may have; nil allows all.
 	Reuse  *api.ReusePolicy `json:"reuse,omitempty"`
 	Budget *api.Budget      `json:"budget,omitempty"` // of the plan of the run
+	// Behind are the budgets for which tasks wait that started before this one: see Reserved.
+	Behind []string `json:"-"`
 }
 
 // Need is what a task takes over from the dispatch of another. Its content is
@@ -79,10 +81,10 @@ func (s *Service) SubmitTask(ctx context.Context, caller Caller, t TaskRequest) 
 
 // ResumeTask is Answer for a task's dispatch, once its task has its locks again:
 // answeredBy gave the answer, caller is the principal of the run, and fence is
-// the token of the new lease. req names the attempt. The same answer to the same
+// the token of the new lease, and behind is that of TaskRequest. req names the attempt. The same answer to the same
 // attempt again returns the current record. After a refusal the dispatch keeps
 // waiting, for the caller to cancel it.
-func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64) (api.Dispatch, error) {
+func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64, behind []string) (api.Dispatch, error) {
 	r, err := s.taskRow(ctx, id)
 	if err != nil {
 		return api.Dispatch{}, err
@@ -98,7 +100,7 @@ func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.Dispatch
 	if !d.Allowed() {
 		return api.Dispatch{}, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(policy.ActionDispatchAnswer)), nil)
 	}
-	return s.answer(ctx, answering{caller: caller, by: answeredBy, req: req, fence: fence, decision: d}, r)
+	return s.answer(ctx, answering{caller: caller, by: answeredBy, req: req, fence: fence, behind: behind, decision: d}, r)
 }
 
 // ValidateAnswer reports why ResumeTask would refuse an answer now, or the number of

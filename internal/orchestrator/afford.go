@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -10,20 +11,29 @@ import (
 
 // A task for which others have reserved the rest of a budget has started and waits: it
 // keeps its locks, as it would while its dispatch runs, and gives its slot back. Nothing
-// is stored or logged while it waits. After a restart its dispatch is submitted again.
+// is stored or logged while it waits.
+//
+// Tasks take from a budget in the order in which they started: one that would take from a
+// budget for which an earlier one waits comes into that line, whether it would fit or not.
+// An earlier task never waits for a later one, and a task reserves all its budgets at once,
+// so that tasks that share several budgets do not wait for each other.
 
 // budgetLine is the tasks of a principal that wait for room in one budget, in the order
 // in which they started.
 type budgetLine struct {
-	by     api.Principal
-	budget string
-	tasks  []taskRef
+	by      api.Principal
+	name    string // see dispatch.Reserved; empty: of tasks that a restart found, for budgets that are not known yet
+	tasks   []taskRef
+	refused taskRef // the first, if it was tried and no attempt has ended since
 }
 
-// affording is how a task waits for room in a budget.
+// affording is how a task waits for room in a budget. It is in its line until it is
+// admitted, or does not want to be any more.
 type affording struct {
-	line *budgetLine
-	due  bool // it is not in the line but waits for a slot, to be submitted again
+	line   *budgetLine
+	budget string // with its period; empty after a restart
+	due    bool   // it waits for a slot, to be submitted again
+	tries  bool   // it has a slot and is submitted again
 }
 
 // reserved returns why a task waits for room in a budget; nil: it does not.
@@ -32,77 +42,121 @@ func (f submitted) reserved() *dispatch.Reserved {
 	return w
 }
 
-// awaitBudget makes a task that runs wait for room in a budget.
-func (e *engine) awaitBudget(r *run, i int32, budget string) {
-	n := slices.IndexFunc(e.lines, func(l *budgetLine) bool { return l.by == r.principal && l.budget == budget })
+// hasSlot reports whether a task that runs has a slot of its queue: it does not wait for
+// room in a budget.
+func (t *task) hasSlot() bool { return t.affording == nil || t.affording.tries }
+
+// awaitBudget makes a task that runs, and has a slot, wait for room in a budget.
+func (e *engine) awaitBudget(r *run, i int32, name, title string) {
+	t := &r.tasks[i]
+	r.queue.running--
+	if t.affording != nil && t.affording.line.name == name {
+		*t.affording = affording{line: t.affording.line, budget: title}
+		return
+	}
+	e.leaveLine(r, i)
+	n := slices.IndexFunc(e.lines, func(l *budgetLine) bool { return l.by == r.principal && l.name == name })
 	if n < 0 {
 		n = len(e.lines)
-		e.lines = append(e.lines, &budgetLine{by: r.principal, budget: budget})
+		e.lines = append(e.lines, &budgetLine{by: r.principal, name: name})
 	}
-	r.queue.running--
-	r.tasks[i].affording = &affording{line: e.lines[n]}
-	e.lines[n].add(r, i)
+	t.affording = &affording{line: e.lines[n], budget: title}
+	e.lines[n].add(taskRef{r, i})
 }
 
 // add puts a task into its place in the line.
-func (l *budgetLine) add(r *run, i int32) {
-	at := 0
-	for at < len(l.tasks) && l.tasks[at].fence() < r.tasks[i].fence {
-		at++
-	}
-	l.tasks = slices.Insert(l.tasks, at, taskRef{r, i})
+func (l *budgetLine) add(t taskRef) {
+	at, _ := slices.BinarySearchFunc(l.tasks, t, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })
+	l.tasks = slices.Insert(l.tasks, at, t)
 }
 
-func (t taskRef) fence() uint64 { return t.run.tasks[t.task].fence }
+func (t taskRef) get() *task { return &t.run.tasks[t.task] }
 
-// leaveLine ends the wait of a task; its slot is its caller's to count.
+// leaveLine takes a task out of its line, if it is in one; its slot is its caller's to
+// count.
 func (e *engine) leaveLine(r *run, i int32) {
-	l := r.tasks[i].affording.line
-	r.tasks[i].affording = nil
+	t := &r.tasks[i]
+	if t.affording == nil {
+		return
+	}
+	l := t.affording.line
+	t.affording = nil
 	l.tasks = slices.DeleteFunc(l.tasks, func(t taskRef) bool { return t == taskRef{r, i} })
 	if len(l.tasks) == 0 {
 		e.lines = slices.DeleteFunc(e.lines, func(o *budgetLine) bool { return o == l })
 	}
 }
 
-// behind returns the line in which another attempt of a subagent waits, which has the
-// same budgets; nil if none does.
-func (e *engine) behind(r *run, i int32) *budgetLine {
+// counts reports whether a task holds back those behind it: it would begin if there was
+// room.
+func (t taskRef) counts() bool {
+	return t.run.pausedBy == "" && !t.run.queue.paused() && t.get().cancelBy == ""
+}
+
+// first returns the task of a line that is the next to take from its budget; nil: all are
+// paused or cancelled.
+func (l *budgetLine) first() (t taskRef) {
+	if n := slices.IndexFunc(l.tasks, taskRef.counts); n >= 0 {
+		t = l.tasks[n]
+	}
+	return t
+}
+
+// behind returns the budgets for which earlier tasks than this one wait.
+func (e *engine) behind(r *run, i int32) (names []string) {
 	for _, l := range e.lines {
 		if l.by != r.principal {
 			continue
 		}
+		if first := l.first(); first.run != nil && first.get().fence < r.tasks[i].fence {
+			names = append(names, l.name)
+		}
+	}
+	return names
+}
+
+// follow makes a task that has a slot wait without being submitted, if an earlier attempt
+// of its subagent in its run waits: both have the same budgets.
+func (e *engine) follow(r *run, i int32) bool {
+	for _, l := range e.lines {
+		if l.by != r.principal || l.name == "" { // it may have no budget
+			continue
+		}
 		for _, t := range l.tasks {
-			if t.run == r && r.plan.Tasks[t.task].Subagent == r.plan.Tasks[i].Subagent {
-				return l
+			if t.get().fence >= r.tasks[i].fence {
+				break
+			}
+			if t.run == r && r.plan.Tasks[t.task].Subagent == r.plan.Tasks[i].Subagent && t.counts() {
+				e.awaitBudget(r, i, l.name, t.get().affording.budget)
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 // recheck lets the first task of each line of a principal try again: an attempt has ended.
 func (e *engine) recheck(by api.Principal) {
 	e.ends[by]++
-	for _, l := range slices.Clone(e.lines) {
+	for _, l := range e.lines {
 		if l.by == by {
-			e.admitNext(l)
+			l.refused = taskRef{}
 		}
 	}
 }
 
-// admitNext queues the first task of a line that is not paused for a slot, to be
-// submitted again.
-func (e *engine) admitNext(l *budgetLine) {
-	for n, t := range l.tasks {
-		if t.run.pausedBy != "" || t.run.queue.paused() {
+// admitFirst queues the first task of each line for a slot, to be submitted again, unless
+// it was refused and no attempt has ended since.
+func (e *engine) admitFirst() {
+	for _, l := range e.lines {
+		t := l.first()
+		if t.run == nil || t == l.refused {
 			continue
 		}
-		l.tasks = slices.Delete(l.tasks, n, n+1)
-		r := t.run
-		r.tasks[t.task].affording.due = true
-		r.queue.push(r.tasks[t.task].lease)
-		return
+		if a := t.get().affording; !a.due && !a.tries {
+			a.due = true
+			t.run.queue.push(t.get().lease)
+		}
 	}
 }
 
@@ -110,26 +164,54 @@ func (e *engine) admitNext(l *budgetLine) {
 func (e *engine) retryAdmission(b *batch, w *lease) {
 	r, i := w.run, w.task
 	t := &r.tasks[i]
-	t.tried = t.affording.line
-	e.leaveLine(r, i)
+	t.affording.due = false
+	if t.cancelBy != "" {
+		return // it ends as soon as its dispatch is known not to run
+	}
+	t.affording.tries = true
 	r.queue.running++
-	if t.cancelBy == "" {
+	if !e.follow(r, i) {
 		t.inFlight = true
 		b.effects = append(b.effects, e.submission(r, i))
 	}
 }
 
-// parkAffording puts a task that waits for a slot back into its line: its run or its
+// refuse makes a task wait whose submission has found no room in a budget.
+func (e *engine) refuse(r *run, i int32, full *dispatch.Reserved) {
+	t := &r.tasks[i]
+	e.awaitBudget(r, i, full.Line, full.Budget)
+	// If an attempt has ended since the submission, there may be room; and the earlier tasks
+	// may be gone that this one was behind.
+	if l, ref := t.affording.line, (taskRef{r, i}); !full.Behind && e.ends[r.principal] == t.ends && l.first() == ref {
+		l.refused = ref
+	}
+}
+
+// parkAffording makes a task that waits for a slot wait in its line only: its run or its
 // queue is paused.
 func (e *engine) parkAffording(r *run, i int32) {
-	a := r.tasks[i].affording
-	if a == nil || !a.due {
-		return
+	if a := r.tasks[i].affording; a != nil && a.due {
+		a.due = false
+		r.queue.remove(r.tasks[i].lease)
 	}
-	r.queue.remove(r.tasks[i].lease)
-	e.leaveLine(r, i)
-	r.queue.running++ // as awaitBudget expects
-	e.awaitBudget(r, i, a.line.budget)
+}
+
+// adoptWaiting submits tasks that are stored as running and whose attempts have not begun,
+// in the order in which they started, as far as there are slots. The others wait for one.
+func (e *engine) adoptWaiting(b *batch, found []taskRef) {
+	slices.SortFunc(found, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })
+	for _, t := range found {
+		t.run.queue.running++ // as awaitBudget expects
+		e.awaitBudget(t.run, t.task, "", "")
+		switch q := t.run.queue; {
+		case !t.counts():
+		case q.running < q.slots: // most have no budget, and need not wait for each other
+			e.retryAdmission(b, t.get().lease)
+		default:
+			t.get().affording.due = true
+			q.push(t.get().lease)
+		}
+	}
 }
 
 // submission is the effect that submits or resumes the dispatch of a task that runs.
@@ -137,6 +219,7 @@ func (e *engine) submission(r *run, i int32) effect {
 	t := &r.tasks[i]
 	t.ends = e.ends[r.principal]
 	ef := r.effect(effectSubmit, i)
+	ef.behind = e.behind(r, i)
 	if t.answer != nil {
 		ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
 	} else {

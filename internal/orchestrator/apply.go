@@ -101,16 +101,13 @@ func (f submitted) apply(e *engine, b *batch) {
 	}
 	t.inFlight = false
 	r, i := f.run, f.task
-	full, tried := f.reserved(), t.tried
-	if t.tried = nil; tried != nil && full == nil && slices.Contains(e.lines, tried) {
-		e.admitNext(tried) // there may be room for another
+	full := f.reserved()
+	if full == nil || t.cancelBy != "" {
+		e.leaveLine(r, i)
 	}
 	switch {
 	case full != nil && t.cancelBy == "":
-		e.awaitBudget(r, i, full.Budget)
-		if e.ends[r.principal] != t.ends { // one ended after the refusal, maybe
-			e.admitNext(t.affording.line)
-		}
+		e.refuse(r, i, full)
 	case full != nil && t.answer != nil:
 		e.cancelDispatch(b, r, i)
 	case f.err == nil && t.relevant(&f.dispatch):
@@ -141,6 +138,7 @@ func (f effectFailed) apply(e *engine, b *batch) {
 		return
 	}
 	t.inFlight = false
+	e.leaveLine(x.run, x.task) // others need not wait for what is not known
 	if t.cancelBy != "" {
 		e.cancelDispatch(b, x.run, x.task)
 	}
@@ -165,7 +163,8 @@ func (a effectDue) apply(e *engine, b *batch) {
 		if t.cancelBy != "" || t.state != api.TaskRunning {
 			return
 		}
-		t.inFlight = true
+		t.inFlight, t.ends = true, e.ends[x.run.principal]
+		x.behind = e.behind(x.run, x.task)
 	}
 	b.effects = append(b.effects, *x)
 }
@@ -215,7 +214,6 @@ func (e *engine) park(r *run) {
 }
 
 func (e *engine) unpark(r *run) {
-	e.recheck(r.principal)
 	for _, i := range r.plan.Order() {
 		if t := &r.tasks[i]; t.state == api.TaskReady && t.lease == nil && t.cancelBy == "" {
 			e.enqueue(r, i)

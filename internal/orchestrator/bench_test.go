@@ -62,7 +62,7 @@ func (x *echo) SubmitTask(_ context.Context, caller dispatch.Caller, o dispatch.
 	return d, nil
 }
 
-func (x *echo) ResumeTask(context.Context, dispatch.Caller, api.DispatchID, api.AnswerRequest, api.Principal, uint64) (api.Dispatch, error) {
+func (x *echo) ResumeTask(context.Context, dispatch.Caller, api.DispatchID, api.AnswerRequest, api.Principal, uint64, []string) (api.Dispatch, error) {
 	return api.Dispatch{}, api.Errorf(api.CodeConflict, "no open question")
 }
 

@@ -44,7 +44,7 @@ func (m *machine) check(rt *rapid.T) {
 		wrong = append(wrong, fmt.Sprintf("it stands still: %v", err))
 	}
 	if len(wrong) == 0 {
-		wrong = slices.Concat(m.running(), m.idle(), m.stored(), m.described(rt), m.spent(), m.slots())
+		wrong = slices.Concat(m.running(), m.idle(), m.stored(), m.described(rt), m.spent(), m.affordings(), m.slots())
 	}
 	if m.seen["steps"]%agreeEvery == 0 {
 		if err := m.agrees(); err != nil {

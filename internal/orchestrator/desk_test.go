@@ -46,6 +46,7 @@ type desk struct {
 	locks  func(api.RunID, api.TaskID) []api.Lock // of a task
 	gives  func(api.TaskID) *api.ResultSummary    // what a task returns; may be nil
 	vetted func()                                 // called while a plan is validated
+	held   func(*replayTask) bool                 // whether its run or its queue is paused
 
 	booking sync.Mutex // held while an attempt begins or ends, and before mu
 	purse   *purse     // what attempts spend; nil: there are no budgets
@@ -60,6 +61,7 @@ type desk struct {
 	tries map[string]int           // of busy tasks, by run and task
 	tried map[string]time.Time     // when that was last
 	calls map[string]int
+	idled map[api.DispatchID]bool // of tasks that were started, paused and not there
 	wrong []string
 	last  uint64    // the highest fence that was ever used
 	moved sync.Cond // signalled by every call
@@ -112,7 +114,7 @@ func newDesk(now func() time.Time) *desk {
 	}
 	k := &desk{
 		engine: engine, now: now, kill: func() {}, locks: func(api.RunID, api.TaskID) []api.Lock { return nil }, vetted: func() {},
-		jobs: map[api.DispatchID]*job{}, gates: map[string]chan struct{}{}, once: map[string]bool{}, tries: map[string]int{}, tried: map[string]time.Time{}, calls: map[string]int{},
+		jobs: map[api.DispatchID]*job{}, gates: map[string]chan struct{}{}, once: map[string]bool{}, tries: map[string]int{}, tried: map[string]time.Time{}, calls: map[string]int{}, idled: map[api.DispatchID]bool{}, held: func(*replayTask) bool { return false },
 	}
 	k.moved.L = &k.mu
 	return k
@@ -370,7 +372,7 @@ func (s *seat) fire(caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatc
 	}}
 	decision := s.decision(caller, o.Request.Subagent)
 	s.mu.Unlock()
-	b, err := s.reserve(j.owner(1), o.Budget, decision, at)
+	b, err := s.reserve(j.owner(1), o.Budget, decision, at, o.Fence, o.Behind)
 	s.mu.Lock()
 	if err != nil {
 		return api.Dispatch{}, nil, err
@@ -448,7 +450,7 @@ func (s *seat) ValidateAnswer(_ context.Context, id api.DispatchID, req api.Answ
 }
 
 // Resume begins the next attempt, once for each answer.
-func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error) {
+func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64, behind []string) (api.Dispatch, error) {
 	s.booking.Lock()
 	defer s.booking.Unlock()
 	if err := s.enter("resume"); err != nil {
@@ -480,7 +482,7 @@ func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.Disp
 	}
 	at, decision, next := s.now(), s.decision(caller, j.order.Request.Subagent), j.owner(j.d.Attempt+1)
 	s.mu.Unlock()
-	b, err := s.reserve(next, nil, decision, at)
+	b, err := s.reserve(next, nil, decision, at, fence, behind)
 	s.mu.Lock()
 	if err != nil {
 		return api.Dispatch{}, err

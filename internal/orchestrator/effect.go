@@ -68,6 +68,7 @@ func (o *Orchestrator) try(x effect) error {
 	switch x.kind {
 	case effectSubmit:
 		failpoint.Hit(failpoint.RunFire, string(x.request.Request.DispatchID))
+		x.request.Behind = x.behind
 		d, err = o.cfg.Dispatch.SubmitTask(ctx, x.caller, x.request)
 		failpoint.Hit(failpoint.RunFired, string(x.request.Request.DispatchID))
 		x.id = x.request.Request.DispatchID
@@ -77,7 +78,7 @@ func (o *Orchestrator) try(x effect) error {
 		if req.Option != 0 {
 			req.Text = ""
 		}
-		d, err = o.cfg.Dispatch.ResumeTask(ctx, x.caller, x.id, req, x.answer.By, x.fence)
+		d, err = o.cfg.Dispatch.ResumeTask(ctx, x.caller, x.id, req, x.answer.By, x.fence, x.behind)
 		failpoint.Hit(failpoint.RunResumed, string(x.id))
 	case effectCancel:
 		failpoint.Hit(failpoint.RunCancel, string(x.id))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -321,8 +320,8 @@ func (e *engine) due(b *batch) {
 
 // sweep polls every open dispatch for a missed completion.
 func (e *engine) sweep(b *batch) {
-	for _, l := range slices.Clone(e.lines) { // a day may have begun, or a budget is larger
-		e.admitNext(l)
+	for _, l := range e.lines { // a day may have begun, or a budget is larger
+		l.refused = taskRef{}
 	}
 	for _, r := range e.runs {
 		for i := range r.tasks {
@@ -400,6 +399,7 @@ type effect struct {
 	why        string
 	pause      time.Duration // before the next retry
 	caller     dispatch.Caller
+	behind     []string // budgets for which earlier tasks wait
 
 	expected bool // of a poll: an end is no missed completion
 }

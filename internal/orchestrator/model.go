@@ -90,15 +90,14 @@ type task struct {
 	approved  bool // it is ready because people approved what it is to write
 	asked     bool // people were asked about what it is to write
 
-	affording  *affording  // while it waits for room in a budget
-	ends       int         // of its principal, when its dispatch was submitted
-	tried      *budgetLine // in which it waited before its dispatch was submitted again
-	lease      *lease      // while it holds or waits for its locks
-	cancelSent bool        // its dispatch was cancelled
-	inFlight   bool        // an effect on its dispatch is under way
-	holds      bool        // the condition of its When
-	counted    bool        // its vote is
-	faulty     string      // what is wrong with the verdict of a voter
+	affording  *affording // while it waits for room in a budget
+	ends       int        // of its principal, when its dispatch was submitted
+	lease      *lease     // while it holds or waits for its locks
+	cancelSent bool       // its dispatch was cancelled
+	inFlight   bool       // an effect on its dispatch is under way
+	holds      bool       // the condition of its When
+	counted    bool       // its vote is
+	faulty     string     // what is wrong with the verdict of a voter
 	children   children
 	missed     bool  // the last sweep saw a completion that the engine was not notified of
 	failure    error // why it could not resume with an answer; reported once its dispatch has ended

@@ -26,6 +26,8 @@ type purse struct {
 	commit  func(func(*store.Tx) error) error // by the service that lives; an error: nothing is durable
 	refused map[api.DispatchID]int            // attempts that did not begin, by the budgets
 	waited  map[api.Principal]bool            // whose attempts have waited for what others had reserved
+	waiting map[api.DispatchID]*waiter        // attempts that were refused for that
+	passed  []*waiter                         // that others passed in the present step
 }
 
 // want is what the limits of a subagent let an attempt use, and its model.
@@ -111,7 +113,7 @@ func (o owner) most() api.Spend {
 // reserve has the product reserve the budgets of an attempt, and compares that with
 // the sums of the reference. The caller holds the booking, not the mutex. The bill is
 // there if the attempt may begin.
-func (k *desk) reserve(o owner, plan *api.Budget, d policy.Decision, at time.Time) (*bill, error) {
+func (k *desk) reserve(o owner, plan *api.Budget, d policy.Decision, at time.Time, fence uint64, behind []string) (*bill, error) {
 	if k.purse == nil {
 		return &bill{attempt: o.attempt, at: at}, nil
 	}
@@ -129,7 +131,7 @@ func (k *desk) reserve(o owner, plan *api.Budget, d policy.Decision, at time.Tim
 			}
 			claims = budget.Claims(k.engine.Budgeted(o.by, d.Policies()), plan, m, at)
 		}
-		list, err = budget.Reserve(tx, m, claims, currency, at)
+		list, err = budget.Reserve(tx, m, claims, currency, behind, at)
 		return err
 	})
 	refusal, refused := errors.AsType[*budget.Refusal](err)
@@ -139,6 +141,9 @@ func (k *desk) reserve(o owner, plan *api.Budget, d policy.Decision, at time.Tim
 		return nil, err
 	}
 	b, why, full := k.admits(o, at)
+	if why == "" && k.purse.behind(b, behind) {
+		full, why = true, "earlier tasks wait"
+	}
 	switch {
 	case refused && (refusal.Waits != "") != full:
 		k.object("dispatch %s attempt %d of %s/%s by %s: refused with %v; by the reference, others have reserved the room: %t", o.id, o.attempt, o.run, o.subagent, o.by, err, full)
@@ -149,10 +154,12 @@ func (k *desk) reserve(o owner, plan *api.Budget, d policy.Decision, at time.Tim
 	}
 	if refused && full {
 		k.purse.waited[o.by] = true
+		k.purse.wait(o, fence, refusal.Line, at)
 		k.calls["full"]++
-		return nil, &dispatch.Reserved{Budget: refusal.Waits, Reason: refusal.Reason}
+		return nil, &dispatch.Reserved{Budget: refusal.Waits, Line: refusal.Line, Behind: refusal.Behind, Reason: refusal.Reason}
 	}
 	if refused {
+		delete(k.purse.waiting, o.id)
 		k.purse.refused[o.id] = o.attempt
 		k.calls["spent"]++
 		return nil, api.Errorf(api.CodeDenied, "%s", refusal.Reason)
@@ -163,6 +170,7 @@ func (k *desk) reserve(o owner, plan *api.Budget, d policy.Decision, at time.Tim
 			k.object("dispatch %s attempt %d reserves %+v of %s after %+v, want %+v after %+v", o.id, o.attempt, c.Reserved, c.Budget, c.Before, o.most(), before)
 		}
 	}
+	k.purse.pass(o, b, fence, at)
 	return b, nil
 }
 
@@ -336,7 +344,7 @@ func (m *machine) withBudgets(rt *rapid.T) {
 func (w *world) spendBy(grants []api.Grant) {
 	engine, err := deskEngine(grants)
 	w.must(err)
-	p := &purse{refused: map[api.DispatchID]int{}, waited: map[api.Principal]bool{}, plan: w.log.budgetOf}
+	p := &purse{refused: map[api.DispatchID]int{}, waited: map[api.Principal]bool{}, waiting: map[api.DispatchID]*waiter{}, plan: w.log.budgetOf}
 	for _, g := range grants {
 		if g.Budget != nil {
 			p.grants = append(p.grants, g)
@@ -440,21 +448,25 @@ func (m *machine) spent() (wrong []string) {
 	return wrong
 }
 
-// affording reports whether a task may wait for room in a budget, without a slot: its
-// principal has waited so, and its dispatch does not run. The caller holds the mutex.
+// affording reports whether a task may wait, without a slot: its dispatch does not run,
+// and its principal has waited for room in a budget, or it was paused, maybe when a restart
+// would have submitted it. The caller holds the mutex.
 func (k *desk) affording(t *replayTask) bool {
-	if k.purse == nil || !k.purse.waited[t.run.by] {
+	if j := k.jobs[t.dispatch]; j != nil && j.active() {
 		return false
 	}
-	j := k.jobs[t.dispatch]
-	return j == nil || !j.active()
+	if k.held(t) {
+		k.idled[t.dispatch] = true
+	}
+	return k.idled[t.dispatch] || k.purse != nil && k.purse.waited[t.run.by]
 }
 
-// mayAfford reports whether tasks of the principal of t have waited for room in a budget.
+// mayAfford reports whether tasks of the principal of t have waited for room in a budget,
+// or t has waited while it was paused.
 func (k *desk) mayAfford(t *replayTask) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.purse != nil && k.purse.waited[t.run.by]
+	return k.idled[t.dispatch] || k.purse != nil && k.purse.waited[t.run.by]
 }
 
 // waits is affording for a caller without the mutex.

@@ -36,7 +36,7 @@ import (
 type Dispatcher interface {
 	Validator
 	SubmitTask(ctx context.Context, caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error)
-	ResumeTask(ctx context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error)
+	ResumeTask(ctx context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64, behind []string) (api.Dispatch, error)
 	Cancel(ctx context.Context, by api.Principal, id api.DispatchID, reason string) (api.Dispatch, error)
 	Abort(ctx context.Context, id api.DispatchID, reason string) (api.Dispatch, error)
 	Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error)

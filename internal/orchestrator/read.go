@@ -301,16 +301,27 @@ func (r *run) taskView(i int) api.RunTask {
 	switch {
 	case t.state == api.TaskReady:
 		v.Blocked = r.blocked(t)
-	case t.affording != nil:
-		v.Blocked = t.affording.line.budget + ", which attempts that have not ended have reserved"
+	case !t.hasSlot():
+		v.Blocked = r.unaffordable(t)
 	}
-	if t.writing() || t.affording != nil && t.answer == nil {
+	if t.writing() || !t.hasSlot() && t.answer == nil {
 		v.DispatchID = "" // it is not admitted
 	}
 	return v
 }
 
-// blocked describes what a ready task waits for.
+// unaffordable describes what a task waits for that has started and is not admitted.
+func (r *run) unaffordable(t *task) string {
+	switch a := t.affording; {
+	case a.budget != "" && !a.due:
+		return a.budget + ", which attempts that have not ended have reserved"
+	case a.due, r.pausedBy != "", r.queue.paused():
+		return r.blocked(t)
+	}
+	return "earlier tasks, which are submitted again after a restart"
+}
+
+// blocked describes what a task waits for that is ready, or has to have a slot again.
 func (r *run) blocked(t *task) string {
 	switch {
 	case t.cancelBy != "":

@@ -35,13 +35,17 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	b := o.newBatch()
 	b.recovers = true
 	// Leases that were held come before those that are requested again.
+	var waiting []taskRef
 	for _, r := range runs {
 		o.capacity.add(r.principal, r.size(), 1)
 		e.assignQueue(r)
-		if err := e.adoptRunning(b, r); err != nil {
+		found, err := e.adoptRunning(ctx, b, r)
+		if err != nil {
 			return err
 		}
+		waiting = append(waiting, found...)
 	}
+	e.adoptWaiting(b, waiting)
 	for _, r := range runs {
 		e.addRun(b, r)
 		e.restoreWaiting(b, r)
@@ -73,8 +77,9 @@ func (e *engine) loadQueues(v store.Reader) error {
 
 // adoptRunning gives the tasks that are stored as running their slots and locks,
 // and submits their dispatches again. A task whose gate is not settled gets its
-// locks.
-func (e *engine) adoptRunning(b *batch, r *run) error {
+// locks. So does one whose attempt has not begun, which it returns: it may have waited
+// for a budget, without a slot.
+func (e *engine) adoptRunning(ctx context.Context, b *batch, r *run) (waiting []taskRef, err error) {
 	for i := range r.tasks {
 		t, i := &r.tasks[i], int32(i) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		if t.state != api.TaskRunning && (t.state != api.TaskGrowing || !r.holdsForGate(i)) {
@@ -82,12 +87,20 @@ func (e *engine) adoptRunning(b *batch, r *run) error {
 		}
 		t.lease = e.locks.newLease(r, i)
 		if err := e.locks.adopt(t.lease); err != nil {
-			return fmt.Errorf("invariant violated: %w", err)
+			return nil, fmt.Errorf("invariant violated: %w", err)
 		}
 		if t.state == api.TaskGrowing {
 			continue
 		}
 		e.running++
+		if t.cancelBy == "" {
+			if begun, err := e.begun(ctx, t); err != nil {
+				return nil, err
+			} else if !begun {
+				waiting = append(waiting, taskRef{r, i})
+				continue
+			}
+		}
 		r.queue.running++
 		ef := e.submission(r, i)
 		if t.cancelBy != "" { // must not start any more
@@ -97,7 +110,14 @@ func (e *engine) adoptRunning(b *batch, r *run) error {
 		t.inFlight = ef.kind != effectPoll
 		b.effects = append(b.effects, ef)
 	}
-	return nil
+	return waiting, nil
+}
+
+// begun reports whether the attempt of a task that is stored as running was admitted.
+func (e *engine) begun(ctx context.Context, t *task) (bool, error) {
+	d, ok, err := e.cfg.Dispatch.Get(ctx, t.dispatch)
+	asks := t.answer != nil && d.State == api.EventNeedsInput && int32(d.Attempt) <= t.questionOf //nolint:gosec // G115: counts up from 1
+	return ok && !asks, err
 }
 
 // restoreWaiting makes tasks that are stored as waiting wait again, or moves those

@@ -14,12 +14,17 @@ import (
 
 // schedule starts the tasks that have their locks, as far as there are slots.
 func (e *engine) schedule(b *batch) {
-	for _, q := range e.queues {
-		for w := q.pop(); w != nil; w = q.pop() {
-			if w.run.tasks[w.task].affording != nil {
-				e.retryAdmission(b, w)
-			} else {
-				e.startTask(b, w)
+	for more := true; more; {
+		e.admitFirst()
+		more = false
+		for _, q := range e.queues {
+			for w := q.pop(); w != nil; w = q.pop() {
+				more = true // a line may have another first task
+				if w.run.tasks[w.task].affording != nil {
+					e.retryAdmission(b, w)
+				} else {
+					e.startTask(b, w)
+				}
 			}
 		}
 	}
@@ -82,9 +87,8 @@ func (e *engine) startTask(b *batch, w *lease) {
 	exclusive, shared := lockNames(r.locksOf(i))
 	e.log(b, record.KindTaskStarted, r, i, record.TaskStart{Fence: int64(t.fence), Locks: exclusive, Shared: shared}) //nolint:gosec // G115: counts up from 1
 	b.task(r, i)
-	if l := e.behind(r, i); l != nil {
+	if e.follow(r, i) {
 		t.inFlight = false
-		e.awaitBudget(r, i, l.budget)
 		return
 	}
 	b.effects = append(b.effects, e.submission(r, i))
@@ -98,11 +102,10 @@ func (e *engine) releaseTask(r *run, i int32) {
 
 func (e *engine) releaseSlot(r *run, i int32) {
 	e.running--
-	if r.tasks[i].affording != nil { // it has no slot
-		e.leaveLine(r, i)
-	} else {
+	if r.tasks[i].hasSlot() {
 		r.queue.running--
 	}
+	e.leaveLine(r, i)
 	r.tasks[i].inFlight = false
 }
 

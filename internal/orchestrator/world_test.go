@@ -103,6 +103,7 @@ func newWorldWith(t tester, root string, config orchestrator.Config, asks bool, 
 	w.log.products = w.desk.productOf
 	w.log.votes = w.votes
 	w.log.affording = w.desk.mayAfford
+	w.desk.held = func(t *replayTask) bool { return t.held(w.log) }
 	s, err := store.Create(context.Background(), w.storeConfig())
 	w.must(err)
 	w.must(s.Close())

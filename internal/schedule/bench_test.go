@@ -70,7 +70,7 @@ func (x dispatcher) SubmitTask(_ context.Context, c dispatch.Caller, o dispatch.
 	return api.Dispatch{ID: o.Request.DispatchID, State: api.EventStarted, Attempt: 1, Principal: c.Principal, Run: o.Run, Task: o.Task, Subagent: o.Request.Subagent}, nil
 }
 
-func (x dispatcher) ResumeTask(context.Context, dispatch.Caller, api.DispatchID, api.AnswerRequest, api.Principal, uint64) (api.Dispatch, error) {
+func (x dispatcher) ResumeTask(context.Context, dispatch.Caller, api.DispatchID, api.AnswerRequest, api.Principal, uint64, []string) (api.Dispatch, error) {
 	return api.Dispatch{}, nil
 }
 
