@@ -462,10 +462,13 @@ func (k *desk) affording(t *replayTask) bool {
 }
 
 // mayAfford reports whether tasks of the principal of t have waited for room in a budget,
-// or t has waited while it was paused.
+// or t has waited, or waits, while it is paused.
 func (k *desk) mayAfford(t *replayTask) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if j := k.jobs[t.dispatch]; k.held(t) && (j == nil || !j.active()) {
+		return true
+	}
 	return k.idled[t.dispatch] || k.purse != nil && k.purse.waited[t.run.by]
 }
 
