@@ -58,7 +58,7 @@ func TestOperatorKeysAreRotatedWhileTheServiceRuns(t *testing.T) {
 	}
 
 	w.refused(3, []string{"no operator key belongs to human:bob", "operators add FILE.pub --principal human:bob"}, approve("before", "bob")...)
-	wantIn(t, "operators add", w.must("operators", "add", public, "--principal", "human:bob"), "Operator key "+bob+` of "bob" was added for human:bob. Set 2 is in force: 1 of 2 must sign.`)
+	wantIn(t, "operators add", w.must("operators", "add", public, "--principal", "human:bob"), "Operator key "+bob+` of "bob" was added for human:bob. Set 2 is in force: 1 person of 2 keys must sign.`)
 	w.must(approve("before", "bob")...)
 	done("before")
 	w.refused(1, []string{"already in force"}, "operators", "add", public, "--principal", "human:bob")
@@ -81,7 +81,7 @@ func TestOperatorKeysAreRotatedWhileTheServiceRuns(t *testing.T) {
 	w.refused(1, []string{"the only one"}, "operators", "retire", next, "--key", w.path("home/bob2.key"))
 	w.refused(1, []string{"is retired since set 5"}, "ceiling", "set", w.me(), "observe")
 	list := w.must("operators", "list")
-	wantIn(t, "operators list", list, "Set 5 is in force: 1 of 1 must sign each decision.")
+	wantIn(t, "operators list", list, "Set 5 is in force: 1 person of 1 key must sign each decision.")
 	for id, want := range map[string]string{mine: "retired", bob: "retired", next: "in force"} {
 		for line := range strings.Lines(list) {
 			if strings.HasPrefix(line, id) != strings.Contains(line, id) || strings.HasPrefix(line, id) && !strings.Contains(line, want) {
@@ -92,7 +92,7 @@ func TestOperatorKeysAreRotatedWhileTheServiceRuns(t *testing.T) {
 	if got := strings.TrimSpace(w.must("operators", "list", "-o", "name")); got != next {
 		t.Errorf("in force: %q", got)
 	}
-	wantIn(t, "doctor", w.try("doctor").stdout, "set 5 in force: 1 of 1 operator keys must sign", "operator.key is retired since set 5")
+	wantIn(t, "doctor", w.try("doctor").stdout, "set 5 in force: 1 person of 1 operator key must sign", "operator.key is retired since set 5")
 
 	w.must("down")
 	root := w.path("data/bailiwick/operators.json")

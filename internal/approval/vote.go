@@ -113,7 +113,7 @@ func independent(v api.Vote, earlier []api.Vote) error {
 		}
 	}
 	return api.Errorf(api.CodeConflict, "the vote is signed with a key that another vote has: each person needs an operator key of their own").
-		WithHint("create one: bailiwick operator keygen --key FILE; add it: bailiwick operators add FILE.pub")
+		WithHint("create one: bailiwick operator keygen --key FILE; add it: bailiwick operators add FILE.pub --principal %s", v.Principal)
 }
 
 // MayRead reports whether a caller may see a request: the operator and the owner of the

@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func (t *operatorVerbs) operatorsNoun() *cobra.Command {
@@ -30,6 +31,14 @@ type keySet struct {
 	Keys      []json.RawMessage `json:"keys"`
 	Threshold int               `json:"threshold"`
 	V         int               `json:"v"`
+}
+
+// owned reports whether the keys of s have principals: all have one, or none has.
+func (s *keySet) owned() bool {
+	return slices.ContainsFunc(s.Keys, func(raw json.RawMessage) bool {
+		var k keyName
+		return json.Unmarshal(raw, &k) == nil && k.Principal != ""
+	})
 }
 
 // keyName is what this program reads of a key.
@@ -177,7 +186,7 @@ func (t *operatorVerbs) changeKeys(ctx context.Context, f decideFlags, change fu
 		return err
 	}
 	set := &api.OperatorSet{Number: now.Set + 1, Previous: now.Digest, Root: root}
-	return t.decided(ctx, f, api.OperatorRecord{Verb: api.VerbOperatorSet, Set: set}, fmt.Sprintf("%s Set %d is in force: %d of %d must sign.", text, set.Number, s.Threshold, len(s.Keys)))
+	return t.decided(ctx, f, api.OperatorRecord{Verb: api.VerbOperatorSet, Set: set}, fmt.Sprintf("%s Set %d is in force: %s must sign.", text, set.Number, record.Signers(int64(s.Threshold), int64(len(s.Keys)), "key", s.owned())))
 }
 
 // keysFlags are the flags of the verbs that change the number of keys.
@@ -391,9 +400,11 @@ func (t *operatorVerbs) operatorsListCommand() *cobra.Command {
 			return err
 		}
 		var inForce []string
+		owned := true
 		for _, k := range keys.Keys {
 			if k.Retired == nil {
 				inForce = append(inForce, k.ID)
+				owned = owned && k.Principal != ""
 			}
 		}
 		if t.Format != "text" {
@@ -402,8 +413,8 @@ func (t *operatorVerbs) operatorsListCommand() *cobra.Command {
 		if err := console.List(&t.Output, keys.Keys, func(k api.OperatorKey) string { return k.ID }, "KEY\tPRINCIPAL\tNAME\tSTATE\tSINCE", t.operatorKeyRow); err != nil {
 			return err
 		}
-		fmt.Fprintf(t.Stdout, "Set %d is in force: %d of %d must sign each decision.\n", keys.Set, keys.Threshold, len(inForce))
-		if slices.ContainsFunc(keys.Keys, func(k api.OperatorKey) bool { return k.Retired == nil && k.Principal == "" }) {
+		fmt.Fprintf(t.Stdout, "Set %d is in force: %s must sign each decision.\n", keys.Set, record.Signers(int64(keys.Threshold), int64(len(inForce)), "key", owned))
+		if !owned {
 			fmt.Fprintln(t.Stderr, "Nobody can vote about approvals: these keys have no principals. Say once whose each key is: bailiwick operators assign KEY=PRINCIPAL ...")
 		}
 		return nil

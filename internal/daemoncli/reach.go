@@ -14,6 +14,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -57,6 +58,10 @@ func retiredCheck(c check, path string, now *api.OperatorKeys) check {
 	return c
 }
 
+func signersOf(root seal.TrustRoot) string {
+	return record.Signers(int64(root.Threshold), int64(len(root.Keys)), "operator key", root.Assigned())
+}
+
 // operatorsCheck checks the operators' trust root, and the set of operator keys in force
 // if a service runs.
 func (t *tree) operatorsCheck(now *api.OperatorKeys) check {
@@ -66,7 +71,7 @@ func (t *tree) operatorsCheck(now *api.OperatorKeys) check {
 		c.found, c.fix = err.Error(), "without operators every ceiling stays observe; run: bailiwick init"
 		return c
 	}
-	c.found = fmt.Sprintf("%s: %d of %d operator keys must sign", t.Dirs.OperatorRoot(), root.Threshold, len(root.Keys))
+	c.found = fmt.Sprintf("%s: %s must sign", t.Dirs.OperatorRoot(), signersOf(root))
 	c.ok = true
 	follows := now != nil && now.Set > 1
 	if follows {
@@ -74,7 +79,7 @@ func (t *tree) operatorsCheck(now *api.OperatorKeys) check {
 			c.ok, c.found = false, err.Error()
 			return c
 		}
-		c.found = fmt.Sprintf("set %d in force: %d of %d operator keys must sign; %s is set 1, and a service with another one does not start", now.Set, root.Threshold, len(root.Keys), t.Dirs.OperatorRoot())
+		c.found = fmt.Sprintf("set %d in force: %s must sign; %s is set 1, and a service with another one does not start", now.Set, signersOf(root), t.Dirs.OperatorRoot())
 	}
 	if deploy, err := seal.LoadTrustRoot(t.Dirs.TrustRoot()); err == nil {
 		for _, k := range root.Keys {

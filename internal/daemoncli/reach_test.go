@@ -61,7 +61,7 @@ func TestDoctorReportsWhoCanSignOperatorDecisions(t *testing.T) {
 	if err := seal.CreateTrustRoot(dirs.OperatorRoot(), seal.RootOf(seal.KeyOf(key, "ann"))); err != nil {
 		t.Fatal(err)
 	}
-	if c := tr.operatorsCheck(nil); c.ok || !strings.Contains(c.found, "1 of 1 operator keys must sign") || !strings.Contains(c.found, "can add its own key") {
+	if c := tr.operatorsCheck(nil); c.ok || !strings.Contains(c.found, "1 of 1 operator key must sign") || !strings.Contains(c.found, "can add its own key") {
 		t.Errorf("%+v", c)
 	}
 	if c := tr.operatorsCheck(nil); strings.Contains(c.found, "deploy key too") {
@@ -78,7 +78,7 @@ func TestDoctorReportsWhoCanSignOperatorDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := &api.OperatorKeys{Set: 3, Root: bytes.TrimSpace(next), Keys: []api.OperatorKey{{ID: string(key.KeyID()), Retired: &api.OperatorKeyChange{Set: 3}}}}
-	if c := tr.operatorsCheck(later); !strings.Contains(c.found, "set 3 in force: 1 of 1 operator keys must sign") || strings.Contains(c.found, "can add its own key") {
+	if c := tr.operatorsCheck(later); !strings.Contains(c.found, "set 3 in force: 1 of 1 operator key must sign") || strings.Contains(c.found, "can add its own key") {
 		t.Errorf("%+v", c)
 	}
 	if c := retiredCheck(check{ok: true}, dirs.OperatorKey(), later); c.ok || !strings.Contains(c.found, "is retired since set 3") {

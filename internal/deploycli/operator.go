@@ -27,8 +27,8 @@ func (p *program) operatorCommand() *cobra.Command {
 		p.operatorSignCommand(),
 		p.createCommand("operator keygen", p.operatorKey(), "Create an operator key, protected by a passphrase",
 			`Create an operator key, and write its public half beside it, in FILE.pub. Its signatures
-count once an operator adds it: bailiwick operators add FILE.pub. init creates the first key,
-and operators.json that lists it.`),
+count once an operator adds it: bailiwick operators add FILE.pub --principal PRINCIPAL. init
+creates the first key, and operators.json that lists it.`),
 		p.operatorPasskeyCommand(),
 		p.showKeyCommand("operator show", p.operatorKey(), "Show the public half of an operator key"),
 	}})

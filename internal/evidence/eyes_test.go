@@ -263,7 +263,7 @@ func TestAReportNamesWhoDecided(t *testing.T) {
 			"human:bob approved task ship of run r1, approval " + string(shipped) + ", signed with key " + string(s.operator.KeyID()) + ` named "operator" of human:bob`,
 			"human:eve approved task ship of run r1", " of human:eve",
 			"catalog revision 1 in force, signed with key " + string(s.deploy.KeyID()) + ` named "deploy"`,
-			"set 2 of their keys in force: 1 of 2 keys must sign, signed with key " + string(s.operator.KeyID()),
+			"set 2 of their keys in force: 1 person of 2 keys must sign, signed with key " + string(s.operator.KeyID()),
 			"the ceiling of local:ann to reversible, signed with key " + string(s.operator.KeyID()) + ` named "operator" of human:bob`,
 			"the service's key is replaced by key " + string(s.service.KeyID()) + ", signed with key " + string(s.first.KeyID()),
 		}},

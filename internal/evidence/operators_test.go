@@ -85,7 +85,7 @@ func TestChangesOfTheOperatorKeysAreVerified(t *testing.T) {
 		if !r.Good(ClaimNone) {
 			t.Errorf("honest %s:\n%s", c.Dispatch, r.Text())
 		}
-		if text := r.Text(); strings.Contains(text, "set 2 of their keys") != (c.Dispatch != "d-00") || strings.Contains(text, "set 3 of their keys in force: 2 of 2 keys must sign") != (c.Dispatch == "d-02") {
+		if text := r.Text(); strings.Contains(text, "set 2 of their keys") != (c.Dispatch != "d-00") || strings.Contains(text, "set 3 of their keys in force: 2 people of 2 keys must sign") != (c.Dispatch == "d-02") {
 			t.Errorf("%s: the report says\n%s", c.Dispatch, text)
 		}
 	}

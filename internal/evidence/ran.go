@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // Ran is what ran and who decided it, taken from what the rows verify. It has no
@@ -255,7 +256,8 @@ func (v *verification) decisions(out *Ran) {
 			by, what = rec.Principal, voted(rec, asked[rec.Approval])
 		case rec != nil && rec.Verb == api.VerbOperatorSet && e.seq < counted:
 			set := record.DecisionOf(&rec.OperatorRecord, nil)
-			by, what = "", fmt.Sprintf("operators put set %d of their keys in force: %d of %s must sign", set.Set, set.Threshold, record.Plural(len(set.Operators), "key"))
+			root, err := seal.ParseTrustRoot(rec.Set.Root)
+			by, what = "", fmt.Sprintf("operators put set %d of their keys in force: %s must sign", set.Set, record.Signers(set.Threshold, int64(len(set.Operators)), "key", err == nil && root.Assigned()))
 		case rec != nil && rec.Verb == api.VerbStopLift && e.seq > first && e.seq < last:
 			by, what = "", "an operator lifted stop "+rec.Stop
 		case e.Kind == record.KindStopEngaged && e.seq > first && (e.seq < last || stopping[e]):

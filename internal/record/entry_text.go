@@ -151,6 +151,19 @@ func appendASCII(b []byte, r rune) []byte {
 	return b
 }
 
+// Signers says how many must sign a decision: people, each with a key of its own, or keys
+// where they have no principals.
+func Signers(threshold, keys int64, noun string, owned bool) string {
+	of := Plural(keys, noun)
+	switch {
+	case !owned:
+		return fmt.Sprintf("%d of %s", threshold, of)
+	case threshold == 1:
+		return "1 person of " + of
+	}
+	return fmt.Sprintf("%d people of %s", threshold, of)
+}
+
 // Plural returns n and a regular noun, in the plural unless n is 1: "2 entries".
 func Plural[N int | int64 | uint64](n N, noun string) string {
 	if n != 1 {
