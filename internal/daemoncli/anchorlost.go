@@ -73,16 +73,17 @@ bailiwick anchor lost NAME makes the decision, has it signed and calls this.`,
 // withAnchor calls do with the state, the tree and the decisions open, while no
 // service runs.
 func (t *tree) withAnchor(ctx context.Context, do func(*service) error) (err error) {
-	set, err := t.settings()
-	if err != nil {
-		return err
-	}
 	s, err := t.openStopped(ctx, "compare an anchor")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.closeTree(), s.store.Close()) }()
-	s.set = set
+	if err := s.reread(); err != nil {
+		return err
+	}
+	if err := s.checkMemory(ctx); err != nil {
+		return err
+	}
 	if err := s.openTree(ctx); err != nil {
 		return err
 	}

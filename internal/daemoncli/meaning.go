@@ -37,6 +37,7 @@ func (s *settings) meaning(state string) map[string]string {
 	}
 	s.Retention.meaning(all)
 	for _, a := range s.Anchors.all(state) {
+		a = a.within(state)
 		a.meaning(all)
 	}
 	for i := range s.Notify {

@@ -54,9 +54,7 @@ func (t *tree) remembered() (m memory, exists bool, err error) {
 			WithHint("restore %s from the backup of the state, or remove it and run: bailiwick up --config FILE", path)
 	}
 	for i := range m.Anchors {
-		if m.Anchors[i].Kind == receipt.File && !filepath.IsAbs(m.Anchors[i].Path) {
-			m.Anchors[i].Path = filepath.Join(t.Dirs.State, m.Anchors[i].Path) // the state may have moved
-		}
+		m.Anchors[i] = m.Anchors[i].from(t.Dirs.State)
 	}
 	return m, true, nil
 }
@@ -121,22 +119,37 @@ func (s *service) reread() error {
 	return nil
 }
 
-// checkMemory refuses a state whose memory was removed: the log has the
-// configuration of the last start. It needs the ledger.
+// checkMemory compares the memory with the log, which has the configuration of the last
+// start: a memory that was removed or emptied is refused, and the anchors of that start
+// are compared whatever the memory says. It needs the ledger.
 func (s *service) checkMemory(ctx context.Context) error {
-	if _, exists, err := s.t.remembered(); exists || err != nil || s.t.config != "" {
-		return err
-	}
 	list, err := s.ledger.List(ctx, audit.Query{Kind: record.KindServiceStarted, Newest: true, Limit: 1})
 	if err != nil || len(list) == 0 {
 		return err
 	}
 	d, ok := list[0].Entry.Detail.(record.ServiceStart)
-	if !ok || d.Config == nil || d.Config.File == "" {
+	if !ok || d.Config == nil {
 		return nil
 	}
-	return api.Errorf(api.CodeIntegrity, "%s is missing: by the log, this state was last started with the configuration %s", s.t.memoryPath(), d.Config.File).
-		WithHint("restore the whole state directory from one backup, or name the configuration: bailiwick up --config FILE")
+	known, exists, err := s.t.remembered()
+	if err != nil {
+		return err
+	}
+	// A start never forgets the file: without --config it reads the remembered one.
+	if s.t.config == "" && known.File == "" && d.Config.File != "" {
+		what := "is missing"
+		if exists {
+			what = "names no configuration"
+		}
+		return api.Errorf(api.CodeIntegrity, "%s %s: by the log, this state was last started with the configuration %s", s.t.memoryPath(), what, d.Config.File).
+			WithHint("restore the whole state directory from one backup, or name the configuration: bailiwick up --config FILE")
+	}
+	// A start that removed an anchor and was killed before it was in the log has compared
+	// it; so it is compared twice, which changes nothing.
+	now := slices.Concat(s.set.Anchors.all(s.t.Dirs.State), s.set.former)
+	missing, err := unlisted(s.t.Dirs.State, d.Config, now)
+	s.set.former = append(s.set.former, missing...)
+	return err
 }
 
 // compareFormer compares the log with remembered anchors that are no longer
@@ -175,10 +188,7 @@ func (s *service) findFormer(ctx context.Context, cfg anchor.Config, a anchorSet
 func (s *service) remember(unreached []anchorSettings) error {
 	m := memory{File: s.set.File}
 	for _, a := range slices.Concat(s.set.Anchors.all(s.t.Dirs.State), unreached) {
-		if rel, err := filepath.Rel(s.t.Dirs.State, a.Path); a.Kind == receipt.File && err == nil && filepath.IsLocal(rel) {
-			a.Path = rel
-		}
-		if a.Kind != receipt.TSA { // which keeps nothing
+		if a = a.within(s.t.Dirs.State); a.Kind != receipt.TSA { // which keeps nothing
 			m.Anchors = append(m.Anchors, a)
 		}
 	}

@@ -29,8 +29,9 @@ type ServiceConfig struct {
 	Settings []string `json:"settings,omitempty"`
 }
 
-// maxSettings is how many settings an entry has at most.
-const maxSettings = 80
+// maxSettings is how many settings an entry has at most. The anchors come first, and are
+// at most 96: the next start compares them.
+const maxSettings = 128
 
 func (b *bounds) config(c *ServiceConfig) *ServiceConfig {
 	if c == nil {
