@@ -46,7 +46,8 @@ func (t *operatorVerbs) principalRemoveCommand() *cobra.Command {
 		Long: `Remove a principal: its tokens are revoked at once, tokens of another issuer no longer
 authenticate it, and its ceiling is observe. Its running dispatches continue; bailiwick
 stop --principal cancels them. Its grants are part of the catalog and stay there. It may be
-added again, also with another subject.`,
+added again, also with another subject. A principal with an operator key in force is not
+removed: first retire the key, with bailiwick operators retire ID.`,
 		Example: console.Examples("bailiwick principal remove agent:claude", "bailiwick principal remove agent:nightly --reason 'left the team'"),
 	}, 1, func(p api.Principal, _ []string) (api.OperatorRecord, string, error) {
 		return api.OperatorRecord{Verb: api.VerbPrincipalRemove}, fmt.Sprintf("%s was removed: its tokens are revoked, its ceiling is observe. %s", p, continues(p)), nil

@@ -315,6 +315,11 @@ func (r *Registry) next(v verified) (*state, error) {
 	if err := s.distinct(rec.Principal); err != nil {
 		return nil, err
 	}
+	if rec.Verb == api.VerbPrincipalRemove {
+		if err := s.keyless(rec.Principal); err != nil {
+			return nil, err
+		}
+	}
 	next := s.clone()
 	return next, next.apply(v)
 }

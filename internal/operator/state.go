@@ -170,6 +170,25 @@ func (s *state) distinct(p api.Principal) error {
 	return nil
 }
 
+// keyless refuses the removal of a principal while a key in force is that person's: it
+// would still sign every decision. The removal does not retire the key itself, since that
+// is a new set of keys, with its own rules: at least one key, and as many people as the
+// threshold says. Records of before this rule stay valid: only Add checks it.
+func (s *state) keyless(p api.Principal) error {
+	keys := s.operators.Root().Keys
+	for _, k := range keys {
+		if k.Principal != p {
+			continue
+		}
+		hint := "first run: bailiwick operators retire %s"
+		if len(keys) == 1 {
+			hint = "first add the key of another person: bailiwick operators add FILE --principal PRINCIPAL; then run: bailiwick operators retire %s"
+		}
+		return api.Errorf(api.CodeConflict, "principal %s has the operator key %s, which is in force and signs decisions", p, k.ID).WithHint(hint, k.ID)
+	}
+	return nil
+}
+
 // remove removes a principal and what was decided for it. Its tokens stay listed
 // as revoked, so adding the principal again revives none of them.
 func (s *state) remove(rec api.OperatorRecord) error {

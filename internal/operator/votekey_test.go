@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -174,5 +175,48 @@ func TestLodgedDecisionsCountPeople(t *testing.T) {
 	s, err := by(vote, second)
 	if s == nil || err != nil {
 		t.Errorf("the voter's key: %v, %v", s, err)
+	}
+}
+
+// A person whose operator key is in force is not removed: the key would still sign
+// everything. Once it is retired, the person is. Control: a person without a key.
+//
+// proves R-B9
+func TestAPersonWithAnOperatorKeyIsNotRemoved(t *testing.T) {
+	o := newOffice(t)
+	bobs := newSigner(t)
+	for _, p := range []api.Principal{"human:bob", "human:eve"} {
+		o.must(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = p })
+	}
+	anns := keyOf(o.operator, "", "local:ann")
+	if err := o.set(seal.RootOf(anns, keyOf(bobs, "", "human:bob")), o.operator); err != nil {
+		t.Fatal(err)
+	}
+	remove := func(p api.Principal) error {
+		return o.addBy(o.draft(api.VerbPrincipalRemove, func(r *api.OperatorRecord) { r.Principal = p }), o.operator)
+	}
+	if err := remove("human:eve"); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	refused := func(hint string) {
+		t.Helper()
+		err := remove("human:bob")
+		e, ok := errors.AsType[*api.Error](err)
+		if !ok || e.Code != api.CodeConflict || !strings.Contains(e.Error(), "has the operator key "+string(bobs.KeyID())) || !strings.Contains(e.Hint, hint) || !o.registry.Known("human:bob") {
+			t.Errorf("%v, want %q", err, hint)
+		}
+	}
+	refused("first run: bailiwick operators retire " + string(bobs.KeyID()))
+	if err := o.addBy(o.newcomer("late"), bobs); err != nil {
+		t.Errorf("control: the key signs: %v", err)
+	}
+	if err := o.set(seal.RootOf(anns), o.operator); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove("human:bob"); err != nil || o.registry.Known("human:bob") {
+		t.Errorf("after its key was retired: %v", err)
+	}
+	if err := o.addBy(o.newcomer("later"), bobs); err == nil {
+		t.Error("the retired key of a removed person signs")
 	}
 }
