@@ -91,6 +91,7 @@ type AnchorStatus struct {
 	At           *time.Time `json:"at,omitempty"`           // when it gave that receipt; absent: never
 	Behind       uint64     `json:"behind"`                 // newer entries of the log
 	Compared     bool       `json:"compared"`               // since the service started, all that it holds was compared with the log
+	Remembered   bool       `json:"remembered,omitempty"`   // no longer configured and not yet compared; it gets nothing more
 	Lost         bool       `json:"lost,omitempty"`         // an operator named it as lost: it gets nothing more
 	EverySeconds float64    `json:"everySeconds"`           // interval between checkpoints
 	Error        string     `json:"error,omitempty"`        // of the last attempt

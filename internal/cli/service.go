@@ -270,6 +270,9 @@ func (t *serviceVerbs) logText(s api.ServiceStatus) string {
 // anchorText says which checkpoint an anchor has.
 func (t *serviceVerbs) anchorText(a api.AnchorStatus) string {
 	text := fmt.Sprintf("%s (%s %s): ", a.Name, a.Kind, a.Place)
+	if a.Remembered {
+		return text + "remembered, NOT COMPARED: " + a.Error + "\nno longer configured; the next start compares it"
+	}
 	if a.At == nil {
 		text += "no checkpoint yet"
 	} else {

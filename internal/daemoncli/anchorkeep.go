@@ -87,7 +87,7 @@ func (s *service) anchorStatus(ctx context.Context) ([]api.AnchorStatus, error) 
 		}
 		out = append(out, to)
 	}
-	return out, nil
+	return append(out, s.uncompared...), nil
 }
 
 // anchorState returns the state of the anchors for metrics.
@@ -127,7 +127,10 @@ func (t *tree) anchorChecks(ctx context.Context) (out []check) {
 	}
 	list := s.Anchors.all(t.Dirs.State)
 	if len(list) == 0 {
-		return []check{{name: "anchors", advice: true, found: "none: a rollback of the log to an earlier state would only be noticed on this machine", fix: "write anchors in " + t.Dirs.ServiceConfig()}}
+		out = append(out, check{name: "anchors", advice: true, found: "none: a rollback of the log to an earlier state would only be noticed on this machine", fix: "write anchors in " + t.Dirs.ServiceConfig()})
+	}
+	for _, a := range s.former {
+		out = append(out, check{name: "anchor " + a.Name, advice: true, found: fmt.Sprintf("%s %s: remembered, NOT COMPARED: the state was started with it, and the configuration no longer has it", a.Kind, a.place()), fix: "make it reachable: the next start compares it, and then forgets it"})
 	}
 	for _, a := range list {
 		out = append(out, t.anchorCheck(ctx, a))

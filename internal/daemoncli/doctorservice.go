@@ -150,6 +150,8 @@ func runningAnchors(s *api.ServiceStatus) (out []check) {
 		switch {
 		case a.Lost:
 			c.fix = "configure another anchor, with another name and place"
+		case a.Remembered: // among the anchors of this configuration
+			continue
 		case !a.Compared:
 			c.found = fmt.Sprintf("%s: NOT COMPARED with the log since the service started: %s", a.Name, a.Error)
 			c.fix = "make it reachable: the service compares it before it sends anything"

@@ -82,7 +82,7 @@ func (s retentionSettings) meaning(all map[string]string) {
 func (a anchorSettings) meaning(all map[string]string) {
 	key := "anchors." + a.Name + "."
 	all[key+"kind"], all[key+"every"] = string(a.Kind), span(a.Every)
-	all[key+"place"] = strings.Join(slices.DeleteFunc([]string{a.Path, a.Repository, a.Endpoint, a.Region, a.Bucket, a.Prefix, withoutQuery(a.URL)}, func(s string) bool { return s == "" }), " ")
+	all[key+"place"] = a.place()
 	if a.Repository != "" {
 		all[key+"branch"] = a.Branch
 	}
@@ -90,6 +90,10 @@ func (a anchorSettings) meaning(all map[string]string) {
 		all[key+"retain"] = span(a.Retain)
 	}
 	all[key+"credentials"], all[key+"ca"], all[key+"roots"] = a.Credentials, a.CA, a.Roots
+}
+
+func (a anchorSettings) place() string {
+	return strings.Join(slices.DeleteFunc([]string{a.Path, a.Repository, a.Endpoint, a.Region, a.Bucket, a.Prefix, withoutQuery(a.URL)}, func(s string) bool { return s == "" }), " ")
 }
 
 func (n *notifySettings) meaning(all map[string]string) {

@@ -165,6 +165,7 @@ func (s *service) compareFormer(ctx context.Context, cfg anchor.Config) (unreach
 		}
 		s.logger.WarnContext(ctx, "an anchor of the previous configuration cannot be compared; the next start tries again", slog.String("anchor", a.Name), slog.Any("err", err))
 		unreached = append(unreached, a)
+		s.uncompared = append(s.uncompared, api.AnchorStatus{Name: a.Name, Kind: string(a.Kind), Place: a.place(), Remembered: true, EverySeconds: a.Every.Seconds(), Error: err.Error()})
 	}
 	return unreached, nil
 }

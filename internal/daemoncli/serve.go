@@ -63,38 +63,39 @@ func (t *tree) serveCommand() *cobra.Command {
 
 // service is the running service with everything it has opened.
 type service struct {
-	t         *tree
-	set       settings
-	again     bool // it opens its state again, with the same settings
-	logger    *slog.Logger
-	started   time.Time
-	socket    string
-	reserve   *store.Reserve
-	store     *store.Store
-	ledger    *audit.Ledger
-	log       atomic.Pointer[audit.Tree] // nil until openTree
-	agree     atomic.Pointer[agreement]  // nil until openAgreement
-	anchors   *anchor.Keeper
-	blobs     *blob.Store
-	keys      keys
-	registry  *operator.Registry
-	secrets   *secret.Store
-	files     *secret.Files   // its directory
-	issuer    *oauth.Verifier // nil: only the service's own tokens are accepted
-	me        api.Principal   // the service's own account, which is the operator
-	tools     *toolGate
-	dispatch  *dispatch.Service
-	relay     *relay
-	runs      *orchestrator.Orchestrator // may be nil
-	archive   *orchestrator.Archive      // of its runs
-	schedules *schedule.Keeper
-	settled   *settledRuns
-	evidence  *evidenceService
-	notify    *notify.Keeper // nil: no receiver is configured
-	retain    *retain.Collector
-	telemetry *telemetry.Telemetry
-	metrics   telemetry.Address // zero: not served
-	report    jail.Report
+	t          *tree
+	set        settings
+	again      bool // it opens its state again, with the same settings
+	logger     *slog.Logger
+	started    time.Time
+	socket     string
+	reserve    *store.Reserve
+	store      *store.Store
+	ledger     *audit.Ledger
+	log        atomic.Pointer[audit.Tree] // nil until openTree
+	agree      atomic.Pointer[agreement]  // nil until openAgreement
+	anchors    *anchor.Keeper
+	uncompared []api.AnchorStatus // remembered anchors that cannot be reached
+	blobs      *blob.Store
+	keys       keys
+	registry   *operator.Registry
+	secrets    *secret.Store
+	files      *secret.Files   // its directory
+	issuer     *oauth.Verifier // nil: only the service's own tokens are accepted
+	me         api.Principal   // the service's own account, which is the operator
+	tools      *toolGate
+	dispatch   *dispatch.Service
+	relay      *relay
+	runs       *orchestrator.Orchestrator // may be nil
+	archive    *orchestrator.Archive      // of its runs
+	schedules  *schedule.Keeper
+	settled    *settledRuns
+	evidence   *evidenceService
+	notify     *notify.Keeper // nil: no receiver is configured
+	retain     *retain.Collector
+	telemetry  *telemetry.Telemetry
+	metrics    telemetry.Address // zero: not served
+	report     jail.Report
 }
 
 func (t *tree) serve(ctx context.Context) error {
