@@ -412,17 +412,24 @@ type ModelUsage struct {
 
 	Requests int64 `json:"requests"` // also those that were refused or failed
 	Turns    int64 `json:"turns"`    // answers with status 200
-	// Requests that the model may have answered and that were not counted to their end. They
-	// used more than the numbers here say, at most what the limits allowed. Budgets count the
-	// whole reservation of an attempt with one.
-	Uncounted int64  `json:"uncounted,omitempty"`
-	Cost      Cost   `json:"cost"` // by the model's prices; 0 without prices
-	Currency  string `json:"currency,omitempty"`
+	// Requests that the model may have answered and that were not counted to their end. An
+	// attempt with one settles its whole reservation of a budget, or what was counted with
+	// UncountedTokens and UncountedCost, whichever is more.
+	Uncounted int64 `json:"uncounted,omitempty"`
+	// What these requests used at most beyond what was counted of them, without those of
+	// UncountedUnbound.
+	UncountedTokens int64 `json:"uncountedTokens,omitempty"`
+	UncountedCost   Cost  `json:"uncountedCost,omitempty"`
+	// How many of them have no bound.
+	UncountedUnbound int64  `json:"uncountedUnbound,omitempty"`
+	Cost             Cost   `json:"cost"` // by the model's prices; 0 without prices
+	Currency         string `json:"currency,omitempty"`
 }
 
 // add adds what another attempt used, in the same currency.
 func (u *ModelUsage) add(v *ModelUsage) {
 	u.Input, u.Output, u.CacheRead, u.CacheWrite = u.Input+v.Input, u.Output+v.Output, u.CacheRead+v.CacheRead, u.CacheWrite+v.CacheWrite
+	u.UncountedTokens, u.UncountedCost, u.UncountedUnbound = u.UncountedTokens+v.UncountedTokens, u.UncountedCost+v.UncountedCost, u.UncountedUnbound+v.UncountedUnbound
 	u.Requests, u.Turns, u.Uncounted, u.Cost = u.Requests+v.Requests, u.Turns+v.Turns, u.Uncounted+v.Uncounted, u.Cost+v.Cost
 }
 

@@ -187,6 +187,7 @@ func (w *codingWorld) wantUsage(d api.Dispatch, m *scriptmodel.Server) {
 		return
 	}
 	want := api.ModelUsage{Tokens: n, Requests: int64(len(m.Requests())), Turns: turns, Cost: got.Cost, Currency: "usd"}
+	want.UncountedTokens, want.UncountedCost, want.UncountedUnbound = got.UncountedTokens, got.UncountedCost, got.UncountedUnbound
 	for _, r := range m.Requests() {
 		if r.Broken { // nobody knows what the rest of such an answer uses
 			want.Uncounted++

@@ -20,6 +20,7 @@ import (
 // have used at most.
 type meter struct {
 	limits   api.Limits
+	bounding string // the member of a request that bounds its answer
 	price    api.Price
 	currency string
 
@@ -29,6 +30,7 @@ type meter struct {
 	requests  int64
 	turns     int64
 	uncounted int64
+	unbound   int64          // uncounted answers without a bound
 	lost      most           // of the uncounted answers, beyond what they said
 	out       map[*bill]bool // requests that were let pass and have not ended
 	line      []*bill        // requests that wait to pass, in order of arrival
@@ -60,7 +62,7 @@ func newMeter(cfg Config) (*meter, error) {
 	if !priced && cfg.Limits.Cost > 0 {
 		return nil, fmt.Errorf("model %q has a limit of cost and no price for %q", cfg.Model.Name, cfg.Model.ID)
 	}
-	m.price, m.currency = p, cfg.Model.Currency
+	m.price, m.currency, m.bounding = p, cfg.Model.Currency, boundOf(cfg.Model.API)
 	if priced {
 		m.currency = cmp.Or(m.currency, api.DefaultCurrency)
 	}
@@ -71,7 +73,12 @@ func newMeter(cfg Config) (*meter, error) {
 func (m *meter) usage() api.ModelUsage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return api.ModelUsage{Tokens: m.tokens, Requests: m.requests, Turns: m.turns, Uncounted: m.uncounted, Cost: costOf(m.cost), Currency: m.currency}
+	u := api.ModelUsage{Tokens: m.tokens, Requests: m.requests, Turns: m.turns, Uncounted: m.uncounted, Cost: costOf(m.cost), Currency: m.currency}
+	u.UncountedTokens, u.UncountedUnbound = m.lost.tokens, m.unbound
+	if m.lost.cost != nil {
+		u.UncountedCost = min(costOf(m.lost.cost), api.MaxCost)
+	}
+	return u
 }
 
 // request counts a request, whatever becomes of it.
@@ -81,8 +88,9 @@ func (m *meter) request() {
 	m.requests++
 }
 
-// bill returns the bill of a request with a body of so many bytes. A token of input is at
-// least one byte, and the server adds a few of its own. output is how many tokens the
+// bill returns the bill of a request with a body of so many bytes. A token of text is at
+// least one byte, and the server adds a few of its own. A body with other content has no
+// bound: see facts.unbound. output is how many tokens the
 // answer may have; 0: nothing bounds it.
 func (m *meter) bill(body, output int64) *bill {
 	if output <= 0 {
@@ -218,6 +226,9 @@ func (m *meter) end(b *bill, known bool) {
 	if !known {
 		m.uncounted++
 		m.lost.add(b.rest(m.price))
+		if b.most.unbound {
+			m.unbound++
+		}
 	}
 	m.wake()
 }
@@ -249,7 +260,15 @@ func (m *meter) spent(over int64) string {
 	case l.Turns > 0 && m.turns >= int64(l.Turns)+over:
 		return fmt.Sprintf("turns: used %s of %s", grouped(m.turns), grouped(int64(l.Turns)))
 	case m.uncounted > 0 && m.bounded() && m.exceeds(most{}, over):
-		return fmt.Sprintf("tokens: unknown, because %d answers were not counted, which may have used the rest of the limit", m.uncounted)
+		noun, was := "answers", "were"
+		if m.uncounted == 1 {
+			noun, was = "answer", "was"
+		}
+		why := fmt.Sprintf("tokens: unknown, because %d %s %s not counted, which may have used the rest of the limit", m.uncounted, noun, was)
+		if m.unbound > 0 && m.bounding != "" {
+			why += fmt.Sprintf("; requests with %s lose at most that many tokens of output", m.bounding)
+		}
+		return why
 	}
 	return ""
 }

@@ -249,6 +249,9 @@ func (c *call) inspect() error {
 		return denied(err)
 	case !facts.named && !strings.Contains(c.to.path, ":"): // gemini has it in the path
 		return denied(fmt.Errorf("the request names no model: this worker may use only %q", m.ID))
+	case facts.many && c.p.meter.bounded() && c.to.answers:
+		// It would multiply what the request may use.
+		return denied(errors.New("n or candidateCount asks for several answers, but this dispatch has a limit of tokens or cost, so a request may ask for one only: leave the member out, or send several requests"))
 	}
 	if len(m.ServerTools) == 0 { // the provider's own tools put more into an answer, and into its input
 		c.output = facts.output()

@@ -56,6 +56,19 @@ func endpointsOf(m *Model) []endpoint {
 	return nil
 }
 
+// boundOf names the member of a request that bounds the tokens of its answer.
+func boundOf(a api.ModelAPI) string {
+	switch a {
+	case api.OpenAIResponses:
+		return "max_output_tokens"
+	case api.OpenAIChat:
+		return "max_completion_tokens"
+	case api.Gemini:
+		return "maxOutputTokens"
+	}
+	return "max_tokens"
+}
+
 // find returns the endpoint of a request, or why it is unknown.
 func (m *Model) find(method, path string) (endpoint, error) {
 	for _, e := range endpointsOf(m) {

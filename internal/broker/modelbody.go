@@ -17,14 +17,15 @@ import (
 // anything. A null is allowed unless raw says otherwise. Other kinds of values than those that the
 // node describes are refused, because a lenient server might understand them.
 type node struct {
-	object map[string]*node // members with rules
-	closed bool             // an object has no other members, unless serverTools lists them
-	array  *node            // of each element; a single object may stand for a list of one
-	leaf   check            // of a string, number or Boolean
-	raw    check            // of the whole value instead of all others
-	tool   string           // allowed only if serverTools lists this name
-	needs  []string         // an object has one of these members, which is not null, unless serverTools lists toolStored
-	media  bool             // members with a URL or data by their name have no URL to fetch
+	object  map[string]*node // members with rules
+	closed  bool             // an object has no other members, unless serverTools lists them
+	array   *node            // of each element; a single object may stand for a list of one
+	leaf    check            // of a string, number or Boolean
+	raw     check            // of the whole value instead of all others
+	tool    string           // allowed only if serverTools lists this name
+	needs   []string         // an object has one of these members, which is not null, unless serverTools lists toolStored
+	media   bool             // members with a URL or data by their name have no URL to fetch
+	unbound bool             // a value here may be more tokens than its bytes
 
 	folded map[string]string // by folded name: the member of object
 }
@@ -49,12 +50,19 @@ type facts struct {
 	options span  // of the value of stream_options; zero if it is missing
 	store   bool  // the request decides about storing its answer
 	storeAt span  // of a null that does not; zero if it is missing
-	most    int64 // tokens that an answer may have; 0: the request does not say
-	choices int64 // answers that it asks for; 0: one
+	most    int64 // tokens that the answer may have; 0: the request does not say
+	many    bool  // it may ask for several answers
+	unbound bool  // its members say less than it may use
 }
 
-// output returns how many tokens the answers may have together; 0: nothing bounds them.
-func (f *facts) output() int64 { return f.most * max(1, f.choices) }
+// output returns how many tokens the answer may have; 0: nothing bounds them, or the
+// input.
+func (f *facts) output() int64 {
+	if f.unbound {
+		return 0
+	}
+	return f.most
+}
 
 type span struct{ from, to int64 }
 
@@ -86,6 +94,9 @@ func inspect(b []byte, rules *node, m *Model) (facts, error) {
 
 func (in *inspection) value(n *node) error {
 	kind := in.dec.PeekKind()
+	if n != nil && n.unbound && kind != 'n' {
+		in.facts.unbound = true
+	}
 	switch {
 	case n != nil && n.raw != nil:
 		return in.check(n.raw)

@@ -47,6 +47,7 @@ func anthropicRules() *node {
 	blocks := &node{array: block, leaf: plain}
 	source.object = map[string]*node{"type": {leaf: sourceType}, "content": blocks, "url": {tool: toolURL}, "file_id": {tool: toolFile}}
 	source.leaf = plain // of a search result: its name
+	source.unbound = true
 	// The input of a tool call may be anything; a result of a tool has blocks.
 	block.object = map[string]*node{"source": source.fold(), "content": blocks, "file_id": {tool: toolFile}}
 	block.leaf = plain
@@ -59,9 +60,9 @@ func anthropicRules() *node {
 		"tools":        {array: tool},
 		"service_tier": {leaf: oneOf("auto", "standard_only")},
 		"speed":        {leaf: oneOf("standard")},
-		"max_tokens":   {raw: outputMost},
+		"max_tokens":   {raw: outputMost}, "context_management": {raw: compacting},
 	}, "metadata", "stop_sequences", "stream", "temperature", "top_k", "top_p", "thinking", "tool_choice",
-		"cache_control", "context_management", "diagnostics", "output_config", "output_format")
+		"cache_control", "diagnostics", "output_config", "output_format")
 }
 
 func responsesRules() *node {
@@ -87,10 +88,10 @@ func responsesRules() *node {
 		"background":   {leaf: oneOf("false")},
 		"service_tier": {leaf: oneOf("auto", "default", "flex")},
 		"store":        {raw: isStored}, "previous_response_id": stored, "conversation": stored,
-		"max_output_tokens": {raw: outputMost},
+		"max_output_tokens": {raw: outputMost}, "context_management": {raw: compacting},
 	}, "instructions", "stream", "stream_options", "tool_choice", "parallel_tool_calls", "reasoning", "include", "text",
 		"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "client_metadata", "metadata", "temperature", "top_p",
-		"max_tool_calls", "truncation", "user", "safety_identifier", "top_logprobs", "context_management")
+		"max_tool_calls", "truncation", "user", "safety_identifier", "top_logprobs")
 }
 
 func chatRules() *node {
@@ -106,15 +107,18 @@ func chatRules() *node {
 		"stream_options": {raw: streamOptions},
 		"store":          {raw: isStored},
 		"max_tokens":     {raw: outputMost}, "max_completion_tokens": {raw: outputMost}, "n": {raw: choices},
+		"prediction": {raw: unbound}, // what the model rejects of it counts as output, too
 	}, "stop", "temperature", "top_p", "top_k", "min_p", "seed", "user", "metadata",
 		"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format",
-		"tool_choice", "parallel_tool_calls", "functions", "function_call", "reasoning", "reasoning_effort", "verbosity", "modalities", "prediction",
+		"tool_choice", "parallel_tool_calls", "functions", "function_call", "reasoning", "reasoning_effort", "verbosity", "modalities",
 		"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "thinking", "enable_thinking", "thinking_budget", "chat_template_kwargs",
 		"cache_prompt", "keep_alive", "include_reasoning", "usage")
 }
 
 func geminiRules() *node {
-	part := open(map[string]*node{"fileData": {tool: toolURL}, "file_data": {tool: toolURL}})
+	part := open(map[string]*node{
+		"fileData": {tool: toolURL}, "file_data": {tool: toolURL}, "inlineData": {raw: unbound}, "inline_data": {raw: unbound},
+	})
 	parts := &node{array: part}
 	reply := open(map[string]*node{"parts": parts})
 	part.object["functionResponse"], part.object["function_response"] = reply, reply
@@ -143,7 +147,7 @@ func media(object map[string]*node) *node {
 	n.media = true
 	for _, name := range []string{"file", "image", "audio", "video", "input_audio", "input_file", "input_image"} {
 		n.object[name] = open(map[string]*node{"file_id": {tool: toolFile}})
-		n.object[name].leaf, n.object[name].media = dataURL, true
+		n.object[name].leaf, n.object[name].media, n.object[name].unbound = dataURL, true, true
 	}
 	maps.Copy(n.object, object)
 	return n.fold()
@@ -152,7 +156,7 @@ func media(object map[string]*node) *node {
 // fetched is the rule of a member whose URL the provider would fetch.
 func fetched() *node {
 	n := open(map[string]*node{"url": {leaf: dataURL}})
-	n.leaf = dataURL
+	n.leaf, n.unbound = dataURL, true
 	return n
 }
 
@@ -185,6 +189,9 @@ func toolType(allowed ...string) check {
 		if !ok && !in.model.serverTool(t) {
 			return notListed(t)
 		}
+		if !slices.Contains([]string{"function", "custom", "namespace"}, t) {
+			in.facts.unbound = true // the provider adds a text of its own for it
+		}
 		return nil
 	}
 }
@@ -213,9 +220,11 @@ func dataURL(in *inspection, v jsontext.Value) error {
 	return nil
 }
 
-// itemType refuses a reference to an item of an earlier answer.
+// itemType refuses a reference to an item of an earlier answer, and notes pictures.
 func itemType(in *inspection, v jsontext.Value) error {
-	if t := text(v); fold(t) == fold("item_reference") && !in.model.serverTool(toolStored) {
+	t := text(v)
+	in.facts.unbound = in.facts.unbound || strings.Contains(fold(t), "image")
+	if fold(t) == fold("item_reference") && !in.model.serverTool(toolStored) {
 		return notListed(toolStored)
 	}
 	return nil
@@ -245,26 +254,41 @@ func oneOf(allowed ...string) check {
 
 // outputMost notes how many tokens an answer may have: the most that the body says.
 func outputMost(in *inspection, v jsontext.Value) error {
-	in.facts.most = max(in.facts.most, positive(v))
-	return nil
-}
-
-// choices notes how many answers a request asks for.
-func choices(in *inspection, v jsontext.Value) error {
-	in.facts.choices = max(in.facts.choices, positive(v))
-	return nil
-}
-
-// positive returns a whole number from 1 to maxOutput, or 0.
-func positive(v jsontext.Value) int64 {
+	if v.Kind() == 'n' {
+		return nil
+	}
+	// A server may read 1e5, 8.0 or "8" as a number, so anything but plain digits is no bound.
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err != nil || n < 1 || n > maxOutput {
-		return 0
+		in.facts.unbound = true
+		return nil
 	}
-	return n
+	in.facts.most = max(in.facts.most, n)
+	return nil
 }
 
-// maxOutput bounds what a request may say to be its bound, in tokens or answers.
+// choices notes whether a request may ask for more than one answer.
+func choices(in *inspection, v jsontext.Value) error {
+	in.facts.many = in.facts.many || v.Kind() != 'n' && string(v) != "1"
+	return nil
+}
+
+// unbound allows any value. Unless it is null, the body says nothing about how many
+// tokens the request may use.
+func unbound(in *inspection, v jsontext.Value) error {
+	in.facts.unbound = in.facts.unbound || v.Kind() != 'n'
+	return nil
+}
+
+// compacting notes an option by which the provider may ask the model several times.
+func compacting(in *inspection, v jsontext.Value) error {
+	if bytes.Contains(bytes.ToLower(v), []byte("compact")) || bytes.IndexByte(v, '\\') >= 0 {
+		return unbound(in, v)
+	}
+	return nil
+}
+
+// maxOutput bounds what a request may say to be its bound, in tokens.
 const maxOutput = 1 << 30
 
 // isStream notes whether the answer is to be streamed.

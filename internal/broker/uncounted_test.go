@@ -41,7 +41,7 @@ func TestAnAgentThatEndsBeforeItsAnswersHasUsedThem(t *testing.T) {
 		want   api.ModelUsage
 	}{
 		{"answers arrive", true, api.ModelUsage{Tokens: api.Tokens{Input: 500 * requests}, Requests: requests, Turns: requests, Cost: 1500 * requests, Currency: "usd"}},
-		{"answers do not arrive", false, api.ModelUsage{Requests: requests, Uncounted: requests, Currency: "usd"}},
+		{"answers do not arrive", false, api.ModelUsage{Requests: requests, Uncounted: requests, UncountedUnbound: requests, Currency: "usd"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var arrived sync.WaitGroup

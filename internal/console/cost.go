@@ -38,7 +38,12 @@ func ModelUsage(u api.ModelUsage) string {
 		text += ", cost " + cost
 	}
 	if u.Uncounted > 0 {
-		text += fmt.Sprintf(", uncounted: %d (the model may have billed more)", u.Uncounted)
+		text += fmt.Sprintf(", uncounted: %d (the model may have billed ", u.Uncounted)
+		if more := Cost([]api.ModelUsage{{Cost: u.UncountedCost, Currency: u.Currency}}); u.UncountedUnbound > 0 || u.UncountedTokens == 0 {
+			text += "more)"
+		} else {
+			text += strings.TrimSuffix("at most "+count(u.UncountedTokens, "more token")+", "+more, ", ") + ")"
+		}
 	}
 	return text
 }

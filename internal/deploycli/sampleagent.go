@@ -36,8 +36,8 @@ func providerOf(agent string) provider {
 	}
 	return provider{
 		"anthropic", api.AnthropicMessages, "https://api.anthropic.com", "header: x-api-key",
-		sampleModel{"claude-haiku-4-5", "input: 1, output: 5, cacheRead: 0.10, cacheWrite: 1.25"},
-		sampleModel{"claude-opus-4-6", "input: 5, output: 25, cacheRead: 0.50, cacheWrite: 6.25"},
+		sampleModel{"claude-haiku-4-5", "input: 1, output: 5, cacheRead: 0.10, cacheWrite: 2"}, // of an hour; five minutes cost less
+		sampleModel{"claude-opus-4-6", "input: 5, output: 25, cacheRead: 0.50, cacheWrite: 10"},
 	}
 }
 

@@ -119,15 +119,20 @@ func Uncounted(m *Manifest, limit api.Spend, currency string) string {
 }
 
 // SettledSpend returns what an attempt spent of what it had reserved. The worker's
-// signed result has what the broker counted. An attempt that started and left no result,
-// or with a request that was not counted, spent all: nothing says what it used. One that
-// never started spent no tokens.
+// signed result has what the broker counted. An attempt that started and left no result
+// spent all: nothing says what it used. One with uncounted requests spent all, or what
+// was counted and what they used at most, whichever is more. One that never started spent
+// no tokens.
 func SettledSpend(reserved api.Spend, started bool, result *api.ResultSummary, millis int64) api.Spend {
 	s := api.Spend{Dispatches: reserved.Dispatches, Millis: max(0, min(millis, reserved.Millis))}
 	switch {
 	case result != nil && result.Usage.Model != nil:
 		u := result.Usage.Model
 		s.Tokens, s.Cost = max(0, u.Total()), max(0, u.Cost)
+		if u.Uncounted > 0 {
+			s.Tokens = min(s.Tokens+max(0, u.UncountedTokens), maxInt)
+			s.Cost = min(s.Cost+max(0, u.UncountedCost), api.MaxCost)
+		}
 		if s.Cost > 0 {
 			s.Currency = u.Currency
 		}
