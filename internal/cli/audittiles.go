@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,8 +27,10 @@ func (t *auditVerbs) tilesCommand() *cobra.Command {
 	cmd := t.operatorVerb(&cobra.Command{
 		Use: "tiles --to DIR", Short: "Copy the whole log as files, for other tools to read and verify", Args: cobra.NoArgs,
 		Long: `Copy the whole log to a folder in the layout of C2SP tlog-tiles: checkpoint, tile/L/N and
-tile/entries/N. Only the entries are fetched; the tree over them is built here, and the copy
-gets its checkpoint once it has the signed root. Run it again to continue, or to add new
+tile/entries/N. Beside it, signed/N has the signed documents that entry N names: a catalog
+revision, a decision of an operator, a change of the service's key. "bailiwick-verify --tiles"
+reads the folder offline. Only the entries and these documents are fetched; the tree is built
+here, and the copy gets its checkpoint once it has the signed root. Run it again to continue, or to add new
 entries: the log must then extend the checkpoint in the folder, which is the only file that
 is overwritten. The copy covers all that had ended when it began.`,
 		Example: console.Examples("bailiwick audit tiles --to log", "bailiwick audit tiles --to /mnt/audit/log -o json"),
@@ -68,12 +69,6 @@ type tilesAnswer struct {
 	Keys    []string `json:"keys"`
 	Written int      `json:"written"` // new files
 }
-
-const (
-	tileWidth      = 256
-	checkpointName = "checkpoint"
-	maxBundle      = tileWidth * (2 + 1<<16)
-)
 
 // tileCopy copies a log to a folder.
 type tileCopy struct {
@@ -124,7 +119,7 @@ func (x *tileCopy) run(ctx context.Context, signed []byte) error {
 // readOld reads the checkpoint of an earlier copy. A checkpoint of another log is
 // an error.
 func (x *tileCopy) readOld(trust trustFile) error {
-	path := filepath.Join(x.dir, checkpointName)
+	path := filepath.Join(x.dir, note.CheckpointName)
 	old, err := os.ReadFile(path) //nolint:gosec // G304: the user names the folder
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -149,7 +144,7 @@ func (x *tileCopy) compareOld() error {
 	}
 	root, err := x.sum.Root()
 	if err == nil && root != x.old.Root {
-		err = api.Errorf(api.CodeConflict, "the first %s differ from those of %s: the log was changed", record.Plural(x.old.Size, "entry"), filepath.Join(x.dir, checkpointName)).
+		err = api.Errorf(api.CodeConflict, "the first %s differ from those of %s: the log was changed", record.Plural(x.old.Size, "entry"), filepath.Join(x.dir, note.CheckpointName)).
 			WithHint("keep the folder: it is evidence")
 	}
 	return err
@@ -157,9 +152,9 @@ func (x *tileCopy) compareOld() error {
 
 // bundle copies the next entries, up to 256 of them.
 func (x *tileCopy) bundle(ctx context.Context) error {
-	index := x.sum.Size() / tileWidth
-	n := min(tileWidth, x.to.Size-x.sum.Size())
-	name := tileName("entries", index, n)
+	index := x.sum.Size() / note.TileWidth
+	n := min(note.TileWidth, x.to.Size-x.sum.Size())
+	name := note.TileName("entries", index, n)
 	content, err := os.ReadFile(filepath.Join(x.dir, name)) //nolint:gosec // G304: the user names the folder
 	exists := err == nil
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,11 +163,14 @@ func (x *tileCopy) bundle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := split(content, n)
+	entries, err := note.SplitBundle(content, n)
 	if err != nil {
 		return api.Errorf(api.CodeConflict, "%s: %w", name, err).WithHint("remove the file if it is not yours, and run the command again")
 	}
 	for _, entry := range entries {
+		if err := x.documents(ctx, x.sum.Size(), entry); err != nil {
+			return err
+		}
 		if err := x.add(note.LeafHash(entry)); err != nil {
 			return err
 		}
@@ -183,48 +181,36 @@ func (x *tileCopy) bundle(ctx context.Context) error {
 	return x.put(name, content)
 }
 
+// documents copies the signed documents that an entry names, unless they are here.
+func (x *tileCopy) documents(ctx context.Context, seq uint64, leaf []byte) error {
+	e, err := record.DecodeEntry(leaf)
+	if err != nil || e.SignedRef() == "" {
+		return nil //nolint:nilerr // the entry is copied as it is; bailiwick-verify reports it
+	}
+	name := note.SignedName(seq)
+	if _, err := os.Stat(filepath.Join(x.dir, name)); err == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	if err := x.o.Tile(ctx, name, &b); err != nil {
+		return err
+	}
+	return x.put(name, b.Bytes())
+}
+
 // fetch requests n entries of a bundle. A complete bundle may have replaced the
 // partial one since the checkpoint.
 func (x *tileCopy) fetch(ctx context.Context, index, n uint64) ([]byte, error) {
 	var b bytes.Buffer
-	err := x.o.Tile(ctx, tileName("entries", index, n), &b)
-	if api.CodeOf(err) == api.CodeNotFound && n < tileWidth {
+	err := x.o.Tile(ctx, note.TileName("entries", index, n), &b)
+	if api.CodeOf(err) == api.CodeNotFound && n < note.TileWidth {
 		b.Reset()
-		err = x.o.Tile(ctx, tileName("entries", index, tileWidth), &b)
+		err = x.o.Tile(ctx, note.TileName("entries", index, note.TileWidth), &b)
 	}
 	if err != nil {
 		return nil, err
 	}
-	content, end := b.Bytes(), 0
-	for range n {
-		if len(content) < end+2 {
-			break // split reports it
-		}
-		end = min(len(content), end+2+int(binary.BigEndian.Uint16(content[end:])))
-	}
-	return content[:end], nil
-}
-
-// split returns the n entries of a bundle, in which each follows its length.
-func split(content []byte, n uint64) ([][]byte, error) {
-	if len(content) > maxBundle {
-		return nil, fmt.Errorf("%d bytes, more than a bundle has", len(content))
-	}
-	list := make([][]byte, 0, n)
-	for range n {
-		if len(content) < 2 {
-			return nil, fmt.Errorf("has %s, want %d", record.Plural(len(list), "entry"), n)
-		}
-		size := int(binary.BigEndian.Uint16(content))
-		if content = content[2:]; len(content) < size {
-			return nil, fmt.Errorf("entry %d of %d is truncated", len(list)+1, n)
-		}
-		list, content = append(list, content[:size]), content[size:]
-	}
-	if len(content) > 0 {
-		return nil, fmt.Errorf("%d bytes after its %d entries", len(content), n)
-	}
-	return list, nil
+	return note.CutBundle(b.Bytes(), n), nil
 }
 
 func (x *tileCopy) add(leaf note.Hash) error {
@@ -245,7 +231,7 @@ func (x *tileCopy) push(level int, h note.Hash) error {
 		x.levels, x.counts = append(x.levels, nil), append(x.counts, 0)
 	}
 	x.levels[level] = append(x.levels[level], h)
-	if len(x.levels[level]) < tileWidth {
+	if len(x.levels[level]) < note.TileWidth {
 		return nil
 	}
 	above := note.NewRange()
@@ -273,7 +259,7 @@ func (x *tileCopy) tile(level int) error {
 	for _, h := range hashes {
 		content = append(content, h[:]...)
 	}
-	return x.put(tileName(strconv.Itoa(level), x.counts[level], uint64(len(hashes))), content)
+	return x.put(note.TileName(strconv.Itoa(level), x.counts[level], uint64(len(hashes))), content)
 }
 
 // put creates a file, completely or not at all. An existing file must have the
@@ -301,22 +287,9 @@ func (x *tileCopy) finish(signed []byte) error {
 	if err := os.MkdirAll(x.dir, 0o755); err != nil { //nolint:gosec // G301: others are to read it
 		return err
 	}
-	path := filepath.Join(x.dir, checkpointName)
+	path := filepath.Join(x.dir, note.CheckpointName)
 	if x.old.Origin != "" {
 		return durable.Replace(path, signed, 0o644)
 	}
 	return console.AlreadyExists(durable.Create(path, signed, 0o644))
-}
-
-// tileName is the C2SP tlog-tiles path of a tile of n hashes or entries: groups of
-// three digits, and the width of a partial tile.
-func tileName(level string, index, n uint64) string {
-	name := fmt.Sprintf("%03d", index%1000)
-	for index /= 1000; index > 0; index /= 1000 {
-		name = fmt.Sprintf("x%03d/", index%1000) + name
-	}
-	if n < tileWidth {
-		name += fmt.Sprintf(".p/%d", n)
-	}
-	return "tile/" + level + "/" + name
 }

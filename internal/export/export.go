@@ -50,6 +50,7 @@ type Config struct {
 	Blobs   *blob.Store
 	Catalog func(ctx context.Context) (Catalog, func(), error) // opens it for one export; the function closes it
 	Records func(ctx context.Context, n int) ([][]byte, error) // the first n records of operators
+	Record  func(ctx context.Context, n int64) ([]byte, error) // record n, from 1
 	Plan    func(ctx context.Context, id api.RunID) (json.RawMessage, error)
 	// Growths returns the canonical growths of a run.
 	Growths func(ctx context.Context, id api.RunID) ([]json.RawMessage, error)

@@ -416,6 +416,17 @@ func decided(v verified, envelope []byte, operators *seal.Operators) (d api.Deci
 	return d, nil
 }
 
+// Envelope returns record n, counted from 1, as it was submitted.
+func (r *Registry) Envelope(ctx context.Context, n int64) (envelope []byte, err error) {
+	err = r.cfg.Store.Read(ctx, func(v *store.View) error {
+		var text string
+		err := v.Get("SELECT envelope FROM operator_record WHERE number = ?", store.Args{n}, &text)
+		envelope = []byte(text)
+		return err
+	})
+	return envelope, err
+}
+
 // Envelopes returns the first n records as they were submitted, in order.
 func (r *Registry) Envelopes(ctx context.Context, n int) (list [][]byte, err error) {
 	err = r.stored(ctx, func(_ uint64, envelope []byte) error {

@@ -244,6 +244,16 @@ func (k Kind) Rules() bool {
 	return r.effect == rules
 }
 
+// SignedRef names the document, signed by people or with the service's key before, that
+// puts in force what the entry says. It is empty for all other entries.
+func (e *Entry) SignedRef() string {
+	ref := map[Kind]string{KindKeyRotated: RefRotation, KindCatalogRevision: RefRevision, KindOperatorRecorded: RefRecord}[e.Kind]
+	if e.Refs[ref] == "" { // a key for statements follows no other
+		return ""
+	}
+	return ref
+}
+
 // Admits reports whether something is started because of an entry of kind k.
 func (k Kind) Admits() bool {
 	r, _ := k.row()

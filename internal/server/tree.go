@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"time"
@@ -28,6 +30,7 @@ type Tree interface {
 // Evidence makes evidence bundles.
 type Evidence interface {
 	Bundle(ctx context.Context, req export.Request) (*bundle.Bundle, error)
+	Signed(ctx context.Context, seq uint64) ([]byte, error)
 }
 
 // coverTime is how long the proof of an entry waits for a checkpoint that covers
@@ -87,9 +90,16 @@ func (c *logCalls) cover(ctx context.Context, wait time.Duration) error {
 }
 
 // tile sends a file of the log: checkpoint, tile/L/N or tile/entries/N, the
-// names of C2SP tlog-tiles.
+// names of C2SP tlog-tiles; and signed/N, the signed documents that entry N names.
 func (c *logCalls) tile(w http.ResponseWriter, r *request) error {
 	name := r.PathValue("path")
+	if seq, ok := note.ParseSignedName(name); ok {
+		b, err := c.cfg.Evidence.Signed(r.Context(), seq)
+		if err != nil {
+			return err
+		}
+		return send(w, io.NopCloser(bytes.NewReader(b)), int64(len(b)))
+	}
 	f, err := c.cfg.Tree.Files().Open(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return api.Errorf(api.CodeNotFound, "the log has no file %.200q", name)
