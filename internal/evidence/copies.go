@@ -157,6 +157,9 @@ func (v *verification) same(c Copy) (same []signed, err error) {
 	case open == 0 && outOfForce != nil:
 		return nil, fmt.Errorf("%s: %w", c, outOfForce)
 	}
+	if v.wholeLog {
+		return nil, fmt.Errorf("%s cannot be compared: the copy of the log ends before its checkpoint of %s; continue the copy: bailiwick audit tiles --to DIR", c, record.Plural(open, "entry"))
+	}
 	return nil, fmt.Errorf("%s cannot be compared: the proofs here do not reach its checkpoint of %s; export evidence that has it: %s", c, record.Plural(open, "entry"), v.exportWith(c.File))
 }
 

@@ -62,6 +62,7 @@ type verification struct {
 	earned   Claim
 	attested *time.Time
 	halted   bool // see stopped
+	wholeLog bool // b is a copy of a whole log: see VerifyPeriod
 }
 
 // Verify recomputes everything that a bundle claims and reports each check. Its
