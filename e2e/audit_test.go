@@ -246,12 +246,26 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 	if again.Written != 0 {
 		t.Errorf("%d files were rewritten", again.Written)
 	}
+	// bailiwick-verify reads the same copy, and lists what happened.
+	trust := w.path("trust.json")
+	must(t, os.WriteFile(trust, []byte(w.try("audit", "trust").stdout), 0o644))
+	period := func() done {
+		return w.exec(filepath.Join(bin, "bailiwick-verify"), "--tiles", dir, "--trust", trust, "--since", "1d")
+	}
+	for _, want := range []string{"dispatch   the-edit: finished, subagent edit for " + w.me(), w.me() + " requested nobody", "pass  inclusion", "pass  operator records", "pass  chains"} {
+		if d := period(); d.status != 0 || !strings.Contains(d.stdout, want) {
+			t.Errorf("the period lacks %q: %s", want, d)
+		}
+	}
 	// An entry of the copy that differs from the log.
 	bundle := filepath.Join(dir, "tile/entries/000")
 	good, err := os.ReadFile(bundle)
 	must(t, err)
 	must(t, os.WriteFile(bundle, bytes.Replace(good, []byte("local:root"), []byte("local:toor"), 1), 0o644))
 	w.refused(1, []string{"000"}, "audit", "tiles", "--to", dir)
+	if d := period(); d.status != 1 || !strings.Contains(d.stdout, "fail  inclusion") || !strings.Contains(d.stdout, "claim: none") {
+		t.Errorf("a changed entry: %s", d)
+	}
 	must(t, os.WriteFile(bundle, good, 0o644))
 	w.must("audit", "tiles", "--to", dir)
 	// Foreign files stay.

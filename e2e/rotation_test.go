@@ -114,6 +114,17 @@ func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 	if err != nil || len(followed.Keys) != 3 || followed.Keys[2].ID != third || followed.Keys[2].From != now.Log.Keys[2].From {
 		t.Errorf("%+v, %v", followed, err)
 	}
+	// So does the check of a period, from a copy of the log.
+	old, err := first.Encode()
+	must(t, err)
+	must(t, os.WriteFile(w.path("first.json"), old, 0o644)) //nolint:gosec // G306: of public keys
+	w.must("audit", "tiles", "--to", w.path("copy"))
+	period := w.exec(filepath.Join(bin, "bailiwick-verify"), "--tiles", w.path("copy"), "--trust", w.path("first.json"))
+	for _, want := range []string{"2 key rotations, each signed by the previous key", "pass  chains", "signing key for service rotated from ", "service started: version ", string(asks.ID) + ": finished"} {
+		if period.status != 0 || !strings.Contains(period.stdout, want) {
+			t.Errorf("the period lacks %q: %s", want, period)
+		}
+	}
 	revoked := first.Log
 	revoked.Keys[0].Revoked = new(uint64)
 	if _, err := revoked.Follow(rotations); err == nil {

@@ -7,6 +7,7 @@ package main
 import (
 	"io"
 	"os"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 )
@@ -17,6 +18,7 @@ func main() {
 		Create: func(name string) (io.WriteCloser, error) {
 			return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302, G304: likewise, and for others to read
 		},
+		Now:   time.Now,
 		Mkdir: func(name string) error { return os.MkdirAll(name, 0o755) }, //nolint:gosec // G301: likewise
 	}))
 }

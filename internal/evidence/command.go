@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
@@ -20,6 +21,7 @@ type Files struct {
 	Open   func(name string) (io.ReadCloser, error)
 	Create func(name string) (io.WriteCloser, error) // must not exist
 	Mkdir  func(name string) error                   // may exist
+	Now    func() time.Time                          // for ages such as 90d
 }
 
 // Command is bailiwick-verify: it reads a bundle and a trust file and prints the
@@ -43,10 +45,14 @@ func Command(args []string, stdout, stderr io.Writer, files Files) int {
 }
 
 const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--anchor FILE]... [-o text|json] [--html FILE] [--stamps DIR]
+       bailiwick-verify --tiles DIR --trust FILE [--since TIME] [--until TIME] [--require CLAIM] [--anchor FILE]... [-o text|json]
 
 Verify the evidence about a run or a dispatch offline: recompute everything and
 report what ran, then each check. CLAIM is none, tamper-detecting, tamper-evident or
 witnessed.
+
+With --tiles, verify a copy of the whole log and list what happened in a period: runs,
+dispatches, denials, approvals, changes of the rules, and what has no evidence.
 
   --trust FILE        keys to trust; get it from someone you trust, not with the
                       evidence; "bailiwick audit trust" writes it
@@ -54,6 +60,10 @@ witnessed.
                       fails if they cannot be compared. May be repeated
   --anchor NAME=FILE  what you fetched yourself from the anchor that the trust file
                       calls NAME
+  --tiles DIR         a folder that "bailiwick audit tiles" wrote
+  --since TIME        list entries since this time, by the service's clock: RFC 3339, a day
+                      in UTC, or an age such as 90d
+  --until TIME        list entries before this time; of a day, up to its end
   --require CLAIM     the weakest acceptable claim
   --html FILE         write the report to this new file too, as one page without
                       scripts to file or print
@@ -76,87 +86,156 @@ func wrongUsage(format string, args ...any) error {
 	return api.Errorf(api.CodeInvalid, format, args...).WithHint("see: " + seeHelp)
 }
 
-func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
+// arguments are those of the command.
+type arguments struct {
+	files, anchors                              []string
+	trust, require, output, html, stamps, tiles string
+	since, until                                time.Time
+	version                                     bool
+}
+
+func parse(args []string, now func() time.Time) (a arguments, err error) {
 	flags := flag.NewFlagSet("bailiwick-verify", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	trustFile := flags.String("trust", "", "")
-	require := flags.String("require", string(ClaimNone), "")
-	output := flags.String("o", "text", "")
-	html := flags.String("html", "", "")
-	stamps := flags.String("stamps", "", "")
-	version := flags.Bool("version", false, "")
-	var anchors []string
-	flags.Func("anchor", "", func(s string) error { anchors = append(anchors, s); return nil })
-	var files []string
+	flags.StringVar(&a.trust, "trust", "", "")
+	flags.StringVar(&a.require, "require", string(ClaimNone), "")
+	flags.StringVar(&a.output, "o", "text", "")
+	flags.StringVar(&a.html, "html", "", "")
+	flags.StringVar(&a.stamps, "stamps", "", "")
+	flags.StringVar(&a.tiles, "tiles", "", "")
+	flags.BoolVar(&a.version, "version", false, "")
+	flags.Func("since", "", func(s string) (err error) { a.since, err = api.ParseTime(s, now(), 0); return err })
+	flags.Func("until", "", func(s string) (err error) { a.until, err = api.ParseTime(s, now(), 1); return err })
+	flags.Func("anchor", "", func(s string) error { a.anchors = append(a.anchors, s); return nil })
 	for rest := args; ; { // a file may precede flags
 		if err := flags.Parse(rest); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
-				fmt.Fprint(stdout, usage)
-				return false, err
+				return a, err
 			}
-			return false, failure.OfFlag(err, seeHelp)
+			return a, failure.OfFlag(err, seeHelp)
 		}
 		if rest = flags.Args(); len(rest) == 0 {
-			break
+			return a, nil
 		}
-		files, rest = append(files, rest[0]), rest[1:]
+		a.files, rest = append(a.files, rest[0]), rest[1:]
 	}
-	if *version {
+}
+
+func (a *arguments) check() error {
+	_, err := ParseClaim(a.require)
+	period := a.tiles != ""
+	switch {
+	case err != nil:
+		return wrongUsage("--require: %w", err)
+	case len(a.files) == 0 && !period:
+		return wrongUsage("argument FILE is missing")
+	case len(a.files) > 1 || len(a.files) == 1 && period:
+		return wrongUsage("unexpected argument %.80q", a.files[len(a.files)-1])
+	case !period && (!a.since.IsZero() || !a.until.IsZero()):
+		return wrongUsage("--since and --until need --tiles: one file of evidence is about one run or dispatch")
+	case period && (a.html != "" || a.stamps != ""):
+		return wrongUsage("--html and --stamps are for a file of evidence, not for --tiles")
+	case period && !a.until.IsZero() && !a.since.Before(a.until):
+		return wrongUsage("--since %s is not before --until %s", clock(a.since), clock(a.until))
+	case a.trust == "":
+		return wrongUsage("--trust is required: the file with the keys whose signatures count")
+	case a.output != "text" && a.output != "json":
+		return wrongUsage("-o %.40q: want text or json", a.output)
+	}
+	return nil
+}
+
+// verdictReport is what the command prints.
+type verdictReport interface {
+	JSON() ([]byte, error)
+	Text() string
+	Failed() bool
+}
+
+func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
+	a, err := parse(args, fs.Now)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		return false, err
+	case err != nil:
+		return false, err
+	case a.version:
 		_, err := fmt.Fprintf(stdout, "bailiwick-verify version %s\n", api.Version())
 		return err == nil, err
 	}
-	want, err := ParseClaim(*require)
-	switch {
-	case err != nil:
-		return false, wrongUsage("--require: %w", err)
-	case len(files) == 0:
-		return false, wrongUsage("argument FILE is missing")
-	case len(files) > 1:
-		return false, wrongUsage("unexpected argument %.80q", files[1])
-	case *trustFile == "":
-		return false, wrongUsage("--trust is required: the file with the keys whose signatures count")
-	case *output != "text" && *output != "json":
-		return false, wrongUsage("-o %.40q: want text or json", *output)
+	if err := a.check(); err != nil {
+		return false, err
 	}
-	t, err := readTrust(fs, *trustFile)
+	t, err := readTrust(fs, a.trust)
 	if err != nil {
 		return false, err
 	}
-	copies, err := readCopies(fs, anchors)
+	copies, err := readCopies(fs, a.anchors)
 	if err != nil {
 		return false, err
 	}
-	records := &CallRecords{}
-	b, err := readBundle(fs, files[0], records)
-	if err != nil {
-		return false, err
-	}
-	if *stamps != "" {
-		if err := writeStamps(fs, *stamps, b); err != nil {
-			return false, err
+	var r verdictReport
+	var claim Claim
+	if a.tiles != "" {
+		open := func(name string) (io.ReadCloser, error) {
+			return fs.Open(filepath.Join(a.tiles, filepath.FromSlash(name)))
 		}
-	}
-	r := Verify(b, t, Options{Copies: copies, Calls: records})
-	if *html != "" {
-		if err := writeHTML(fs, *html, &r); err != nil {
-			return false, err
+		whole, err := VerifyPeriod(open, t, Period{Since: a.since, Until: a.until, Copies: copies})
+		if err != nil {
+			return false, fmt.Errorf("--tiles %s: %w", a.tiles, err)
 		}
-	}
-	if *output == "json" {
-		out, err := r.JSON()
+		r, claim = &whole, whole.Claim
+	} else {
+		one, err := verifyFile(&a, fs, t, copies)
 		if err != nil {
 			return false, err
 		}
-		_, err = stdout.Write(out)
-		return r.Good(want), err
+		r, claim = one, one.Claim
 	}
-	if _, err := io.WriteString(stdout, r.Text()); err != nil {
+	return printed(r, claim, &a, stdout, stderr)
+}
+
+// printed prints a report, and reports whether it is what was required.
+func printed(r verdictReport, claim Claim, a *arguments, stdout, stderr io.Writer) (bool, error) {
+	out, err := []byte(nil), error(nil)
+	if a.output == "json" {
+		out, err = r.JSON()
+	} else {
+		out = []byte(r.Text())
+	}
+	if err == nil {
+		_, err = stdout.Write(out)
+	}
+	if err != nil {
 		return false, err
 	}
-	if !r.Failed() && !r.Claim.AtLeast(want) {
-		fmt.Fprintf(stderr, "bailiwick-verify: no check fails, but the claim is %s, weaker than %s\n", r.Claim, want)
+	enough := claim.AtLeast(Claim(a.require))
+	if !r.Failed() && !enough && a.output == "text" {
+		fmt.Fprintf(stderr, "bailiwick-verify: no check fails, but the claim is %s, weaker than %s\n", claim, a.require)
 	}
-	return r.Good(want), nil
+	return !r.Failed() && enough, nil
+}
+
+// verifyFile verifies a file of evidence.
+func verifyFile(a *arguments, fs Files, t Trust, copies []Copy) (*Report, error) {
+	records := &CallRecords{}
+	b, err := readBundle(fs, a.files[0], records)
+	if err != nil {
+		return nil, err
+	}
+	if a.stamps != "" {
+		if err := writeStamps(fs, a.stamps, b); err != nil {
+			return nil, err
+		}
+	}
+	r := Verify(b, t, Options{Copies: copies, Calls: records})
+	if a.html != "" {
+		if err := writeHTML(fs, a.html, &r); err != nil {
+			return nil, err
+		}
+	}
+	return &r, nil
 }
 
 // writeHTML writes a report to a new file.

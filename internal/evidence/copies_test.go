@@ -31,7 +31,7 @@ func (s *story) verified(b *bundle.Bundle, args ...string) (int, string) {
 		}
 	}
 	var out, wrong bytes.Buffer
-	code := Command(args, &out, &wrong, Files{Open: func(name string) (io.ReadCloser, error) {
+	code := Command(args, &out, &wrong, Files{Now: func() time.Time { return s.at }, Open: func(name string) (io.ReadCloser, error) {
 		b, ok := files[name]
 		if !ok {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
