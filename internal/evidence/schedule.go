@@ -3,6 +3,8 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -80,7 +82,11 @@ func (v *verification) ofSchedule(r *replay) error {
 		return fmt.Errorf("it was submitted by %s, but %s is of %s", r.submitted.Principal, ref, def.Principal)
 	}
 	if err := hasSlot(def, r.fired, request.Rules); err != nil {
-		return err
+		zones := zonesOf(def, r.fired)
+		if zones == "" {
+			return err
+		}
+		v.zones[zones]++
 	}
 	text, places := plan.ReadText([]byte(def.Plan))
 	if places != nil {
@@ -97,6 +103,26 @@ func (v *verification) ofSchedule(r *replay) error {
 		return fmt.Errorf("its plan is not that of %s in catalog revision %d", ref, request.Revision)
 	}
 	return nil
+}
+
+// zonesOf returns the release of the zone data with which the service found a slot, if
+// that can be why the slot is no time of its schedule here: another release than that of
+// this verifier, and a full minute in a zone that a release can change.
+func zonesOf(def *api.Schedule, fired *entry) string {
+	slot, _ := fired.Detail.(record.ScheduleSlot)
+	at, err := time.Parse(time.RFC3339, slot.Slot)
+	if err != nil || at.Second() != 0 || slot.By != "" || slot.Zones == cron.ZoneVersion || def.Zone == "" || def.Zone == "UTC" {
+		return ""
+	}
+	return slot.Zones
+}
+
+// claimedSlots says which slots were not compared with their schedules.
+func (v *verification) claimedSlots() (list []string) {
+	for _, zones := range slices.Sorted(maps.Keys(v.zones)) {
+		list = append(list, fmt.Sprintf("the time of %s: na, found with zone data %s, and this verifier has %s", record.Plural(v.zones[zones], "slot"), record.Word(zones), cron.ZoneVersion))
+	}
+	return list
 }
 
 // cronCost is what reading a cron expression and finding one time of it costs at most, as
@@ -152,6 +178,10 @@ func firedAgreements() []agreement {
 		{kinds: of, field: "detail.revision", truth: byNothing, claim: "the catalog revision in force when a slot fired; the run has its own"},
 		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.slot", truth: byChain, by: "replay.slot"},
+		{kinds: of, field: "detail.zones", truth: byKind, claim: "which zone data a slot was found with: if not those of the verifier, the time of the slot is claimed", check: func(s *scene) verdict {
+			d := detail[record.ScheduleSlot](s)
+			return may(d.By == "" || d.Zones == "")
+		}},
 		{kinds: of, field: "detail.count", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Count == 0 })},
 		{kinds: of, field: "detail.last", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Last == "" })},
 		{kinds: of, field: "detail.message", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Message == "" })},

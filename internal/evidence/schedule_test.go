@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/cron"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -53,9 +54,12 @@ func scheduledRun(s *story, lie slotLie) api.RunID {
 	if lie.id != "" {
 		id = lie.id
 	}
-	fired := record.ScheduleSlot{Schedule: "nightly", Slot: at, Revision: int64(s.revision.Number)} //nolint:gosec // G115: small
+	fired := record.ScheduleSlot{Schedule: "nightly", Slot: at, Zones: cron.ZoneVersion, Revision: int64(s.revision.Number)} //nolint:gosec // G115: small
 	if lie.fired != nil {
 		lie.fired(&fired)
+	}
+	if fired.By != "" {
+		fired.Zones = "" // it follows from no expression
 	}
 	for n := 0; n < 1 && !lie.unfired || n < 2 && lie.twice; n++ {
 		s.write(record.Entry{Kind: record.KindScheduleFired, Run: string(id), Detail: fired})
@@ -96,6 +100,20 @@ func honestSlot(s *story) []bundle.Case {
 	return []bundle.Case{{Run: scheduledRun(s, slotLie{})}}
 }
 
+// A slot that only other zone data gives is na: the report says so, and names both
+// releases. The control is a slot that both give.
+func TestASlotOfOtherZoneDataIsNotJudged(t *testing.T) {
+	for at, claimed := range map[string]bool{"2026-10-25T01:30:00Z": true, "2026-10-25T00:30:00Z": false} {
+		s := newStory(t)
+		id := scheduledRun(s, slotLie{cron: "30 2 * * *", at: at, fired: func(d *record.ScheduleSlot) { d.Zones = "2031a" }})
+		r := Verify(reread(t, s.bundle(bundle.Case{Run: id})), s.trust(), Options{})
+		want := "claimed    the time of 1 slot: na, found with zone data 2031a, and this verifier has " + cron.ZoneVersion + "\n"
+		if r.Failed() || strings.Contains(r.Text(), want) != claimed {
+			t.Errorf("slot %s: want it claimed: %t:\n%s", at, claimed, r.Text())
+		}
+	}
+}
+
 // A run that says it is for a slot of a schedule has the plan and the principal that
 // people signed for it, follows the entry that the slot fired, and has its id. The
 // honest run is the positive control.
@@ -125,6 +143,11 @@ func TestEachLieAboutAScheduledRunIsFound(t *testing.T) {
 		"no full minute":      {slotLie{at: "2026-11-23T02:00:01Z"}, "is no time of"},
 		"requested by cron":   {slotLie{fired: func(d *record.ScheduleSlot) { d.By = "local:ann" }}, "a slot on request has seconds"},
 		"the id of another":   {slotLie{id: "nightly-20261124t0200z"}, "its id is not that of slot"},
+		"honest, other zones": {slotLie{cron: "30 2 * * *", at: "2026-10-25T01:30:00Z", fired: func(d *record.ScheduleSlot) { d.Zones = "2031a" }}, ""},
+		"honest, older entry": {slotLie{cron: "30 2 * * *", at: "2026-10-25T00:30:00Z", fired: func(d *record.ScheduleSlot) { d.Zones = "" }}, ""},
+		"no zones":            {slotLie{cron: "30 2 * * *", at: "2026-10-25T01:30:00Z", fired: func(d *record.ScheduleSlot) { d.Zones = "" }}, "is no time of"},
+		"other zones, UTC":    {slotLie{at: "2026-11-23T03:00:00Z", fired: func(d *record.ScheduleSlot) { d.Zones = "2031a" }}, "is no time of"},
+		"other zones, second": {slotLie{cron: "30 2 * * *", at: "2026-10-25T01:30:01Z", fired: func(d *record.ScheduleSlot) { d.Zones = "2031a" }}, "is no time of"},
 		"a slot left out":     {slotLie{request: func(d *record.RunRequest) { d.Schedule, d.Slot = "", "" }}, "but slot"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,6 +55,7 @@ type verification struct {
 
 	line     *timeline                // what was in force when; nil until follow
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
+	zones    map[string]int           // slots that were found with other zone data than those of this verifier, by release
 	rows     map[RowName]*finding
 	words    map[RowName]string // of the rows that pass
 	receipts []receipt.Receipt  // that prove nothing here
@@ -80,7 +81,7 @@ func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) 
 }
 
 func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
-	v := &verification{b: b, trust: trust, options: o, work: work, records: map[uint64]*signedRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
+	v := &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
 	}
@@ -276,7 +277,7 @@ func (v *verification) report() Report {
 	if r.Failed() {
 		return r
 	}
-	r.Ran.Claimed = append(r.Ran.Claimed, v.claimed...)
+	r.Ran.Claimed = append(append(r.Ran.Claimed, v.claimedSlots()...), v.claimed...)
 	r.Claim = v.earned
 	if v.attested != nil {
 		r.Time = TimeAttested

@@ -16,6 +16,10 @@ type ScheduleSlot struct {
 	Revision int64  `json:"revision"`          // of the catalog
 	Schedule string `json:"schedule"`
 	Slot     string `json:"slot"` // RFC 3339, UTC
+	// Zones is the release of the zone data (cron.ZoneVersion) with which the slot follows
+	// from the expression; empty if the slot was requested, or by a version that did not
+	// log it.
+	Zones string `json:"zones,omitempty"`
 }
 
 func (d ScheduleSlot) describe(e *Entry) string {

@@ -238,6 +238,9 @@ func (b *batch) fire(s *api.Slot) {
 func (b *batch) put(s *api.Slot, kind record.Kind) {
 	s.At = b.now
 	d := record.ScheduleSlot{By: string(s.By), Count: int64(s.Count), Message: s.Message, Reason: s.Reason, Schedule: string(s.Schedule), Slot: s.Slot.Format(time.RFC3339), Revision: int64(b.rev.Number)} //nolint:gosec // G115: numbers count up from 1
+	if s.By == "" {
+		d.Zones = cron.ZoneVersion
+	}
 	if !s.Last.IsZero() {
 		d.Last = s.Last.Format(time.RFC3339)
 	}
