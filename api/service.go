@@ -80,6 +80,8 @@ type LogTree struct {
 	CheckpointAt *time.Time `json:"checkpointAt,omitempty"` // when that was signed; absent before the first
 	LagSeconds   float64    `json:"lagSeconds"`             // age of the oldest uncovered entry; 0: all are covered
 	Error        string     `json:"error,omitempty"`        // why it is not up to date
+	RepairedAt   *time.Time `json:"repairedAt,omitempty"`   // when damage was last noticed and the tree was rebuilt, since the service started
+	Damage       string     `json:"damage,omitempty"`       // what it was
 }
 
 // AnchorStatus is the status of an anchor of the log.

@@ -47,6 +47,8 @@ type TreeConfig struct {
 	Grace time.Duration
 	// Retry is the time between attempts after a failure. 0: 1 s.
 	Retry time.Duration
+	// Watch is the time between comparisons of files of the tree with the table. 0: 1 min.
+	Watch time.Duration
 
 	stall   time.Duration                           // how long a batch may take before it is a fault; 0: 10 s
 	idle    func()                                  // called when all entries are in the tree and the interval has passed; may be nil
@@ -73,6 +75,7 @@ func (c *TreeConfig) validate() error {
 	c.Interval = cmp.Or(c.Interval, 200*time.Millisecond)
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.Retry = cmp.Or(c.Retry, time.Second)
+	c.Watch = cmp.Or(c.Watch, time.Minute)
 	c.stall = cmp.Or(c.stall, 10*time.Second)
 	c.newest = cmp.Or(c.newest, newestVerified)
 	c.Keys = append([]ed25519.PublicKey{c.Signer.Public()}, c.Keys...)
@@ -98,6 +101,11 @@ type Tree struct {
 	// follow has verified every entry that is signed from now on; owned by OpenTree,
 	// then by the feeder.
 	follow *follower
+	// watched is the next bundle that watch compares, due that it is time to; owned by the
+	// feeder, as the ticker is.
+	watched uint64
+	due     bool
+	ticker  *time.Ticker
 
 	cancel context.CancelFunc // stops the feeder
 	done   chan struct{}      // closed when the feeder has exited
@@ -109,6 +117,8 @@ type Tree struct {
 	size    uint64        // of the tree; guarded by mu
 	changed chan struct{} // closed and replaced when one of the above changes; guarded by mu
 	rebuild bool          // requested; guarded by mu
+
+	repaired Repair // guarded by mu
 }
 
 // published is the newest checkpoint.
@@ -158,6 +168,7 @@ func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
 		return nil, fmt.Errorf("log tree %s: %w", cfg.Dir, err)
 	}
 	ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	t.ticker = time.NewTicker(t.cfg.Watch)
 	go t.run(ctx, e)
 	return t, nil
 }
@@ -270,6 +281,7 @@ type TreeStatus struct {
 	CheckpointAt   time.Time     // when it was signed; zero before the first
 	Entries        uint64        // durable entries
 	Lag            time.Duration // age of the oldest entry that no checkpoint covers, or 0
+	Repaired       Repair        // the last damage that was noticed since OpenTree
 	Err            error
 }
 
@@ -277,7 +289,7 @@ type TreeStatus struct {
 func (t *Tree) Status(ctx context.Context) (TreeStatus, error) {
 	t.mu.Lock()
 	s := TreeStatus{
-		Origin: t.cfg.Origin, TreeSize: t.size, CheckpointSize: t.latest.Size, CheckpointAt: t.latest.at, Err: t.fault.err,
+		Origin: t.cfg.Origin, TreeSize: t.size, CheckpointSize: t.latest.Size, CheckpointAt: t.latest.at, Repaired: t.repaired, Err: t.fault.err,
 	}
 	t.mu.Unlock()
 	n, err := t.cfg.Ledger.Len(ctx)

@@ -2,13 +2,16 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -254,6 +257,85 @@ func TestNoProofComesFromADamagedTile(t *testing.T) {
 	}
 	if _, err := w.log.InclusionProof(t.Context(), 300, c.Size); err != nil {
 		t.Errorf("control, another tile: %v", err)
+	}
+}
+
+// A file of the tree that is changed while the service runs is noticed without a read of
+// it, and the tree is rebuilt: newest and old entries, their hashes, and the tiles above.
+// The control is an unchanged tree, in which nothing is noticed.
+//
+// proves R-A5
+func TestAFlippedTileIsNoticedWhileTheServiceRuns(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	noticed := func(w *world) string {
+		s, err := w.log.Status(t.Context())
+		must(t, err)
+		return s.Repaired.Reason
+	}
+	for _, path := range []string{"entries/000", "entries/001", "entries/002.p/88", "0/000", "0/001", "0/002.p/88", "1/000.p/2"} {
+		w := newWorld(t)
+		slept := make(chan struct{}, 3)
+		must(t, w.open(t, func(c *TreeConfig) {
+			c.Watch = time.Millisecond
+			c.idle = func() {
+				select {
+				case slept <- struct{}{}:
+				default:
+				}
+			}
+		}))
+		w.grow(t, 600)
+		c := w.covered(t)
+		for range cap(slept) {
+			<-slept // the feeder compares after each
+		}
+		must(t, w.log.Err())
+		if got := noticed(w); got != "" {
+			t.Fatalf("the control: %s", got)
+		}
+		file := w.path("log", "tree", "tile", path)
+		good, err := os.ReadFile(file)
+		must(t, err)
+		bad := slices.Clone(good)
+		bad[len(bad)/2] ^= 1
+		must(t, os.WriteFile(file, bad, 0o600))
+		must(t, w.log.wait(ctx, func() bool { return !w.log.repaired.At.IsZero() && !w.log.rebuild && w.log.size == c.Size }))
+		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, good) {
+			t.Errorf("%s was not repaired: %v", path, err)
+		}
+		if got := noticed(w); !strings.Contains(got, errDamaged.Error()) {
+			t.Errorf("%s: noticed as %q", path, got)
+		}
+		if n, err := w.log.Check(t.Context()); err != nil || n != c.Size {
+			t.Errorf("%s: after the repair: %d, %v", path, n, err)
+		}
+		w.close()
+	}
+}
+
+// While a tile is damaged the service is not ready, and a read of it is enough. The fault
+// ends with the repair.
+func TestADamagedTileThatIsReadMakesTheTreeFail(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t, func(c *TreeConfig) { c.Watch = time.Hour }))
+	w.grow(t, 600)
+	c := w.covered(t)
+	must(t, w.log.Err())
+	path := w.path("log", "tree", "tile", "0", "000")
+	b, err := os.ReadFile(path)
+	must(t, err)
+	b[0] ^= 1
+	must(t, os.WriteFile(path, b, 0o600))
+	if _, err := w.log.InclusionProof(t.Context(), 7, c.Size); !errors.Is(err, errDamaged) {
+		t.Fatalf("proved: %v", err)
+	}
+	must(t, w.log.wait(t.Context(), func() bool { return !w.log.rebuild && w.log.fault.err == nil && w.log.size == c.Size }))
+	if _, err := w.log.InclusionProof(t.Context(), 7, c.Size); err != nil {
+		t.Errorf("after the repair: %v", err)
+	}
+	if s, err := w.log.Status(t.Context()); err != nil || s.Repaired.At.IsZero() || !strings.Contains(s.Repaired.Reason, "proof of entry #7") {
+		t.Errorf("%+v %v", s, err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 // continues.
 func (t *Tree) run(ctx context.Context, e *edge) {
 	defer close(t.done)
+	defer t.ticker.Stop()
 	for ctx.Err() == nil {
 		err := t.serve(ctx, e)
 		for err != nil && ctx.Err() == nil {
@@ -83,6 +84,9 @@ func (t *Tree) serve(ctx context.Context, e *edge) error {
 	for {
 		committed := t.cfg.Ledger.Committed()
 		more, err := t.step(ctx, e)
+		if err == nil {
+			err = t.watchDue(ctx)
+		}
 		if err == nil && !more {
 			err = t.sleep(ctx, committed)
 		}
@@ -93,7 +97,7 @@ func (t *Tree) serve(ctx context.Context, e *edge) error {
 }
 
 // sleep waits for the interval, so that entries within it become one batch, and
-// then for a commit. wake ends it.
+// then for a commit, or until the next watch. wake ends it.
 func (t *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
 	timer := time.NewTimer(t.cfg.Interval)
 	defer timer.Stop()
@@ -104,6 +108,8 @@ func (t *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
 		}
 		select {
 		case <-committed:
+		case <-t.ticker.C:
+			t.due = true
 		case <-t.wake:
 		case <-ctx.Done():
 		}

@@ -41,7 +41,7 @@ func (t *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
 	}
 	root, err := sumtlog.TreeHash(int64(size), r) //nolint:gosec // G115: see reader
 	if err != nil {
-		return note.Hash{}, fmt.Errorf("log tree: root of %s: %w", record.Plural(size, "entry"), err)
+		return note.Hash{}, t.inconsistent(ctx, "root of "+record.Plural(size, "entry"), err)
 	}
 	return note.Hash(root), nil
 }
@@ -65,12 +65,12 @@ func (t *Tree) Roots(ctx context.Context, sizes []uint64) ([]note.Hash, error) {
 		}
 		root, err := w.rootAt(ctx, size)
 		if err != nil {
-			return nil, fmt.Errorf("log tree: root of %s: %w", record.Plural(size, "entry"), err)
+			return nil, t.inconsistent(ctx, "root of "+record.Plural(size, "entry"), err)
 		}
 		roots = append(roots, root)
 	}
 	if last := len(roots) - 1; roots[last] != c.Root { // which all tiles above lead to
-		return nil, fmt.Errorf("log tree: the tiles differ from the checkpoint of %s: %w", record.Plural(c.Size, "entry"), errDamaged)
+		return nil, t.inconsistent(ctx, "the tiles differ from the checkpoint of "+record.Plural(c.Size, "entry"), errDamaged)
 	}
 	return roots[:len(sizes)], nil
 }
@@ -129,7 +129,7 @@ func (t *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.H
 	}
 	p, err := sumtlog.ProveRecord(int64(size), int64(index), r) //nolint:gosec // G115: see reader
 	if err != nil {
-		return nil, fmt.Errorf("log tree: proof of entry #%d: %w", index, err)
+		return nil, t.inconsistent(ctx, fmt.Sprintf("proof of entry #%d", index), err)
 	}
 	return hashes(p), nil
 }
@@ -146,7 +146,7 @@ func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Ha
 	}
 	p, err := sumtlog.ProveTree(int64(to), int64(from), r) //nolint:gosec // G115: see reader
 	if err != nil {
-		return nil, fmt.Errorf("log tree: proof from %d to %s: %w", from, record.Plural(to, "entry"), err)
+		return nil, t.inconsistent(ctx, fmt.Sprintf("proof from %d to %s", from, record.Plural(to, "entry")), err)
 	}
 	return hashes(p), nil
 }

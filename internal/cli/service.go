@@ -264,6 +264,9 @@ func (t *serviceVerbs) logText(s api.ServiceStatus) string {
 	if s.Log.Error != "" {
 		text += "\nTREE NOT UPDATED: " + s.Log.Error
 	}
+	if s.Log.RepairedAt != nil {
+		text += fmt.Sprintf("\nTREE WAS CHANGED ON DISK, noticed and rebuilt at %s: %s; find out who writes to the state directory, then: bailiwick audit verify --log", t.Time(*s.Log.RepairedAt), s.Log.Damage)
+	}
 	return text
 }
 

@@ -63,6 +63,10 @@ func (s *service) treeStatus(ctx context.Context) *api.LogTree {
 		at := is.CheckpointAt.UTC()
 		to.CheckpointAt = &at
 	}
+	if !is.Repaired.At.IsZero() {
+		at := is.Repaired.At.UTC()
+		to.RepairedAt, to.Damage = &at, is.Repaired.Reason
+	}
 	if is.Err != nil {
 		err = is.Err
 	}
