@@ -48,7 +48,7 @@ const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--an
        bailiwick-verify --tiles DIR --trust FILE [--since TIME] [--until TIME] [--require CLAIM] [--anchor FILE]... [-o text|json]
 
 Verify the evidence about a run or a dispatch offline: recompute everything and
-report what ran, then each check. CLAIM is none, tamper-detecting, tamper-evident or
+report what ran, then each check. CLAIM: none, tamper-detecting, tamper-evident or
 witnessed.
 
 With --tiles, verify a copy of the whole log and list what happened in a period: runs,
