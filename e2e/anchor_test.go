@@ -190,10 +190,11 @@ func anchored(t *testing.T, uid int) (w *world, repo string) {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
 	w.mkdir("disk")
-	repo = w.path("anchors.git")
+	w.mkdir("vault")
+	repo = w.path("vault/anchors.git")
 	w.git(".", "init", "-q", "--bare", repo)
-	w.git("anchors.git", "config", "receive.denyNonFastForwards", "true")
-	w.git("anchors.git", "config", "receive.denyDeletes", "true")
+	w.git("vault/anchors.git", "config", "receive.denyNonFastForwards", "true")
+	w.git("vault/anchors.git", "config", "receive.denyDeletes", "true")
 	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n"+
 		"  - {name: disk, kind: file, path: "+w.path("disk/high-water")+", every: 1s}\n"+
 		"  - {name: history, kind: git, repository: "+repo+", every: 1s}\n", 0o644)
@@ -286,20 +287,20 @@ func TestAnAnchorThatReturnsWithMoreStopsNewWork(t *testing.T) {
 	w, _ := anchored(t, 0)
 	w.restore()
 	// Without the other anchor, which is still compared though the configuration omits it.
-	must(t, os.Rename(w.path("anchors.git"), w.path("unplugged.git")))
+	must(t, os.Rename(w.path("vault"), w.path("unplugged-vault")))
 	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n  - {name: disk, kind: file, path: "+w.path("disk/high-water")+", every: 1s}\n", 0o644)
 	w.refused(1, []string{`anchor "disk"`}, "up") // control
 	must(t, os.Rename(w.path("disk"), w.path("unplugged")))
 	w.must("up")
 	s := w.status()
-	if len(s.Anchors) != 1 || s.Anchors[0].Compared || s.Anchors[0].Error == "" || !s.Ready {
+	if len(s.Anchors) != 2 || s.Anchors[0].Compared || s.Anchors[0].Error == "" || !s.Anchors[1].Remembered || !s.Ready {
 		t.Fatalf("%+v", s.Anchors)
 	}
-	if text := w.must("status"); !strings.Contains(text, "NOT COMPARED with the log since the service started") {
+	if text := w.must("status"); !strings.Contains(text, "NOT COMPARED with the log since the service started") || !strings.Contains(text, "remembered, NOT COMPARED") {
 		t.Errorf("status: %s", text)
 	}
 	doctor := w.exec(filepath.Join(bin, "bailiwickd"), "doctor")
-	if !strings.Contains(doctor.stdout, "NOT COMPARED") {
+	if !strings.Contains(doctor.stdout, "remembered, NOT COMPARED") {
 		t.Errorf("doctor: %s", doctor)
 	}
 	must(t, os.Rename(w.path("unplugged"), w.path("disk")))

@@ -135,7 +135,7 @@ func TestAPeriodIsVerifiedAndListed(t *testing.T) {
 		"\nrun        r9: not settled, 4 tasks, submitted by local:ann in #",
 		"\ndispatch   d-90: finished, subagent code for local:ann, accepted in #", ", statement in #",
 		"\ndispatch   d-91: started, subagent code for local:ann, accepted in #",
-		"agent:x requested code", `denied ("no grant\u000a\u001b[2J") [#`,
+		"agent:x requested code", `denied ("no grant\n\u001b[2J") [#`,
 		"\napproval   none\n",
 		"signing key for service rotated from ", "catalog revision 3 by ann in force", "operator record ", ` of human:bob`,
 		"\nservice    ", `configuration "/etc/service.yaml" (sha256:`,
