@@ -30,7 +30,7 @@ func TestFilesThatACommandRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.command.Programs()
-			for _, path := range strings.Fields(c.runs) {
+			for path := range strings.FieldsSeq(c.runs) {
 				if !got[path] {
 					t.Errorf("does not run %s: %v", path, got)
 				}
@@ -38,7 +38,7 @@ func TestFilesThatACommandRuns(t *testing.T) {
 			if name == "a file with a blank" && !got["my check.sh"] || got["sh check.sh; x"] {
 				t.Errorf("runs %v", got)
 			}
-			for _, path := range strings.Fields(c.not) {
+			for path := range strings.FieldsSeq(c.not) {
 				if got[path] {
 					t.Errorf("runs %s", path)
 				}
@@ -77,12 +77,12 @@ func TestPatternsOfProtectedFiles(t *testing.T) {
 		if err := CheckPattern(c.pattern); err != nil {
 			t.Error(err)
 		}
-		for _, name := range strings.Fields(c.match) {
+		for name := range strings.FieldsSeq(c.match) {
 			if !MatchPath(c.pattern, name) {
 				t.Errorf("%s does not match %s", c.pattern, name)
 			}
 		}
-		for _, name := range strings.Fields(c.not) {
+		for name := range strings.FieldsSeq(c.not) {
 			if MatchPath(c.pattern, name) {
 				t.Errorf("%s matches %s", c.pattern, name)
 			}

@@ -65,6 +65,7 @@ func boundOf(a api.ModelAPI) string {
 		return "max_completion_tokens"
 	case api.Gemini:
 		return "maxOutputTokens"
+	case api.AnthropicMessages:
 	}
 	return "max_tokens"
 }

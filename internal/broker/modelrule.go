@@ -258,12 +258,11 @@ func outputMost(in *inspection, v jsontext.Value) error {
 		return nil
 	}
 	// A server may read 1e5, 8.0 or "8" as a number, so anything but plain digits is no bound.
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil || n < 1 || n > maxOutput {
+	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil && 1 <= n && n <= maxOutput {
+		in.facts.most = max(in.facts.most, n)
+	} else {
 		in.facts.unbound = true
-		return nil
 	}
-	in.facts.most = max(in.facts.most, n)
 	return nil
 }
 

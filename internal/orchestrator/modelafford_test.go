@@ -12,7 +12,6 @@ import (
 // waiter is an attempt that waits for room in a budget.
 type waiter struct {
 	owner
-	task  api.TaskID
 	fence uint64
 	line  string    // the budget that it waits for
 	since time.Time // when it began to wait for that
