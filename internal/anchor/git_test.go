@@ -112,7 +112,7 @@ func TestAPushCannotRemoveACheckpoint(t *testing.T) {
 	// an anchor.
 	git(t, repo, "config", "receive.denyNonFastForwards", "false")
 	git(t, clone, "push", "--quiet", "--force", repo, "bailiwick")
-	if _, err := g.Newest(t.Context()); err == nil || !strings.Contains(err.Error(), "git -C "+repo+" config receive.denyNonFastForwards true") {
+	if _, err := g.Newest(t.Context()); err == nil || !strings.Contains(err.Error(), "git -C '"+repo+"' config receive.denyNonFastForwards true") {
 		t.Errorf("%v", err)
 	}
 	if r, err := g.Put(t.Context(), signedAt(t, k, 7, "c")); err == nil {
