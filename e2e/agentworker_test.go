@@ -94,7 +94,7 @@ var price = api.Price{Input: 3_000_000, Output: 15_000_000, CacheRead: 300_000, 
 
 // spending lists the subagents of each program that have a limit, by their limit.
 func spending() map[string]string {
-	return map[string]string{"tokens": "tokens: 60000", "cost": "cost: 0.10", "turns": "turns: 3", "timeout": "timeout: 25s"}
+	return map[string]string{"tokens": "tokens: 60000", "cost": "cost: 0.10", "turns": "turns: 3", "timeout": "timeout: 45s"}
 }
 
 // newCodingWorld starts a service that has the programs. More has other subagents: the
