@@ -354,6 +354,7 @@ func TestAManifestHasTheTimeForOutstandingAnswers(t *testing.T) {
 		want  Status
 	}{{record.DrainTime, 5, Pass}, {0, 5, Fail}, {0, 4, Pass}, {1, 5, Fail}, {1, 4, Fail}} {
 		s := newStory(t)
+		s.earlier5 = c.rules < 5
 		s.budgeting(perRun(), nil, func(e *record.Entry) {
 			if d, ok := e.Detail.(record.RunRequest); ok {
 				d.Rules = c.rules

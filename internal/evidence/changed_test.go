@@ -44,7 +44,7 @@ func TestAPatchThatChangesItsCheckIsNamed(t *testing.T) {
 	}{
 		"another file":              {file: "one.txt", time: api.DefaultVerifyTime},
 		"the check":                 {file: "check.sh", changed: []string{"check.sh"}, time: api.DefaultVerifyTime, entry: 1, says: "the patch changes check.sh, which verify runs"},
-		"a protected file":          {file: "tests/ä.py", changed: []string{"tests/ä.py"}, time: api.DefaultVerifyTime, entry: 1, says: `the patch changes "tests/\u00e4.py", which verify runs`},
+		"a protected file":          {file: "tests/ä.py", changed: []string{"tests/ä.py"}, time: api.DefaultVerifyTime, entry: 1, says: `the patch changes "tests/ä.py", which verify runs`},
 		"the list was removed":      {file: "check.sh", time: api.DefaultVerifyTime, failed: "the patch changes check.sh, which verify runs, but the result does not say so"},
 		"another file is named":     {file: "one.txt", changed: []string{"check.sh"}, time: api.DefaultVerifyTime, entry: 1, failed: "verify runs check.sh, which the patch does not change"},
 		"the entry counts none":     {file: "check.sh", changed: []string{"check.sh"}, time: api.DefaultVerifyTime, failed: "changed"},
@@ -53,6 +53,7 @@ func TestAPatchThatChangesItsCheckIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
+			s.earlier5 = c.time == 0
 			s.verifying(c.time)
 			s.patched(c.file, c.changed...)
 			s.editEntry = func(_ uint64, e *record.Entry) {
