@@ -189,7 +189,7 @@ func TestTheLogKnowsWhatTheMemoryForgot(t *testing.T) {
 }
 
 // Every kind of anchor that keeps something comes back from the log as it was configured.
-// One of which the log has only a part is refused, unless the configuration or the memory
+// An anchor that the log has only in part is refused, unless the configuration or the memory
 // has it. An anchor in the state moves with it.
 //
 // proves R-A6

@@ -189,7 +189,7 @@ func TestAnEmptyPeriodIsVerified(t *testing.T) {
 	}
 }
 
-// Each change of a copy is found, whoever made it: X without a key, K with the service's.
+// Each change of a copy is found: X without a key, K with the service's.
 // The control is the unchanged copy.
 //
 // proves R-A5, R-A6, R-A7

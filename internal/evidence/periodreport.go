@@ -32,10 +32,10 @@ type PeriodReport struct {
 	Until *time.Time `json:"until,omitempty"` // excluded
 
 	Entries uint64 `json:"entries"` // of the period
-	First   uint64 `json:"first"`   // the numbers of the first and the last of them; 0 if there are none
+	First   uint64 `json:"first"`   // the numbers of the first and the last of them; 0 in an empty period
 	Last    uint64 `json:"last"`
 
-	Runs       []*PeriodRun      `json:"runs"`       // of which the period has entries
+	Runs       []*PeriodRun      `json:"runs"`       // with entries in the period
 	Dispatches []*PeriodDispatch `json:"dispatches"` // that changed their state in the period
 	Denials    []PeriodEntry     `json:"denials"`
 	Approvals  []PeriodEntry     `json:"approvals"` // requests, votes and expiries
