@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -146,7 +147,7 @@ func TestHostileContentCannotForgeLogLines(t *testing.T) {
 		t.Fatalf("%d entries were read, want %d", len(all), n+1-start)
 	}
 	for i, l := range all {
-		if l.Seq != start+uint64(i) || !json.Valid(l.Leaf) || strings.ContainsFunc(string(l.Leaf)+l.Text, func(r rune) bool { return r < ' ' || r > '~' }) ||
+		if l.Seq != start+uint64(i) || !json.Valid(l.Leaf) || strings.ContainsFunc(string(l.Leaf)+l.Text, func(r rune) bool { return !unicode.IsPrint(r) }) ||
 			!strings.HasSuffix(l.Text, fmt.Sprintf(" [#%d]", l.Seq)) {
 			t.Fatalf("entry %d is #%d: %.300s", i, l.Seq, l.Text)
 		}
