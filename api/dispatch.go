@@ -416,8 +416,8 @@ type ModelUsage struct {
 	// attempt with one settles its whole reservation of a budget, or what was counted with
 	// UncountedTokens and UncountedCost, whichever is more.
 	Uncounted int64 `json:"uncounted,omitempty"`
-	// What these requests used at most beyond what was counted of them, without those of
-	// UncountedUnbound.
+	// The most that these requests may have used beyond what was counted. Requests of
+	// UncountedUnbound add nothing.
 	UncountedTokens int64 `json:"uncountedTokens,omitempty"`
 	UncountedCost   Cost  `json:"uncountedCost,omitempty"`
 	// How many of them have no bound.
