@@ -43,8 +43,19 @@ const marker = "planted-marker-8d1f"
 
 var errBlocked = errors.New("blocked")
 
+func isAttack() bool {
+	return os.Args[0] == attackName || len(os.Args) > 1 && os.Args[1] == attackName
+}
+
+// init keeps the main goroutine on the first thread: only during init is it there for certain.
+func init() {
+	if isAttack() {
+		runtime.LockOSThread()
+	}
+}
+
 func attackMain() {
-	if os.Args[0] != attackName && (len(os.Args) < 2 || os.Args[1] != attackName) {
+	if !isAttack() {
 		return
 	}
 	args := os.Args[1:]
@@ -62,7 +73,6 @@ func attackMain() {
 		fmt.Println("no such attack", args[0])
 		os.Exit(4)
 	}
-	runtime.LockOSThread()
 	if err := do(f); err != nil {
 		fmt.Println("blocked:", err)
 		os.Exit(10)
