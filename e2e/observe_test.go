@@ -205,6 +205,10 @@ func TestUnreadyServiceIsAlive(t *testing.T) {
 	must(t, filler.Close())
 	health(http.StatusServiceUnavailable, "NOT READY disk\n")
 	must(t, os.Remove(w.path("state/filler")))
+	eventually(t, "the log's tree is written again", func() bool {
+		status, _ := w.page("/readyz")
+		return status == http.StatusOK
+	})
 	health(http.StatusOK, "ok store\n")
 }
 

@@ -50,7 +50,11 @@ func TestLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(os.Getenv("LEAKY_REPORT"), append(pid, dir+"\n"+group(t)...), 0o644); err != nil {
+	report := os.Getenv("LEAKY_REPORT")
+	if err := os.WriteFile(report+".new", append(pid, dir+"\n"+group(t)...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(report+".new", report); err != nil { // a reader sees it whole
 		t.Fatal(err)
 	}
 	switch os.Getenv("LEAKY_END") {
