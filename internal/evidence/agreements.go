@@ -375,7 +375,7 @@ func referenceAgreements() []agreement {
 
 		{kinds: slices.Concat(admitKinds(), endKinds(), kinds(record.KindDispatchStarted, record.KindDispatchAttested)), field: "refs", truth: byManifest, check: (*scene).references},
 		{kinds: append(endKinds(), record.KindDispatchAnswered, record.KindDispatchAttested), field: "refs", truth: byResult, check: (*scene).products},
-		{kinds: slices.Concat(requestKinds(), kinds(record.KindDispatchAborted, record.KindDispatchRecovered, record.KindEgressRefused, record.KindStopEngaged), except(taskKinds(), record.KindRunGrown), steerKinds()), field: "refs", truth: byKind, check: func(s *scene) verdict { return holds(s.refs()) }},
+		{kinds: slices.Concat(requestKinds(), kinds(record.KindCancelDenied, record.KindDispatchAborted, record.KindDispatchRecovered, record.KindEgressRefused, record.KindStopEngaged), except(taskKinds(), record.KindRunGrown), steerKinds()), field: "refs", truth: byKind, check: func(s *scene) verdict { return holds(s.refs()) }},
 		{kinds: kinds(record.KindScheduleFired), field: "refs", truth: byKind, check: func(s *scene) verdict { return holds(s.refs()) }},
 		{kinds: append(except(runFacts(), record.KindScheduleFired), record.KindRunSubmitted), field: "refs", truth: byPlan, check: func(s *scene) verdict {
 			named := s.refs(record.RefPlan)
@@ -386,7 +386,7 @@ func referenceAgreements() []agreement {
 		}},
 		{kinds: kinds(record.KindCatalogRevision), field: "refs", truth: byRevision, check: func(s *scene) verdict { return may(s.refs(record.RefRevision)) }, claim: claimUnread}, // decider.by needs those that decided
 		{kinds: kinds(record.KindOperatorRecorded), field: "refs", truth: byRecord, check: func(s *scene) verdict { return holds(s.refs(record.RefRecord)) }},                      // timeline.applyRecord compares it
-		{kinds: otherKinds(), field: "refs", truth: byNothing, claim: claimDenied},
+		{kinds: except(otherKinds(), record.KindCancelDenied), field: "refs", truth: byNothing, claim: claimDenied},
 	}
 }
 
