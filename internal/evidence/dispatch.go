@@ -212,7 +212,10 @@ func (v *verification) openResult(a *attempt) (*record.Result, error) {
 
 func (c *dispatchCheck) bindStatement() error {
 	e := c.h.attested
-	a := c.h.last() // it has ended, or step refused the entry
+	a := c.h.at(e.seq)
+	if a == nil || a.final() == nil {
+		return errors.New("it attests an attempt that has not ended")
+	}
 	end := a.final()
 	digest := e.Refs[record.RefStatement]
 	envelope, err := c.v.envelope(digest, "statement", seal.Statement, e.reader())

@@ -501,3 +501,26 @@ func TestMutantsFindAMissingComparison(t *testing.T) {
 		t.Error("no mutant of a campaign finds that the role is not compared")
 	}
 }
+
+// Two dispatches under one id are an attempt after the attestation, which attests none
+// that ended. The verifier refuses that and has no defect.
+func TestAnAttestationOfARunningAttemptIsRefused(t *testing.T) {
+	tried := 0
+	for _, x := range mutantSubjects(t) {
+		if x.name != "reuse" || x.c.Run == "" {
+			continue
+		}
+		g := x.forge()
+		for i := range g.entries {
+			if g.entries[i].Dispatch == "t-a1" {
+				g.entries[i].Dispatch, tried = "t-b1", tried+1
+			}
+		}
+		if j := x.judgeFile(g.file(t), &mutation{linked: true}, agreements()); j.outcome != refused {
+			t.Errorf("%+v", j)
+		}
+	}
+	if tried == 0 {
+		t.Error("no subject has the dispatch")
+	}
+}
