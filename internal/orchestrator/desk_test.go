@@ -47,6 +47,7 @@ type desk struct {
 	gives  func(api.TaskID) *api.ResultSummary    // what a task returns; may be nil
 	vetted func()                                 // called while a plan is validated
 	held   func(*replayTask) bool                 // whether its run or its queue is paused
+	full   func(*replayTask) bool                 // whether attempts have all slots of its queue
 
 	booking sync.Mutex // held while an attempt begins or ends, and before mu
 	purse   *purse     // what attempts spend; nil: there are no budgets
@@ -114,7 +115,7 @@ func newDesk(now func() time.Time) *desk {
 	}
 	k := &desk{
 		engine: engine, now: now, kill: func() {}, locks: func(api.RunID, api.TaskID) []api.Lock { return nil }, vetted: func() {},
-		jobs: map[api.DispatchID]*job{}, gates: map[string]chan struct{}{}, once: map[string]bool{}, tries: map[string]int{}, tried: map[string]time.Time{}, calls: map[string]int{}, idled: map[api.DispatchID]bool{}, held: func(*replayTask) bool { return false },
+		jobs: map[api.DispatchID]*job{}, gates: map[string]chan struct{}{}, once: map[string]bool{}, tries: map[string]int{}, tried: map[string]time.Time{}, calls: map[string]int{}, idled: map[api.DispatchID]bool{}, held: func(*replayTask) bool { return false }, full: func(*replayTask) bool { return false },
 	}
 	k.moved.L = &k.mu
 	return k

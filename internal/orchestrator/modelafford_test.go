@@ -81,6 +81,16 @@ func (m *machine) wants(w *waiter) *replayTask {
 	return nil
 }
 
+// resumed reports whether a waiter was paused before this step, and is not any more.
+func (m *machine) resumed(w *waiter) bool {
+	r := m.log.runs[w.run]
+	if r == nil || r.settled != nil {
+		return false
+	}
+	q := m.log.queues[r.queue]
+	return r.wasPaused && !r.paused || q.was && !q.paused
+}
+
 // affordings finds more attempts than there are slots, those that were overtaken in a
 // budget, and the first of a line that has room and a slot and does not begin.
 func (m *machine) affordings() (wrong []string) {
@@ -118,6 +128,11 @@ func (m *machine) affordings() (wrong []string) {
 	}
 	if first == nil {
 		return wrong
+	}
+	for _, w := range p.waiting {
+		if w.owner.by == first.owner.by && w.fence < first.fence && m.resumed(w) {
+			return wrong // it is in the way again, maybe until its queue has a slot
+		}
 	}
 	m.seen["waits for a budget"]++
 	t, taken := m.wants(first), 0

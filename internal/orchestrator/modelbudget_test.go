@@ -450,7 +450,8 @@ func (m *machine) spent() (wrong []string) {
 
 // affording reports whether a task may wait, without a slot: its dispatch does not run,
 // and its principal has waited for room in a budget, or it was paused, maybe when a restart
-// would have submitted it. The caller holds the mutex.
+// would have submitted it, or others that waited have taken the slots of its queue since a
+// restart. The caller holds the mutex.
 func (k *desk) affording(t *replayTask) bool {
 	if j := k.jobs[t.dispatch]; j != nil && j.active() {
 		return false
@@ -458,7 +459,13 @@ func (k *desk) affording(t *replayTask) bool {
 	if k.held(t) {
 		k.idled[t.dispatch] = true
 	}
-	return k.idled[t.dispatch] || k.purse != nil && k.purse.waited[t.run.by]
+	return k.idled[t.dispatch] || k.purse != nil && k.purse.waited[t.run.by] || k.overtaken(t)
+}
+
+// overtaken reports whether tasks that waited without a slot may have all slots of the
+// queue of t. The caller holds the mutex.
+func (k *desk) overtaken(t *replayTask) bool {
+	return (len(k.idled) > 0 || k.purse != nil && len(k.purse.waited) > 0) && k.full(t)
 }
 
 // mayAfford reports whether tasks of the principal of t have waited for room in a budget,
@@ -469,7 +476,7 @@ func (k *desk) mayAfford(t *replayTask) bool {
 	if j := k.jobs[t.dispatch]; k.held(t) && (j == nil || !j.active()) {
 		return true
 	}
-	return k.idled[t.dispatch] || k.purse != nil && k.purse.waited[t.run.by]
+	return k.idled[t.dispatch] || k.purse != nil && k.purse.waited[t.run.by] || k.overtaken(t)
 }
 
 // waits is affording for a caller without the mutex.
