@@ -264,6 +264,31 @@ func TestADispatchIsVerifiedWithItsBudgets(t *testing.T) {
 	}
 }
 
+// uncounted is a run with requests that were not counted.
+func uncounted(s *story) []bundle.Case {
+	s.runUncounted(false)
+	return []bundle.Case{{Run: "r1"}, {Dispatch: "t-a1"}}
+}
+
+// runUncounted writes that run. A lie settles what was counted.
+func (s *story) runUncounted(lie bool) {
+	var change func(e *record.Entry)
+	if lie {
+		less := settling("t-a1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens = 105 }))
+		change = func(e *record.Entry) { less(s, e) }
+	}
+	s.budgeting(perRun(), perRun(), change)
+	s.editResult = func(r *record.Result) {
+		r.Summary.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: 100, Output: 5}, Requests: 3, Turns: 1, Uncounted: 2}
+	}
+	s.submit(plannedAs(budgetOfPlan, "a"), "", 0)
+	a := of("a", 1)
+	s.fire(a, 1)
+	s.done(a, 1)
+	s.settle("r1", record.RunEnd{State: "done", Done: 1})
+	s.editResult = nil
+}
+
 // An attempt with a request that was not counted settles its whole reservation. A bundle
 // in which the service settles what was counted instead fails, and the report says how
 // many requests are uncounted.
@@ -272,20 +297,7 @@ func TestADispatchIsVerifiedWithItsBudgets(t *testing.T) {
 func TestAnUncountedRequestSettlesTheWholeReservation(t *testing.T) {
 	for _, lie := range []bool{false, true} {
 		s := newStory(t)
-		var change func(e *record.Entry)
-		if lie {
-			less := settling("t-a1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens = 105 }))
-			change = func(e *record.Entry) { less(s, e) }
-		}
-		s.budgeting(perRun(), perRun(), change)
-		s.editResult = func(r *record.Result) {
-			r.Summary.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: 100, Output: 5}, Requests: 3, Turns: 1, Uncounted: 2}
-		}
-		s.submit(plannedAs(budgetOfPlan, "a"), "", 0)
-		a := of("a", 1)
-		s.fire(a, 1)
-		s.done(a, 1)
-		s.settle("r1", record.RunEnd{State: "done", Done: 1})
+		s.runUncounted(lie)
 		r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
 		if want := map[bool]Status{false: Pass, true: Fail}[lie]; r.Failed() != lie || r.Row(RowResult).Status != want {
 			t.Errorf("lie %t:\n%s", lie, r.Text())

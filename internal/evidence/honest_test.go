@@ -52,7 +52,7 @@ func newHonestCase(t testing.TB, r *rand.Rand) *honestCase {
 		h.whole("d-00")
 	}
 	c := bundle.Case{Dispatch: "d-01"}
-	switch r.IntN(4) {
+	switch r.IntN(6) {
 	case 0:
 		c = bundle.Case{Run: "r1"}
 		tell(h.story)
@@ -62,6 +62,9 @@ func newHonestCase(t testing.TB, r *rand.Rand) *honestCase {
 		race := races[pick(r, slices.Sorted(maps.Keys(races)))]
 		h.submit(race.plan, "", 0)
 		race.tell(h.story, false)
+	case 2: // approvals by several people, budgets and uncounted requests
+		peopled := []func(*story) []bundle.Case{fourEyes, approvedWrites, budgets, uncounted}
+		c = pick(r, pick(r, peopled)(h.story))
 	default:
 		h.whole("d-01")
 	}

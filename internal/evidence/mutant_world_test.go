@@ -47,7 +47,7 @@ func mutantSubjects(t testing.TB) (list []*subject) {
 	s := seeded(t)
 	add("several ends", s, endings(s)...)
 	for name, build := range map[string]func(s *story) []bundle.Case{
-		"rules between": rulesBetween, "operator keys": keyChanges, "questions": questions, "cancels": everyCancel, "no result": noResult, "steering": steering, "models": models, "tool calls": toolCalls, "tainted run": taintedRun, "reuse": reuse, "scheduled run": honestSlot, "budgets": budgets, "writes": approvedWrites, "four eyes": fourEyes,
+		"rules between": rulesBetween, "operator keys": keyChanges, "questions": questions, "cancels": everyCancel, "no result": noResult, "steering": steering, "models": models, "tool calls": toolCalls, "tainted run": taintedRun, "reuse": reuse, "scheduled run": honestSlot, "budgets": budgets, "uncounted": uncounted, "writes": approvedWrites, "four eyes": fourEyes,
 	} {
 		s := seeded(t)
 		add(name, s, build(s)...)
