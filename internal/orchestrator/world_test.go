@@ -105,18 +105,18 @@ func newWorldWith(t tester, root string, config orchestrator.Config, asks bool, 
 	w.log.affording = w.desk.mayAfford
 	w.desk.held = func(t *replayTask) bool { return t.held(w.log) }
 	w.desk.full = func(t *replayTask) bool {
-		active := 0
-		for _, j := range w.desk.jobs {
+		taken := map[api.DispatchID]bool{}
+		for id, j := range w.desk.jobs {
 			if r := w.log.runs[j.order.Run]; j.active() && r != nil && r.queue == t.run.queue {
-				active++
+				taken[id] = true
 			}
 		}
-		for o := range w.log.each { // those that are being submitted
-			if j := w.desk.jobs[o.dispatch]; o.run.queue == t.run.queue && o.state == api.TaskRunning && (j == nil || !j.active()) && w.desk.delayed(o) {
-				active++
+		for o := range w.log.each { // those that are being submitted, or whose end the engine has not heard of
+			if j := w.desk.jobs[o.dispatch]; o.run.queue == t.run.queue && o.state == api.TaskRunning && (j != nil && !j.untold.IsZero() || w.desk.delayed(o)) {
+				taken[o.dispatch] = true
 			}
 		}
-		return active >= w.log.queues[t.run.queue].slots
+		return len(taken) >= w.log.queues[t.run.queue].slots
 	}
 	s, err := store.Create(context.Background(), w.storeConfig())
 	w.must(err)
