@@ -106,7 +106,7 @@ func claimedFields() string {
 			for _, k := range otherKinds() {
 				denials = append(denials, "`"+string(k)+"`")
 			}
-			of[strings.Join(denials, ", ")] = []string{"all but `decision`, `tool` and `prev`"}
+			of[strings.Join(denials, ", ")] = []string{"all but `decision`, `tool`, `prev`, and `refs` of `dispatch.cancel_denied`"}
 		}
 		for _, key := range slices.Sorted(maps.Keys(of)) {
 			out.WriteString("| " + text + " | " + strings.Join(of[key], ", ") + " | " + key + " |\n")
@@ -116,17 +116,21 @@ func claimedFields() string {
 	for _, doc := range slices.Sorted(maps.Keys(documentClaims())) {
 		out.WriteString("| " + doc + " | `" + strings.Join(documentClaims()[doc], "`, `") + "` |\n")
 	}
-	out.WriteString("\nIn a plan, everything about a task that was never dispatched is claimed, too. A plan has no signature: K changes the queue and the locks in the entries as well. So it is with the option of an answer, and with who engaged a stop that cancelled no worker: only entries say it.\n")
+	out.WriteString("\nIn a plan, everything about a task that was never dispatched is claimed, too. A plan has no signature: K changes the queue and the locks in the entries as well. So it is with the option of an answer, and with who engaged a stop that cancelled no worker: only entries say it. A result that is used again fixes the tree of its source, and many commits can have that tree: the commit in its manifest is claimed, unless the plan or another task of the run fixes it.\n")
 	return out.String()
 }
+
+// claimsOfReuse is the type of a manifest of a result that is used again.
+const claimsOfReuse = "manifest of `task.reused`"
 
 // documentClaims are the members of documents that nothing else in a bundle says, by
 // the type of the document. A name ends with a dot where all below it are meant.
 func documentClaims() map[string][]string {
 	return map[string][]string{
-		"manifest":  {"expires", "limits.", "nonce", "notBefore", "trace", "ceiling"},
-		"statement": {"predicate.runDetails.builder.version.", "predicate.runDetails.metadata.startedOn", "predicate.runDetails.metadata.finishedOn", "predicate.runDetails.byproducts.", "predicate.bailiwick_dispatch.mode"},
-		"plan":      {"labels.", "queue", "tasks.depends_on.", "tasks.locks.", "tasks.retry.", "tasks.timeout", "tasks.priority", "limits."},
+		"manifest":    {"expires", "limits.", "nonce", "notBefore", "trace", "ceiling"},
+		claimsOfReuse: {"source.commit"},
+		"statement":   {"predicate.runDetails.builder.version.", "predicate.runDetails.metadata.startedOn", "predicate.runDetails.metadata.finishedOn", "predicate.runDetails.byproducts.", "predicate.bailiwick_dispatch.mode"},
+		"plan":        {"labels.", "queue", "tasks.depends_on.", "tasks.locks.", "tasks.retry.", "tasks.timeout", "tasks.priority", "limits."},
 	}
 }
 
@@ -211,7 +215,7 @@ func TestWhatIsAcceptedOfAChangedPlanIsClaimed(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := Verify(b, x.trust, Options{})
-		if r.Failed() == c.claimed || onlyClaimed(record.RefPlan, was, canonical, nil) != c.claimed {
+		if r.Failed() == c.claimed || onlyClaimed(record.RefPlan, was, canonical, record.KindRunSubmitted, nil) != c.claimed {
 			t.Errorf("%s: refused %v, listed as claimed %v, want it claimed: %v\n%s", name, r.Failed(), !c.claimed, c.claimed, r.Text())
 		}
 		if b, err = bundle.Read(bytes.NewReader(g.file(t)), bundle.Limits{}); err != nil {

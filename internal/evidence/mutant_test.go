@@ -13,7 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -250,7 +249,7 @@ func (x *subject) fieldChanges(was, now *entry, v *verification) (list []string)
 		if f == "decision" && was.Kind != now.Kind {
 			continue // it is the kind's
 		}
-		if f == "refs" && x.sameDocuments(was.Refs, now.Refs, v) {
+		if f == "refs" && x.sameDocuments(was, now, v) {
 			list = append(list, claimedDocument)
 			continue
 		}
@@ -262,33 +261,33 @@ func (x *subject) fieldChanges(was, now *entry, v *verification) (list []string)
 	return list
 }
 
-// sameDocuments reports whether refs name the same, or documents that differ only in
+// sameDocuments reports whether two entries name the same, or documents that differ only in
 // what is claimed of them.
-func (x *subject) sameDocuments(was, now map[string]api.Digest, v *verification) bool {
-	if len(was) != len(now) {
+func (x *subject) sameDocuments(was, now *entry, v *verification) bool {
+	if len(was.Refs) != len(now.Refs) {
 		return false
 	}
-	for name, d := range was {
-		if now[name] == d {
+	for name, d := range was.Refs {
+		if now.Refs[name] == d {
 			continue
 		}
 		old, ok := x.s.documents[d]
-		doc, ok2 := v.b.Documents[now[name]]
+		doc, ok2 := v.b.Documents[now.Refs[name]]
 		if !ok || !ok2 {
 			return false
 		}
 		kind, a := payloadOf(old)
 		other, b := payloadOf(doc)
-		if kind != other || !onlyClaimed(name, a, b, x.undispatched(v)) {
+		if kind != other || !onlyClaimed(name, a, b, was.Kind, x.undispatched(v)) {
 			return false
 		}
 	}
 	return true
 }
 
-// onlyClaimed reports whether two documents differ only in members of
-// documentClaims, and in the digests of manifests that do.
-func onlyClaimed(name string, a, b []byte, undispatched map[string]bool) bool {
+// onlyClaimed reports whether two documents of an entry of a kind differ only in members
+// of documentClaims, and in the digests of manifests that do.
+func onlyClaimed(name string, a, b []byte, kind record.Kind, undispatched map[string]bool) bool {
 	var x, y any
 	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
 		return false
@@ -298,6 +297,10 @@ func onlyClaimed(name string, a, b []byte, undispatched map[string]bool) bool {
 			continue
 		}
 		path = withoutIndexes(path)
+		reused := strings.TrimPrefix(path, "predicate.buildDefinition.externalParameters.")
+		if kind == record.KindTaskReused && slices.Contains(documentClaims()[claimsOfReuse], reused) {
+			continue
+		}
 		if name == record.RefStatement && strings.Contains(path, "digest") {
 			continue // of a manifest, which Binds compares
 		}
