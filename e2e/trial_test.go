@@ -84,6 +84,7 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	k.replace(manifest, "level: full, mode: guarded}", "level: full, mode: guarded, egress: [allowed.example:443]}")
 	k.counter = newCounter(t)
 	k.replace(manifest, "roles: [transform, quality]", "roles: [transform, quality]\n"+k.counter.tools())
+	k.meterTrial()
 	k.must("catalog", "plan", "--pin", "--connect", "-f", k.path(manifest))
 	k.must("catalog", "apply", "--connect", "-f", k.path(manifest))
 	// Low enough that a trial exceeds it, so that older content is removed;
@@ -388,6 +389,12 @@ type entry struct {
 		Last     string   `json:"last"`
 		Locks    []string `json:"locks"`
 		Shared   []string `json:"shared"`
+		// Of an attempt: what it reserves, or has spent.
+		Budgets []struct {
+			Budget   string    `json:"budget"`
+			Reserved api.Spend `json:"reserved"`
+			Spent    api.Spend `json:"spent"`
+		} `json:"budgets"`
 	} `json:"detail"`
 	leaf string
 }

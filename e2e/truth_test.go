@@ -22,6 +22,8 @@ type kind struct {
 	cancel bool   // its caller cancels it while it runs
 	answer bool   // its caller answers its question
 	calls  int    // requests that its agent makes and that are refused
+	// Requests to its model whose answers are cut, so that they stay uncounted.
+	uncounted int64
 }
 
 // end is how an attempt ends.
@@ -58,6 +60,10 @@ func kinds() []kind {
 		{
 			subagent: subagent{name: "calls", script: half + `for i in 1 2 3; do exec 3<>/dev/tcp/127.0.0.1/19514; printf 'CONNECT evil%d.example:443 HTTP/1.1\r\nHost: evil%d.example:443\r\n\r\n' $i $i >&3; read -r line <&3; exec 3>&-; done; echo done`},
 			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\ndone\n", calls: 3,
+		},
+		{
+			subagent: subagent{name: "cut", script: half + cutScript, more: cutMore},
+			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\ndone\n", uncounted: 2,
 		},
 		{
 			subagent: subagent{name: "tools", script: half + toolScript + "call counter_add 1; call tell 2; call counter_secret 3; call report 4; echo done"},
@@ -165,6 +171,7 @@ func (s *story) wrong() (bad []string) {
 	}
 	s.wrongContent(endRefs, say)
 	s.wrongCalls(say)
+	s.wrongBudgets(say)
 	return bad
 }
 
