@@ -272,7 +272,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	}
 	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, Mode: mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
 		Secrets: s.secrets, Tools: s.tools.openView, ToolClosed: s.tools.closedSince, Calls: s.tools.gateway.Calls, Seal: s.tools.gateway.Seal, Unasked: s.tools.approvals.EndDispatch, Forget: s.tools.approvals.ForgetDispatch, Shown: s.tools.approvals.Shows, People: s.tools.approvals,
 		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
@@ -360,6 +360,13 @@ func workerEnv(env []string) []string {
 		name, _, _ := strings.Cut(kv, "=")
 		return !slices.Contains(keep, name)
 	})
+}
+
+// sweepJails removes the control groups that jails of killed processes left.
+func (s *service) sweepJails() {
+	if left := jail.Sweep(); left > 0 {
+		s.logger.Warn("control groups of killed processes could not be removed; the next jail retries", slog.Int("left", left))
+	}
 }
 
 func (s *service) announce(ctx context.Context) error {

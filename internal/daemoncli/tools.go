@@ -50,7 +50,7 @@ func (g *toolGate) engine(ctx context.Context) (*policy.Engine, error) {
 // service left is unknown. Dispatches, whose ends follow in the log, are recovered later.
 func (s *service) openTools(ctx context.Context) (err error) {
 	g := &toolGate{pool: upstream.New(upstream.Config{
-		Client:  toolclient.Config{Program: s.t.worker(), Env: workerEnv(s.t.Env), Now: s.t.Now},
+		Client:  toolclient.Config{Program: s.t.worker(), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: s.sweepJails},
 		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: s.toolsChanged, Failed: s.telemetry.ToolServerFailed,
 		Listed: func(server api.Name, dispatch api.DispatchID) { s.tools.gateway.Listed(server, dispatch) },
 	})}

@@ -65,7 +65,7 @@ func newGate(t testing.TB) gate {
 	g.Service = newService(t.Context(), Config{
 		Dirs: api.Dirs{State: dir}, Store: st, Blobs: blobs, Key: key, Ledger: ledger, Registry: registry, Now: time.Now, Logger: logger,
 		Executor: &executor.Local{Program: program, Logger: logger},
-		Sweep:    func() int { return 0 },
+		Sweep:    func() {},
 	})
 	t.Cleanup(func() { _ = g.Close() })
 	return g

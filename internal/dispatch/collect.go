@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,20 +56,13 @@ func (l *lifecycle) outcomeOf(ctx context.Context, r row) (outcome, error) {
 	c := collector{records: l.records, row: r, dir: l.attemptDir(r)}
 	envelope, err := blob.ReadBounded(filepath.Join(c.dir, record.WorkResult), maxResult)
 	if errors.Is(err, fs.ErrNotExist) {
-		l.work.Go(l.sweepJails)
+		l.work.Go(l.cfg.Sweep)
 		return c.lost(ctx)
 	}
 	if err != nil {
 		return outcome{}, err
 	}
 	return c.outcome(ctx, envelope)
-}
-
-// sweepJails removes what the jail of a killed worker left.
-func (l *lifecycle) sweepJails() {
-	if left := l.cfg.Sweep(); left > 0 {
-		l.cfg.Logger.WarnContext(l.life, "control groups of killed workers could not be removed; the next jail retries", slog.Int("left", left))
-	}
 }
 
 // collector reads the directory of an attempt whose worker has exited.

@@ -70,8 +70,11 @@ func (s *Service) fetchSource(ctx context.Context, p snapshot.Snapshot, src api.
 		}
 	}
 	pinned, err := s.cfg.Executor.Fetch(ctx, req)
-	if errors.Is(err, executor.ErrFetch) {
+	switch {
+	case errors.Is(err, executor.ErrFetch):
 		err = api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
+	case err != nil: // its process may have been killed
+		s.cfg.Sweep()
 	}
 	return pinned, err
 }

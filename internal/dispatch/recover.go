@@ -44,6 +44,7 @@ func (l *lifecycle) recover(ctx context.Context) error {
 		return err
 	}
 	failpoint.Hit(failpoint.RecoverSweep, "")
+	l.work.Go(l.cfg.Sweep)
 	if err := l.removeFinished(ctx); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ type Config struct {
 	Operator   api.Principal // may read everything; see policy.Rules
 	Registry   Registry      // what operators decided
 	Mode       string        // same-user or system
-	Sweep      func() int    // removes what the jails of killed workers left on the machine, and returns how much it could not remove
+	Sweep      func()        // removes what jails of killed processes left on the machine; it may take seconds
 	Now        func() time.Time
 	Steady     func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger     *slog.Logger

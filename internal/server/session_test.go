@@ -153,7 +153,7 @@ func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 	logger := slog.New(slog.DiscardHandler)
 	d := must[*dispatch.Service](t)(dispatch.Open(t.Context(), dispatch.Config{
 		Dirs: api.Dirs{Data: dir, State: dir}, Store: h.store, Ledger: h.ledger, Blobs: blobs, Key: h.service, Operator: "local:root", Registry: h.registry,
-		Executor: &executor.Local{Program: "/nonexistent", Logger: logger}, Sweep: func() int { return 0 }, Now: h.now, Logger: logger,
+		Executor: &executor.Local{Program: "/nonexistent", Logger: logger}, Sweep: func() {}, Now: h.now, Logger: logger,
 	}))
 	t.Cleanup(func() { _ = d.Close() })
 	cfg := Config{

@@ -95,6 +95,9 @@ func run(cfg Config, own func(string)) (*process, error) {
 	go func() {
 		_ = p.cmd.Wait() // its last words say why
 		close(p.exited)
+		if cfg.Killed != nil && !p.cmd.ProcessState.Exited() {
+			cfg.Killed()
+		}
 	}()
 	return p, nil
 }

@@ -37,6 +37,9 @@ type Config struct {
 	// Said gets what bailiwick-worker --tool says about a server, such as a refused
 	// request. nil: nobody.
 	Said func(server api.Name, line string)
+	// Killed is called after a bailiwick-worker --tool was killed: its jail left control
+	// groups. nil: they stay until the next jail starts.
+	Killed func()
 }
 
 func (c Config) withDefaults() Config {
