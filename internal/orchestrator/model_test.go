@@ -589,12 +589,16 @@ func (m *machine) restartNow(rt *rapid.T) {
 // fail has the disk fail, and something happen after that: nothing comes of it,
 // and all is well after a restart.
 func (m *machine) fail(rt *rapid.T) {
-	list := m.desk.sorted((*job).active)
-	if len(list) == 0 || m.killIn > 0 {
+	if len(m.desk.sorted((*job).active)) == 0 || m.killIn > 0 {
 		rt.Skip()
 	}
-	j := rapid.SampledFrom(list).Draw(rt, "dispatch")
 	m.begin("fail")
+	synctest.Wait() // what was due by now is decided, and happens
+	list := m.desk.sorted((*job).active)
+	if len(list) == 0 {
+		return
+	}
+	j := rapid.SampledFrom(list).Draw(rt, "dispatch")
 	_ = m.store.Update(context.Background(), func(*store.Tx) error { runtime.Goexit(); return nil })
 	fires := m.desk.count("fire")
 	m.desk.end(j, api.EventFinished, "", true)
