@@ -94,12 +94,12 @@ func Reserve(tx *store.Tx, m *record.Manifest, claims []Claim, currency string, 
 			switch gone := reserved.Exceeds(settled, limit); {
 			case gone == "":
 				if full == nil {
-					full = &Refusal{Reason: c.spent(what, b, reserved, at), Waits: c.title(), Line: c.line()}
+					full = &Refusal{Reason: c.spent(what, b, m, reserved, at), Waits: c.title(), Line: c.line()}
 				}
 			case reserved.Member(gone) > limit.Member(gone):
 				return nil, &Refusal{Reason: c.never(gone, m, reserved)}
 			default:
-				return nil, &Refusal{Reason: c.spent(gone, b, reserved, at)}
+				return nil, &Refusal{Reason: c.spent(gone, b, m, reserved, at)}
 			}
 			continue // another budget may refuse it for good
 		}
@@ -165,21 +165,30 @@ func (c *Claim) never(what string, m *record.Manifest, need api.Spend) string {
 		}
 	}
 	s := fmt.Sprintf("%s: %s: this attempt may use %s, more than the whole budget of %s, so it never begins; lower %s of subagent %q, or ",
-		c.title(), what, need.Of(what), c.Budget.Limit().Of(what), key, m.Subagent)
+		c.title(), what, maximum(what, m, need), c.Budget.Limit().Of(what), key, m.Subagent)
 	if g := grantName(c.Name); g != "" {
 		return s + fmt.Sprintf("raise budget.%s of grant %q in bailiwick.yaml", what, g)
 	}
 	return s + fmt.Sprintf("submit the plan with a larger budget.%s", what)
 }
 
+// maximum says how much an attempt may use, and which part of it no limit of its subagent
+// sets.
+func maximum(what string, m *record.Manifest, need api.Spend) string {
+	if what != "wall" || m.Drain == 0 {
+		return need.Of(what)
+	}
+	return fmt.Sprintf("%s (with %s for outstanding answers of its model)", need.Of(what), time.Duration(m.Drain))
+}
+
 // spent says what is left, when the budget is new again, and who can raise it.
-func (c *Claim) spent(what string, b balance, need api.Spend, at time.Time) string {
+func (c *Claim) spent(what string, b balance, m *record.Manifest, need api.Spend, at time.Time) string {
 	limit := c.Budget.Limit()
 	s := fmt.Sprintf("%s: %s: %s of %s spent", c.title(), what, b.spent.Of(what), limit.Of(what))
 	if held := b.held.Of(what); held != (api.Spend{Currency: b.held.Currency}).Of(what) {
 		s += fmt.Sprintf(", %s reserved by attempts that have not ended", held)
 	}
-	s += fmt.Sprintf(", %s left; this attempt may use %s; ", limit.Minus(b.spent.Plus(b.held)).Of(what), need.Of(what))
+	s += fmt.Sprintf(", %s left; this attempt may use %s; ", limit.Minus(b.spent.Plus(b.held)).Of(what), maximum(what, m, need))
 	if renews := Renews(c.Budget.Per, at); !renews.IsZero() {
 		s += fmt.Sprintf("new again at %s; ", renews.Format(time.RFC3339))
 	}

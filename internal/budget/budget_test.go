@@ -317,3 +317,31 @@ func TestWallReservesTheWaitForOutstandingAnswers(t *testing.T) {
 		t.Error("only an attempt with a model waits")
 	}
 }
+
+// What denies an attempt, or makes it wait, says which part of its wall time is the wait
+// for outstanding answers. The control is an attempt without a model.
+func TestAFullWallBudgetNamesTheWaitForOutstandingAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		drain api.Duration
+		wall  api.Duration
+		waits bool
+		want  string
+	}{
+		{"more than the whole budget", record.DrainTime, api.Duration(time.Minute), false, "wall: this attempt may use 1m30s (with 30s for outstanding answers of its model), more than the whole budget of 1m0s"},
+		{"others have reserved it", record.DrainTime, api.Duration(2 * time.Minute), true, "30s left; this attempt may use 1m30s (with 30s for outstanding answers of its model); new again"},
+		{"without a model", 0, api.Duration(90 * time.Second), true, "30s left; this attempt may use 1m0s; new again"},
+	} {
+		s, b := open(t), api.Budget{Wall: c.wall, Per: api.PerDay}
+		first, second := manifest("d-one"), manifest("d-two")
+		first.Drain, second.Drain = c.drain, c.drain
+		_, err := reserve(t.Context(), s, first, b, noon())
+		if c.waits && err == nil {
+			_, err = reserve(t.Context(), s, second, b, noon())
+		}
+		var refused *Refusal
+		if !errors.As(err, &refused) || !strings.Contains(refused.Reason, c.want) || (refused.Waits != "") != c.waits {
+			t.Errorf("%s: %v, want %q in it", c.name, err, c.want)
+		}
+	}
+}
