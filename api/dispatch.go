@@ -143,6 +143,20 @@ type Dispatch struct {
 	Taint    *Taint     `json:"taint,omitempty"`     // it has text from outside
 	Progress *Progress  `json:"progress,omitempty"`  // the agent's last report
 	Calls    *ToolCalls `json:"toolCalls,omitempty"` // of tools, in the current attempt
+
+	// Unreachable is set while the current attempt runs and cannot connect to its model.
+	// Lists omit it.
+	Unreachable *Unreachable `json:"unreachable,omitempty"`
+}
+
+// Unreachable says that a worker cannot connect to the model of its agent, which may
+// retry.
+type Unreachable struct {
+	Model Name      `json:"model"`
+	Host  string    `json:"host"`  // HOST:PORT of its endpoint
+	Error string    `json:"error"` // of the last try
+	Tries int64     `json:"tries"` // requests since the last connection
+	Since time.Time `json:"since"` // when the first of them began
 }
 
 // DispatchFilter selects dispatches of a list. Zero fields select all.

@@ -143,6 +143,8 @@ type RunTask struct {
 	// Of the latest dispatch.
 	Progress *Progress `json:"progress,omitempty"` // the agent's last report
 	Taint    *Taint    `json:"taint,omitempty"`    // it has text from outside
+	// It runs and cannot connect to its model.
+	Unreachable *Unreachable `json:"unreachable,omitempty"`
 }
 
 // RunEvents are the events of a run after a cursor.

@@ -38,10 +38,13 @@ type Config struct {
 	Record  io.Writer                  // gets one api.NetworkLine a line, for each request
 	Refused func(record.EgressRefusal) // called for each refused request, before it is answered
 	Spent   func(limit string)         // called once, when a limit ends the agent: what it has spent
-	Clean   func(string) string        // redacts text that goes into records; nil: none
-	Dial    egress.DialFunc            // of hosts and remote models; nil: egress.Public
-	Roots   *x509.CertPool             // that upstream servers must chain to; nil: the system's
-	Now     func() time.Time           // nil: time.Now
+	// Unreachable is called when the model cannot be connected to, for each try, and with nil
+	// when it can again. It must not block. nil: none.
+	Unreachable func(*api.Unreachable)
+	Clean       func(string) string // redacts text that goes into records; nil: none
+	Dial        egress.DialFunc     // of hosts and remote models; nil: egress.Public
+	Roots       *x509.CertPool      // that upstream servers must chain to; nil: the system's
+	Now         func() time.Time    // nil: time.Now
 	// Tools carries the agent's MCP messages to the service; nil: there are no tools. Its
 	// errors are ErrAway, ErrAgentEnded, or any other for a message that may have arrived.
 	Tools http.RoundTripper
@@ -102,6 +105,9 @@ func New(cfg Config) (*Broker, error) {
 	}
 	if cfg.Clean == nil {
 		cfg.Clean = func(s string) string { return s }
+	}
+	if cfg.Unreachable == nil {
+		cfg.Unreachable = func(*api.Unreachable) {}
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = egress.Public(egress.Config{}).DialContext

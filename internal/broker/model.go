@@ -27,25 +27,27 @@ const (
 
 // proxy is the reverse proxy to the model of an attempt.
 type proxy struct {
-	model  *Model
-	rules  *node
-	base   *url.URL // of the endpoint
-	client http.RoundTripper
-	closer interface{ CloseIdleConnections() }
-	secret *redact.Set // the credential, which an error could repeat
-	slots  chan struct{}
-	large  chan struct{} // one for each large body
-	idle   time.Duration
-	write  time.Duration
-	faults faults
-	meter  *meter
+	model   *Model
+	rules   *node
+	base    *url.URL // of the endpoint
+	client  http.RoundTripper
+	closer  interface{ CloseIdleConnections() }
+	secret  *redact.Set // the credential, which an error could repeat
+	slots   chan struct{}
+	large   chan struct{} // one for each large body
+	idle    time.Duration
+	connect time.Duration
+	write   time.Duration
+	faults  faults
+	contact contact
+	meter   *meter
 }
 
 // newProxy returns nothing but a meter if the attempt has no model.
 func newProxy(cfg Config) (*proxy, error) {
 	m, err := newMeter(cfg)
 	p := &proxy{
-		meter: m, model: cfg.Model, idle: modelIdle, write: modelWrite,
+		meter: m, model: cfg.Model, idle: modelIdle, write: modelWrite, connect: modelConnect,
 		slots: make(chan struct{}, maxExchanges), large: make(chan struct{}, 2),
 	}
 	if err != nil || cfg.Model == nil {
@@ -60,6 +62,7 @@ func newProxy(cfg Config) (*proxy, error) {
 		return nil, fmt.Errorf("model %q: endpoint: %w", cfg.Model.Name, err)
 	}
 	p.faults.host = p.base.Host
+	p.contact = contact{model: cfg.Model.Name, host: hostPort(p.base), tell: cfg.Unreachable}
 	dial := cfg.Dial
 	switch local := cfg.Model.Loopback.IsValid(); {
 	case p.base.Scheme == "http" && local:
@@ -71,7 +74,7 @@ func newProxy(cfg Config) (*proxy, error) {
 	case p.base.Scheme != "https" || local:
 		return nil, fmt.Errorf("model %q: endpoint %q: want https://HOST, or http://127.0.0.1:PORT", cfg.Model.Name, cfg.Model.Endpoint)
 	}
-	t := egress.Relay(dial, cfg.Roots)
+	t := egress.Relay(dialWithin(dial, modelDial), cfg.Roots)
 	p.client, p.closer = t, t
 	return p, nil
 }

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -36,16 +34,20 @@ func (c *call) forward() {
 	defer watch.Stop()
 	silence, done := c.p.faults.sent()
 	defer done()
-	var sent atomic.Bool // the model may have the request
-	resp, err := c.p.client.RoundTrip(c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})))
+	try := c.p.connecting(cancel)
+	resp, err := c.p.client.RoundTrip(c.request(c.p.trace(ctx, try)))
+	try.limit.Stop()
 	watch.Stop()
 	c.freeBody()
 	if err != nil {
-		known = !sent.Load()
+		known = !try.sent.Load()
 		c.line.Uncounted = !known && c.to.answers
 		err = cmp.Or(context.Cause(ctx), err)
 		if life.Err() != nil { // the dispatch ends, and the model was silent until then
 			err = fmt.Errorf("no answer of %s within %s: %w", c.p.base.Host, c.b.cfg.Now().Sub(c.start).Round(time.Millisecond), err)
+		}
+		if !try.connected.Load() && c.b.ctx.Err() == nil {
+			c.p.contact.fail(c.start, c.b.clean(line(c.p.secret.Text(err.Error()))))
 		}
 		c.unreachable(err)
 		return

@@ -259,7 +259,7 @@ func (s *reader) Describe(ctx context.Context, principal api.Principal, id api.D
 			return d, err
 		}
 	}
-	return s.withDetails(ctx, d)
+	return s.withLive(ctx, d)
 }
 
 // Attempt returns one attempt of a dispatch; 0 is the current one.
@@ -271,6 +271,15 @@ func (s *reader) Attempt(ctx context.Context, principal api.Principal, id api.Di
 	d, err := s.attempt(ctx, r.record, attempt)
 	if err != nil {
 		return d, err
+	}
+	return s.withLive(ctx, d)
+}
+
+// withLive adds to a record what its row does not have, and of an attempt that runs what
+// its worker says.
+func (s *reader) withLive(ctx context.Context, d api.Dispatch) (api.Dispatch, error) {
+	if !d.State.Ended() {
+		d.Unreachable = s.unreachableOf(d.ID, d.Attempt)
 	}
 	return s.withDetails(ctx, d)
 }

@@ -67,11 +67,12 @@ type active struct {
 	row    row
 	worker *executor.Worker
 
-	refusals  *refusals // that the worker reported
-	tools     *tools
-	changed   chan struct{} // closed and replaced when the log grows; guarded by lifecycle.mu
-	cancelled chan struct{} // signalled by a cancel
-	ended     chan struct{} // closed when the end is in the records
+	refusals    *refusals        // that the worker reported
+	unreachable *api.Unreachable // likewise; guarded by lifecycle.mu
+	tools       *tools
+	changed     chan struct{} // closed and replaced when the log grows; guarded by lifecycle.mu
+	cancelled   chan struct{} // signalled by a cancel
+	ended       chan struct{} // closed when the end is in the records
 }
 
 // Close stops the service's own work. Workers keep running; the next Open adopts
@@ -107,6 +108,17 @@ func (l *lifecycle) activeOf(id api.DispatchID) *active {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.active[id]
+}
+
+// unreachableOf returns that the worker of a running attempt cannot connect to its model;
+// nil: it can, or has not tried. Attempt 0 is the one that runs.
+func (l *lifecycle) unreachableOf(id api.DispatchID, attempt int) *api.Unreachable {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.active[id]; a != nil && (attempt == 0 || a.row.record.Attempt == attempt) {
+		return a.unreachable
+	}
+	return nil
 }
 
 func (l *lifecycle) attemptDir(r row) string {
@@ -271,6 +283,10 @@ func (l *lifecycle) handle(a *active, m record.WorkerMessage) {
 		if m.Refused != nil {
 			a.refusals.report(l.life, *m.Refused)
 		}
+	case "model":
+		l.mu.Lock()
+		a.unreachable = m.Unreachable
+		l.mu.Unlock()
 	case "asked":
 		a.tools.ack.Do(func() { close(a.tools.asked) })
 	case "log":

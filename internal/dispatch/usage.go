@@ -37,21 +37,23 @@ func (s *records) RunUsage(ctx context.Context, run api.RunID) (map[api.TaskID][
 	return used, err
 }
 
-// Report is what the calls of tools of a dispatch say about it.
+// Report is what the calls of tools of a dispatch say about it, and its worker while it
+// runs.
 type Report struct {
-	Progress *api.Progress
-	Taint    *api.Taint
-	Reused   *api.Reuse
+	Progress    *api.Progress
+	Taint       *api.Taint
+	Reused      *api.Reuse
+	Unreachable *api.Unreachable `json:"-"`
 }
 
 // Reports returns the reports of dispatches that have one. It checks no permissions.
-func (s *records) Reports(ctx context.Context, ids []api.DispatchID) (map[api.DispatchID]Report, error) {
+func (s *reader) Reports(ctx context.Context, ids []api.DispatchID) (map[api.DispatchID]Report, error) {
 	list, err := json.Marshal(ids)
 	found := map[api.DispatchID]Report{}
 	if err != nil || len(ids) == 0 {
 		return found, err
 	}
-	return found, s.cfg.Store.Read(ctx, func(v *store.View) error {
+	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
 		return v.Each("SELECT id, json_object('progress', record -> '$.progress', 'taint', record -> '$.taint', 'reused', record -> '$.reused') FROM dispatch WHERE id IN (SELECT value FROM json_each(?)) AND (record -> '$.progress' IS NOT NULL OR record -> '$.taint' IS NOT NULL OR record -> '$.reused' IS NOT NULL)",
 			store.Args{string(list)}, func(scan store.Scan) error {
 				var id api.DispatchID
@@ -61,4 +63,12 @@ func (s *records) Reports(ctx context.Context, ids []api.DispatchID) (map[api.Di
 				return err
 			})
 	})
+	for _, id := range ids {
+		if u := s.unreachableOf(id, 0); u != nil {
+			r := found[id]
+			r.Unreachable = u
+			found[id] = r
+		}
+	}
+	return found, err
 }

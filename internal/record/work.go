@@ -60,10 +60,12 @@ const (
 // signed result says what the outcome is.
 type WorkerMessage struct {
 	At    time.Time `json:"at"`
-	Event string    `json:"event"`          // ready, step, log, alive, refused, asked, sealed, tools
+	Event string    `json:"event"`          // ready, step, log, model, alive, refused, asked, sealed, tools
 	Key   string    `json:"key,omitempty"`  // ready: public half of the worker's key, base64
 	Step  *api.Step `json:"step,omitempty"` // step: one part of the work has ended
 	Log   int64     `json:"log,omitempty"`  // log: bytes that the jail has written
+	// Unreachable, of model: the worker cannot connect to the model; absent: it can again.
+	Unreachable *api.Unreachable `json:"unreachable,omitempty"`
 	// Refused: a request of the agent that the broker refused. The service logs it. A
 	// worker sends the first MaxRefusals, and signs their RefusalsOf.
 	Refused *EgressRefusal `json:"refused,omitempty"`

@@ -192,7 +192,7 @@ func (c *runCalls) addReports(ctx context.Context, tasks []api.RunTask) error {
 	reports, err := c.cfg.Dispatch.Reports(ctx, ids)
 	for i := range tasks {
 		r := reports[tasks[i].DispatchID]
-		tasks[i].Progress, tasks[i].Taint, tasks[i].Reused = r.Progress, r.Taint, r.Reused
+		tasks[i].Progress, tasks[i].Taint, tasks[i].Reused, tasks[i].Unreachable = r.Progress, r.Taint, r.Reused, r.Unreachable
 	}
 	return err
 }

@@ -40,10 +40,12 @@ type control struct {
 	failed error                  // of the first write to events that failed; guarded by mu
 	sent   []record.WorkerMessage // guarded by mu
 	log    int64                  // bytes of the log; guarded by mu
+	model  *api.Unreachable       // guarded by mu
+	models int                    // changes of model so far; guarded by mu
 	beats  int                    // heartbeats due so far; guarded by mu
 	closed bool                   // guarded by mu
 	open   map[net.Conn]use       // guarded by mu
-	change *sync.Cond             // of sent, log, beats and closed
+	change *sync.Cond             // of sent, log, models, beats and closed
 	stop   chan struct{}          // closed by close
 }
 
@@ -141,21 +143,24 @@ const writeTimeout = 10 * time.Second
 // forward sends all messages, past and future, until the connection ends.
 func (c *control) forward(conn net.Conn) {
 	enc := json.NewEncoder(conn)
-	var next, beats int
+	var next, models, beats int
 	var log int64
 	for {
 		c.mu.Lock()
-		for c.open[conn] == forMessages && !c.closed && next == len(c.sent) && log == c.log && beats == c.beats {
+		for c.open[conn] == forMessages && !c.closed && next == len(c.sent) && log == c.log && models == c.models && beats == c.beats {
 			c.change.Wait()
 		}
 		messages := c.sent[next:]
 		if c.log != log {
 			messages = append(slices.Clip(messages), record.WorkerMessage{At: c.now().UTC(), Event: "log", Log: c.log})
 		}
+		if c.models != models {
+			messages = append(slices.Clip(messages), record.WorkerMessage{At: c.now().UTC(), Event: "model", Unreachable: c.model})
+		}
 		if len(messages) == 0 && beats != c.beats { // any message is a sign of life
 			messages = []record.WorkerMessage{{At: c.now().UTC(), Event: "alive"}}
 		}
-		next, log, beats = len(c.sent), c.log, c.beats
+		next, log, models, beats = len(c.sent), c.log, c.models, c.beats
 		use := c.open[conn]
 		done := use == forNothing || c.closed && len(messages) == 0
 		c.mu.Unlock()
@@ -225,6 +230,18 @@ func (c *control) logged(size int64) {
 	defer c.mu.Unlock()
 	c.log = size
 	c.change.Broadcast()
+}
+
+// unreachable tells every connection that the model cannot be connected to, or with nil
+// that it can again.
+func (c *control) unreachable(u *api.Unreachable) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if u != nil || c.model != nil {
+		c.model = u
+		c.models++
+		c.change.Broadcast()
+	}
 }
 
 // awaitProceed waits until the service confirms that the start is durable.

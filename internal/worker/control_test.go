@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -174,4 +175,25 @@ func TestMessagesThatAFullDiskRefusedAreKept(t *testing.T) {
 	if got := written(); got != `"number":1 "number":2 "number":3 "number":4` {
 		t.Errorf("the file has %s", got)
 	}
+}
+
+// Every connection learns the newest state of the model, also one that comes late.
+func TestAnUnreachableModelIsSentToTheService(t *testing.T) {
+	c, path := testControl(t, handlers{})
+	_, early := dialControl(t, path)
+	c.unreachable(nil) // nothing changed
+	c.unreachable(&api.Unreachable{Model: "local", Host: "api.example:443", Tries: 1})
+	if m := next(t, early); m.Event != "model" || m.Unreachable == nil || m.Unreachable.Tries != 1 {
+		t.Errorf("first message %+v", m)
+	}
+	c.unreachable(&api.Unreachable{Model: "local", Host: "api.example:443", Tries: 2})
+	_, late := dialControl(t, path)
+	if m := next(t, late); m.Event != "model" || m.Unreachable == nil || m.Unreachable.Host != "api.example:443" || m.Unreachable.Tries != 2 {
+		t.Errorf("late message %+v", m)
+	}
+	c.unreachable(nil)
+	if m := next(t, late); m.Event != "model" || m.Unreachable != nil {
+		t.Errorf("last message %+v", m)
+	}
+	c.close()
 }

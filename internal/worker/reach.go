@@ -98,7 +98,7 @@ func (a *attempt) openBroker() (err error) {
 	}
 	cfg := broker.Config{
 		Egress: a.manifest.Egress, Secrets: r.brokered, Limits: a.manifest.Limits, Record: r.record, Clean: a.redact.Text, Now: a.cfg.Now,
-		Refused: a.refused, Spent: a.spent, Tools: a.tools,
+		Refused: a.refused, Spent: a.spent, Unreachable: a.control.unreachable, Tools: a.tools,
 	}
 	if m := access.Model; m != nil {
 		cfg.Model = &broker.Model{Model: *m, ID: access.Endpoint.ID, Placeholder: r.key, Value: r.value}
