@@ -98,8 +98,8 @@ func (t *dispatchVerbs) followAttempt(ctx context.Context, r client.Runtime, d a
 	}
 	p := t.NewProgress("dispatch " + string(d.ID) + " is in progress")
 	defer p.Close()
-	if !f.quiet && t.Format == "text" {
-		defer t.showReports(ctx, r, d, p)()
+	if t.Format == "text" {
+		defer t.showReports(ctx, r, d, p, f.quiet)()
 	}
 	if !f.quiet {
 		if err := t.followLog(ctx, r, d, p, steps); err != nil {
@@ -109,17 +109,19 @@ func (t *dispatchVerbs) followAttempt(ctx context.Context, r client.Runtime, d a
 	return awaitEnd(ctx, r, d)
 }
 
-// reportInterval is how often an attempt is asked what its agent reported.
+// reportInterval is how often an attempt is asked what its agent reported, and whether it
+// reaches its model.
 const reportInterval = time.Second
 
-// showReports prints each report of the agent of an attempt until the returned function
-// is called.
-func (t *dispatchVerbs) showReports(ctx context.Context, r client.Runtime, d api.Dispatch, p *console.Progress) (stop func()) {
+// showReports prints each report of the agent of an attempt, unless quiet, and when its
+// model cannot be reached, and can again, until the returned function is called.
+func (t *dispatchVerbs) showReports(ctx context.Context, r client.Runtime, d api.Dispatch, p *console.Progress, quiet bool) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var shown time.Time
 	if d.Progress != nil {
 		shown = d.Progress.At
 	}
+	var reach reachNotes
 	var done sync.WaitGroup
 	done.Go(func() {
 		tick := time.NewTicker(reportInterval)
@@ -131,7 +133,13 @@ func (t *dispatchVerbs) showReports(ctx context.Context, r client.Runtime, d api
 			case <-tick.C:
 			}
 			now, err := r.Describe(ctx, d.ID, 0)
-			if err != nil || now.Attempt != d.Attempt || now.Progress == nil || !now.Progress.At.After(shown) {
+			if err != nil || now.Attempt != d.Attempt {
+				continue
+			}
+			if line := t.reachNote(&reach, &now); line != "" && p.Note(line) != nil {
+				return
+			}
+			if quiet || now.Progress == nil || !now.Progress.At.After(shown) {
 				continue
 			}
 			shown = now.Progress.At
@@ -141,6 +149,29 @@ func (t *dispatchVerbs) showReports(ctx context.Context, r client.Runtime, d api
 		}
 	})
 	return func() { cancel(); done.Wait() }
+}
+
+// reachNotes is what a person was told about the connection to the model.
+type reachNotes struct {
+	told   *api.Unreachable // nil: that it is reached, or nothing
+	absent bool             // the last answer no longer had told
+}
+
+// reachNote says that the model of a dispatch cannot be reached, or can again; it is empty
+// if the person knows. One answer alone does not prove that it can: a service that has just
+// started waits for the message of the worker.
+func (t *dispatchVerbs) reachNote(n *reachNotes, d *api.Dispatch) string {
+	before, now, absent := n.told, d.Unreachable, n.absent
+	n.absent = now == nil && before != nil
+	switch {
+	case now != nil && (before == nil || !before.Since.Equal(now.Since)):
+		n.told = now
+		return "model " + t.Unreachable(now)
+	case n.absent && absent && !d.State.Ended():
+		n.told = nil
+		return fmt.Sprintf("model %s at %s is reached again", console.Line(string(before.Model)), console.Line(before.Host))
+	}
+	return ""
 }
 
 // awaitEnd waits until the attempt of d has ended. Its question may be answered

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,5 +153,58 @@ func TestStepsArePrintedOnce(t *testing.T) {
 	}
 	if strings.Join(got, " ") != "accepted started failed" {
 		t.Errorf("events %v", got)
+	}
+}
+
+// A person who follows a dispatch learns within seconds that its model cannot be reached,
+// once, and when it is again, also with -q. dispatch show has the number of tries.
+func TestFollowSaysThatTheModelIsUnreachable(t *testing.T) {
+	// A break in what a server says is escaped.
+	const unreachable = `{"dispatchId":"d-one","state":"started","attempt":1,"unreachable":{"model":"local","host":"api.example:443","error":"connection\nrefused","tries":%d,"since":"2026-03-04T12:01:05Z"}}`
+	var looks atomic.Int64
+	ended := make(chan struct{})
+	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			_, _ = w.Write([]byte(attemptIs("accepted", 1)))
+		case r.URL.Query().Get("wait") != "":
+			<-ended
+			_, _ = w.Write([]byte(attemptIs("failed", 1)))
+		default:
+			switch n := looks.Add(1); n {
+			case 1, 2:
+				_, _ = fmt.Fprintf(w, unreachable, n)
+			case 3:
+				_, _ = w.Write([]byte(attemptIs("started", 1)))
+			default:
+				_, _ = w.Write([]byte(attemptIs("started", 1)))
+				if n == 5 {
+					close(ended)
+				}
+			}
+		}
+	})
+	_, _, errs := at(t, socket, "dispatch run asks -q --id d-one")
+	for _, want := range []string{
+		"model local at api.example:443 cannot be reached: connection\\x0arefused (1 try since 2026-03-04T12:01:05Z)\n",
+		"model local at api.example:443 is reached again\n",
+	} {
+		if strings.Count(errs, want) != 1 {
+			t.Errorf("%q has not one %q", errs, want)
+		}
+	}
+	shown := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "approvals") {
+			_, _ = w.Write([]byte(`[]`))
+			return
+		}
+		_, _ = fmt.Fprintf(w, unreachable, 3)
+	})
+	_, out, errs := at(t, shown, "dispatch show d-one")
+	if !strings.Contains(out, "local at api.example:443 cannot be reached: connection\\x0arefused (3 tries since 2026-03-04T12:01:05Z)") {
+		t.Error(out, errs)
+	}
+	if _, out, _ = at(t, shown, "dispatch show d-one -o json"); !strings.Contains(out, `"tries": 3`) && !strings.Contains(out, `"tries":3`) {
+		t.Error(out)
 	}
 }

@@ -142,8 +142,12 @@ func (t *dispatchVerbs) printContent(label string, content json.RawMessage) {
 	t.Row(label, "%s", console.AgentText(console.Arguments(content)))
 }
 
-// printTools prints what the agent of a dispatch called, and what it reported last.
+// printTools prints what the agent of a dispatch called, and what it reported last, or
+// that it cannot reach its model.
 func (t *dispatchVerbs) printTools(d *api.Dispatch) {
+	if u := d.Unreachable; u != nil {
+		t.Row("model", "%s", t.Unreachable(u))
+	}
 	if p := d.Progress; p != nil {
 		t.Row("reports", "at %s:\n%s", t.Time(p.At), console.AgentText(console.Line(p.Text)))
 	}

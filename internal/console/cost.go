@@ -47,3 +47,18 @@ func ModelUsage(u api.ModelUsage) string {
 	}
 	return text
 }
+
+// Unreachable says which model a worker cannot connect to, and why.
+func Unreachable(u *api.Unreachable) string {
+	return fmt.Sprintf("%s at %s cannot be reached: %s", Line(string(u.Model)), Line(u.Host), Line(u.Error))
+}
+
+// Unreachable is the function of that name, with how often the worker tried, and since
+// when.
+func (o *Output) Unreachable(u *api.Unreachable) string {
+	tries := "1 try"
+	if u.Tries != 1 {
+		tries = fmt.Sprintf("%d tries", u.Tries)
+	}
+	return fmt.Sprintf("%s (%s since %s)", Unreachable(u), tries, o.Time(u.Since))
+}

@@ -264,6 +264,8 @@ func noteOf(t *api.RunTask, now time.Time) string {
 		return console.Line(t.Blocked)
 	case t.State == api.TaskRunning && t.Blocked != "":
 		return "waits for " + console.Line(t.Blocked)
+	case t.State == api.TaskRunning && t.Unreachable != nil:
+		return "model " + console.Unreachable(t.Unreachable)
 	case t.State == api.TaskRunning && t.Progress != nil:
 		return "reports: " + console.Line(t.Progress.Text)
 	case t.State == api.TaskRunning && why != "":
