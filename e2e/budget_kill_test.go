@@ -68,7 +68,7 @@ func (s *story) wrongBudgets(say func(string, ...any)) {
 	}
 	for k := range settled {
 		if _, ok := reserved[k]; !ok {
-			say("UNTRUE: attempt %d settled %s, of which it reserved nothing", k.attempt, k.budget)
+			say("UNTRUE: attempt %d settled %s without a reservation", k.attempt, k.budget)
 		}
 	}
 	if r := s.record; r.State == api.EventFinished && s.kind.uncounted > 0 && (r.Outcome == nil || r.Outcome.Usage.Model == nil || r.Outcome.Usage.Model.Uncounted != s.kind.uncounted) {
@@ -101,7 +101,7 @@ func TestKillChecksDetectFaultsOfBudgets(t *testing.T) {
 		"more than reserved":  {[]entry{accepted, at("dispatch.finished", 0, 2001)}, 2, "UNTRUE: attempt 1 reserved"},
 		"never settled":       {[]entry{accepted}, 2, "LOST or DOUBLED"},
 		"settled twice":       {[]entry{accepted, finished, finished}, 2, "LOST or DOUBLED"},
-		"never reserved":      {[]entry{finished}, 2, "of which it reserved nothing"},
+		"never reserved":      {[]entry{finished}, 2, "without a reservation"},
 		"a request forgotten": {[]entry{accepted, finished}, 1, "does not say so"},
 	} {
 		s := &story{id: "d", kind: kind{uncounted: 2}, entries: c.entries, hits: []hit{{name: failpoint.WorkerAgent, subject: "d/1"}}}
