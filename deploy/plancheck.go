@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // check reports what the manifest declares and a service would refuse, at its place
@@ -193,7 +194,7 @@ func CheckSource(repo string) error {
 	}
 	switch _, _, err := gitexec.Find(repo); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s is not a git repository; make it one with: git -C %[1]s init", repo)
+		return fmt.Errorf("%s is not a git repository; make it one with: %s", repo, visible.ShellText("git", "-C", repo, "init"))
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: permission denied; plan as a user who may read it, or with --sources-elsewhere", repo)
 	default:

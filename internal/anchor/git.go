@@ -15,6 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // GitConfig configures a git anchor.
@@ -76,7 +77,7 @@ func (g *Git) check(ctx context.Context) error {
 	}
 	for _, key := range []string{"receive.denyNonFastForwards", "receive.denyDeletes"} {
 		if !f.Config.True(strings.ToLower(key)) {
-			return fmt.Errorf("repository %s lets branches go back; run: git -C '%s' config %s true", g.cfg.Repository, g.cfg.Repository, key)
+			return fmt.Errorf("repository %s lets branches go back; run: %s", g.cfg.Repository, visible.ShellText("git", "-C", g.cfg.Repository, "config", key, "true"))
 		}
 	}
 	return nil

@@ -112,7 +112,7 @@ func TestAPushCannotRemoveACheckpoint(t *testing.T) {
 	// an anchor.
 	git(t, repo, "config", "receive.denyNonFastForwards", "false")
 	git(t, clone, "push", "--quiet", "--force", repo, "bailiwick")
-	if _, err := g.Newest(t.Context()); err == nil || !strings.Contains(err.Error(), "git -C '"+repo+"' config receive.denyNonFastForwards true") {
+	if _, err := g.Newest(t.Context()); err == nil || !strings.Contains(err.Error(), "git -C "+repo+" config receive.denyNonFastForwards true") {
 		t.Errorf("%v", err)
 	}
 	if r, err := g.Put(t.Context(), signedAt(t, k, 7, "c")); err == nil {
@@ -210,4 +210,20 @@ func scratchOf(t *testing.T, g *Git) gitexec.Repo {
 	r, err := gitexec.Open(g.cfg.Scratch)
 	must(t, err)
 	return r
+}
+
+// The commands that errors advise are single commands of a shell, whatever the path is.
+func TestGitAdviceIsQuotedForAShell(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "it's; true")
+	quoted := "'" + strings.ReplaceAll(dir, "'", `'\''`) + "'"
+	g, err := NewGit(GitConfig{Name: "a", Repository: dir, Branch: "b", Scratch: t.TempDir(), Now: time.Now})
+	must(t, err)
+	err = g.Scan(t.Context(), nil, func(Item) error { return nil })
+	if err == nil || !strings.HasSuffix(err.Error(), "run: git init --bare "+quoted) {
+		t.Errorf("%v", err)
+	}
+	git(t, filepath.Dir(dir), "init", "--quiet", "--bare", dir)
+	if _, err := g.Newest(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "run: git -C "+quoted+" config receive.denyNonFastForwards true") {
+		t.Errorf("%v", err)
+	}
 }

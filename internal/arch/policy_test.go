@@ -8,8 +8,8 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 // on lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"internal/durable", "internal/failpoint", "internal/gitexec", "internal/mountinfo", "internal/visible"}, // failpoint is empty in what is shipped
-		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/jail"},
+		{"internal/durable", "internal/failpoint", "internal/mountinfo", "internal/visible"}, // failpoint is empty in what is shipped
+		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/gitexec", "internal/jail"},
 		{"internal/failure", "internal/httpguard", "internal/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},

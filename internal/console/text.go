@@ -142,14 +142,5 @@ const RedactedPatch = "warning: values of secrets were removed from this patch, 
 // NoChanges is why finished work has no patch.
 const NoChanges = "no file that a patch can contain has changed"
 
-// ShellText quotes a command for a shell.
-func ShellText(command ...string) string {
-	var words []string
-	for _, word := range command {
-		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,") != "" {
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-		words = append(words, word)
-	}
-	return strings.Join(words, " ")
-}
+// ShellText quotes a command for a shell; see package visible.
+func ShellText(command ...string) string { return visible.ShellText(command...) }

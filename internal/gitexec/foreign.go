@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Foreign is a repository that this package did not make. Its files are read as data;
@@ -226,7 +228,8 @@ func (f *Foreign) CheckOwner(env []string) error {
 			return err
 		}
 		if !slices.Contains(owners, owner) && !f.listed() {
-			return fmt.Errorf("%s belongs to another account (user %s); if you trust it: git config --global --add safe.directory '%s'", dir, owner, f.place())
+			return fmt.Errorf("%s belongs to another account (user %s); if you trust it: %s", dir, owner,
+				visible.ShellText("git", "config", "--global", "--add", "safe.directory", f.place()))
 		}
 	}
 	return nil

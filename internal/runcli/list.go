@@ -140,12 +140,12 @@ func labelWords(labels map[api.Name]string) (words []string) {
 
 // behind is the command that continues a list behind a run.
 func (f *listFlags) behind(run api.RunID) string {
-	words := []string{"bailiwick run list"}
+	words := []string{"bailiwick", "run", "list"}
 	for _, s := range f.states {
 		words = append(words, "--state", s)
 	}
 	for _, l := range f.labels {
-		words = append(words, "--label", "'"+strings.ReplaceAll(l, "'", `'\''`)+"'")
+		words = append(words, "--label", l)
 	}
 	for _, o := range [][2]string{{"--since", f.since}, {"--queue", f.queue}, {"--principal", f.principal}, {"--subagent", f.subagent}} {
 		if o[1] != "" {
@@ -155,5 +155,5 @@ func (f *listFlags) behind(run api.RunID) string {
 	if f.last != defaultLast {
 		words = append(words, "--last", strconv.Itoa(f.last))
 	}
-	return strings.Join(append(words, "--after", string(run)), " ")
+	return console.ShellText(append(words, "--after", string(run))...)
 }

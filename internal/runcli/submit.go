@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -95,11 +94,11 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 			return retryHint(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
 		}
 		if run.Existing {
-			again := []string{"bailiwick run submit", file}
+			again := []string{"bailiwick", "run", "submit", file}
 			for _, p := range f.params {
-				again = append(again, "-p", quoted(p))
+				again = append(again, "-p", p)
 			}
-			return t.printExisting(&run, strings.Join(again, " ")+" --new, or --id NEW")
+			return t.printExisting(&run, console.ShellText(again...)+" --new, or --id NEW")
 		}
 		t.noteSources(ctx, c.Runtime(), p)
 		if f.dry {
@@ -168,16 +167,6 @@ func (t *commands) parameters(read plan.Text, params []string) (map[string]json.
 func paramFlag(cmd *cobra.Command, params *[]string) *cobra.Command {
 	cmd.Flags().StringArrayVarP(params, "param", "p", nil, "KEY=VALUE, KEY:=JSON or KEY@FILE: value of a parameter; may be repeated")
 	return cmd
-}
-
-// quoted is a word of a command line for a shell.
-func quoted(word string) string {
-	if strings.ContainsFunc(word, func(r rune) bool {
-		return !strings.ContainsRune("=@:/._-+,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}) {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
 }
 
 // typed returns the JSON of a value for a parameter of a type.
