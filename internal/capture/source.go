@@ -52,6 +52,12 @@ func (s *Source) checkOwner() error {
 	if err != nil {
 		return err
 	}
+	// Who made .git, if it is a symbolic link, chose the repository.
+	if st, err := os.Lstat(filepath.Join(s.path, ".git")); err == nil {
+		if sys, ok := st.Sys().(*syscall.Stat_t); !ok || sys.Uid != owner {
+			return errors.New("its .git and its directory belong to different users; give both one owner")
+		}
+	}
 	queue, seen := []string{s.gitDir, s.common, s.objects}, map[string]bool{}
 	for i := 0; i < len(queue); i++ {
 		dir := queue[i]

@@ -14,7 +14,8 @@ import (
 // Find returns the git directory of the repository at path, which has HEAD, and the
 // directory with its refs and objects, which differs in a linked work tree. path is a
 // work tree, a linked work tree or a bare repository; the directories above it are
-// not searched. Find runs no program.
+// not searched. Its .git is a directory, a file, or a symbolic link to either. Find
+// runs no program and checks no owner.
 func Find(path string) (gitDir, common string, err error) {
 	if gitDir, err = gitDirOf(path); err != nil {
 		return "", "", err
@@ -34,28 +35,38 @@ func Find(path string) (gitDir, common string, err error) {
 	return gitDir, common, nil
 }
 
+// gitDirOf returns the git directory of the work tree at path, or path. A symbolic link
+// is resolved here, once: whoever changes it later does not change what was checked.
 func gitDirOf(path string) (string, error) {
 	dotGit := filepath.Join(path, ".git")
 	st, err := os.Lstat(dotGit)
-	switch {
-	case err == nil && st.IsDir():
-		return dotGit, nil
-	case err == nil && st.Mode().IsRegular():
-		line, err := firstLine(dotGit)
-		if err != nil {
-			return "", err
-		}
-		dir, ok := strings.CutPrefix(line, "gitdir: ")
-		if !ok {
-			return "", errors.New("the file .git does not name a repository")
-		}
-		return AbsFrom(path, dir), nil
-	case err == nil:
-		return "", errors.New(".git is neither a directory nor a file")
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return path, nil
 	}
-	return "", err
+	real := dotGit
+	if err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		if real, err = filepath.EvalSymlinks(dotGit); err != nil { // not an absent repository, so %v
+			return "", fmt.Errorf("%s is a symbolic link that leads to no git directory: %v; point it at one, or replace it", dotGit, err) //nolint:errorlint // see above
+		}
+		st, err = os.Lstat(real)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case st.IsDir():
+		return real, nil
+	case !st.Mode().IsRegular():
+		return "", fmt.Errorf("%s is neither a directory nor a file", dotGit)
+	}
+	line, err := firstLine(real)
+	if err != nil {
+		return "", err
+	}
+	dir, ok := strings.CutPrefix(line, "gitdir: ")
+	if !ok {
+		return "", fmt.Errorf("the file %s does not name a repository", dotGit)
+	}
+	return AbsFrom(path, dir), nil // as git does, also where .git is a link to the file
 }
 
 // AbsFrom returns p, which is relative to base unless it is absolute.

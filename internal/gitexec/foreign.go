@@ -66,13 +66,23 @@ func At(ctx context.Context, env []string, path string) (*Foreign, error) {
 	return f, f.readConfig(ctx, env)
 }
 
+// entry is .git of the work tree: the git directory, or the file or symbolic link that
+// leads there.
+func (f *Foreign) entry() string { return filepath.Join(f.Top, ".git") }
+
 func (f *Foreign) readConfig(ctx context.Context, env []string) (err error) {
+	named := f.GitDir // for includeIf, which also looks at the name before a link
+	if st, err := os.Lstat(f.entry()); f.Top != "" && err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		if to, err := os.Stat(f.entry()); err == nil && to.IsDir() {
+			named = f.entry()
+		}
+	}
 	if env != nil {
-		if f.Personal, err = Personal(ctx, env, f.GitDir); err != nil {
+		if f.Personal, err = Personal(ctx, env, named); err != nil {
 			return err
 		}
 	}
-	r := &reader{ctx: ctx, gitDir: f.GitDir}
+	r := &reader{ctx: ctx, gitDir: named}
 	for _, kv := range env {
 		if home, ok := strings.CutPrefix(kv, "HOME="); ok {
 			r.home = home
@@ -219,23 +229,28 @@ func copyFile(to, from string, most int64) error {
 // in safe.directory, as git does.
 func (f *Foreign) CheckOwner(env []string) error {
 	owners := append([]string{}, currentOwners(env)...)
-	for _, dir := range []string{f.Top, f.GitDir, f.Common} {
-		if dir == "" {
-			continue
-		}
+	places := []string{f.GitDir, f.Common}
+	if f.Top != "" {
+		places = append(places, f.Top, f.entry())
+	}
+	for _, dir := range places {
 		owner, err := ownerOf(dir)
+		if err == nil && f.Top != "" && dir == f.entry() {
+			owner, err = entryOwner(dir) // of a link itself: who made it chose the directory
+		}
 		if err != nil {
 			return err
 		}
 		if !slices.Contains(owners, owner) && !f.listed() {
 			return fmt.Errorf("%s belongs to another account (user %s); if you trust it: %s", dir, owner,
-				visible.ShellText("git", "config", "--global", "--add", "safe.directory", f.place()))
+				visible.ShellText("git", "config", "--global", "--add", "safe.directory", f.Place()))
 		}
 	}
 	return nil
 }
 
-func (f *Foreign) place() string {
+// Place is the path by which a person names the repository.
+func (f *Foreign) Place() string {
 	if f.Top != "" {
 		return f.Top
 	}
@@ -252,7 +267,7 @@ func (f *Foreign) listed() bool {
 		switch {
 		case s.Value == "":
 			ok = false
-		case s.Value == "*", filepath.Clean(s.Value) == f.place(), all && strings.HasPrefix(f.place(), above+"/"):
+		case s.Value == "*", filepath.Clean(s.Value) == f.Place(), all && strings.HasPrefix(f.Place(), above+"/"):
 			ok = true
 		}
 	}

@@ -16,6 +16,19 @@ func ownerOf(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return owner(path, st)
+}
+
+// entryOwner is ownerOf that does not follow a symbolic link.
+func entryOwner(path string) (string, error) {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	return owner(path, st)
+}
+
+func owner(path string, st os.FileInfo) (string, error) {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok {
 		return "", fmt.Errorf("%s: no owner", path)
