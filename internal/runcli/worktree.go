@@ -106,15 +106,22 @@ func (w *workTree) inGit(p string) bool {
 // checkTop refuses a repository whose configuration names another work tree
 // (core.worktree), which may be any folder: the repository must lie in it.
 func (m *mergeRepo) checkTop() error {
-	if m.user.Named == "" {
-		return nil
-	}
-	named, err := os.Stat(m.user.Named)
-	if top, topErr := os.Stat(m.user.Top); err == nil && topErr == nil && os.SameFile(named, top) {
+	if !elsewhere(m.user) {
 		return nil
 	}
 	return api.Errorf(api.CodeInvalid, "repository %s names %s as its work tree, which is not the folder that it lies in", m.user.GitDir, m.user.Named).
 		WithHint("check core.worktree of the repository, or put the patch on a new branch with --branch; nothing was written")
+}
+
+// elsewhere reports whether a repository names a work tree other than the folder that it
+// lies in.
+func elsewhere(f *gitexec.Foreign) bool {
+	if f.Named == "" {
+		return false
+	}
+	named, err := os.Stat(f.Named)
+	top, topErr := os.Stat(f.Top)
+	return err != nil || topErr != nil || !os.SameFile(named, top)
 }
 
 func (w *workTree) Close() error { return w.root.Close() }
