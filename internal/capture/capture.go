@@ -56,7 +56,8 @@ func (r *Repo) Capture(ctx context.Context, root *os.File, baseline *Snapshot) (
 		return res, nil
 	}
 	if err := r.makePatch(ctx, root, c, &res); err != nil {
-		return Result{LeftOut: res.LeftOut}, fmt.Errorf("capture: %w", err)
+		r.wrapGit(&err, "capture")
+		return Result{LeftOut: res.LeftOut}, err
 	}
 	return res, nil
 }

@@ -66,7 +66,7 @@ func (o *objects) writeTree(w *treeWriter, files []treeFile) error {
 func (o *objects) writeFile(w *treeWriter, f treeFile) error {
 	id, kind, size, err := o.next()
 	if err != nil {
-		return err
+		return o.repo.incomplete(err)
 	}
 	if id != f.id || kind != "blob" {
 		return fmt.Errorf("object %s: is a %s, want a blob", f.id, Printable(kind))

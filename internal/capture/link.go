@@ -24,7 +24,7 @@ func (r *Repo) Links(ctx context.Context, name string) (links map[string]string,
 		}
 		_, _, target, err := o.get(f.id)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", Printable(f.path), err)
+			return nil, fmt.Errorf("%s: %w", Printable(f.path), r.incomplete(err))
 		}
 		links[f.path] = string(target)
 	}

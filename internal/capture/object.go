@@ -19,6 +19,34 @@ const maxObject = 64 << 20
 // has not fetched; this package never fetches.
 var errMissing = errors.New("not in the repository")
 
+// missingError is errMissing for one object.
+type missingError struct{ object string }
+
+func (e *missingError) Error() string { return fmt.Sprintf("object %s: %v", e.object, errMissing) }
+
+// Is implements the interface of package errors.
+func (e *missingError) Is(target error) bool { return target == errMissing }
+
+// incomplete words the error of an object that the repository refers to: a partial
+// clone lacks it until its owner fetches it. The result is errMissing no more, since
+// the commit exists.
+func (r *Repo) incomplete(err error) error {
+	e, missing := errors.AsType[*missingError](err)
+	if !missing || r.source == nil || !r.source.partial {
+		return err
+	}
+	return fmt.Errorf("object %s is missing from %s, a partial clone (git clone --filter), and a dispatch does not fetch it; %s",
+		e.object, Printable(r.source.path), gitexec.FetchMissing(r.source.path, r.source.remote))
+}
+
+// wrapGit is wrap that says how a partial clone may have caused a failure of git.
+func (r *Repo) wrapGit(err *error, what string) {
+	if _, ok := errors.AsType[*gitexec.Error](*err); ok && r.source != nil && r.source.partial {
+		*err = fmt.Errorf("%w; %s is a partial clone (git clone --filter) and may lack objects; %s", *err, Printable(r.source.path), gitexec.FetchMissing(r.source.path, r.source.remote))
+	}
+	wrap(err, what)
+}
+
 // objects is a running `git cat-file --batch-command`, which answers on flush.
 type objects struct {
 	ctx  context.Context
@@ -70,7 +98,7 @@ func parseBatchHeader(line string) (id, kind string, size int64, err error) {
 	f := strings.Split(line, " ")
 	switch {
 	case len(f) == 2 && f[1] == "missing":
-		return "", "", 0, fmt.Errorf("object %s: %w", Printable(f[0]), errMissing)
+		return "", "", 0, &missingError{Printable(f[0])}
 	case len(f) == 2 && f[1] == "ambiguous":
 		return "", "", 0, fmt.Errorf("object %s: ambiguous; use more digits", Printable(f[0]))
 	case len(f) != 3 || !fullObject.MatchString(f[0]):
@@ -121,8 +149,11 @@ func (r *Repo) peel(ctx context.Context, name string) (commit, root string, err 
 }
 
 func (o *objects) peel(name string) (commit, root string, err error) {
-	for range 10 {
+	for depth := range 10 {
 		id, kind, content, err := o.get(name)
+		if depth > 0 {
+			err = o.repo.incomplete(err)
+		}
 		if err != nil {
 			return "", "", err
 		}

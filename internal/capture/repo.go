@@ -17,7 +17,8 @@ import (
 // use; captures in one Repo are serialized.
 type Repo struct {
 	own    gitexec.Repo
-	dir    string // of own
+	source *Source // whose objects it borrows
+	dir    string  // of own
 	format string
 
 	// MaxCheckout bounds the bytes that Checkout and Layer write; zero: no bound. A
@@ -54,7 +55,7 @@ func (s *Source) repo(dir string) (*Repo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Repo{own: own, dir: own.Dir(), format: s.format, trees: map[string]*tree{}}, nil
+	return &Repo{own: own, source: s, dir: own.Dir(), format: s.format, trees: map[string]*tree{}}, nil
 }
 
 // objectHash returns a hash for the name of an object, fed with its header.

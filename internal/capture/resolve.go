@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // ErrNoCommit means that a source has no commit of that name.
@@ -48,11 +49,19 @@ func (s *Source) ResolveTree(ctx context.Context, commitish, scratch string) (co
 	commit, tree, err = r.peel(ctx, id)
 	switch {
 	case errors.Is(err, errMissing):
-		err = fmt.Errorf("%w: %w", ErrNoCommit, err)
+		err = fmt.Errorf("%w: %w%s", ErrNoCommit, err, s.shallow())
 	case err == nil && commit == "":
 		err = fmt.Errorf("%w: is a tree", ErrNoCommit)
 	}
 	return commit, tree, err
+}
+
+// shallow says, of a shallow clone, how to get the commits that it lacks; else it is empty.
+func (s *Source) shallow() string {
+	if _, err := os.Stat(filepath.Join(s.common, "shallow")); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("; %s is a shallow clone (git clone --depth); get the rest of its history with: %s", Printable(s.path), visible.ShellText("git", "-C", s.path, "fetch", "--unshallow"))
 }
 
 // lookUp returns the object name, possibly abbreviated, of a commitish.

@@ -68,7 +68,7 @@ func (o *objects) fits(files []treeFile, directories int) error {
 		if err != nil {
 			o.close()
 			<-asked
-			return fmt.Errorf("%s: %w", Printable(f.path), err)
+			return fmt.Errorf("%s: %w", Printable(f.path), o.repo.incomplete(err))
 		}
 		if size >= e.LargestBytes {
 			e.Largest, e.LargestBytes = f.path, size

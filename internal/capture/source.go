@@ -23,6 +23,8 @@ type Source struct {
 	common  string // refs and objects are here; differs in a linked work tree
 	objects string
 	format  string // sha1 or sha256
+	partial bool   // a partial clone: objects may be missing
+	remote  string // that a partial clone would fetch from; may be empty
 }
 
 // OpenSource opens the repository at an absolute path: a work tree, a linked work
@@ -126,20 +128,22 @@ func alternates(objects string) ([]string, error) {
 	return dirs, nil
 }
 
-// readFormat reads the extensions that the repository declares, and nothing else of
-// its configuration.
+// readFormat reads the extensions that the repository declares and whether it is a
+// partial clone, and nothing else of its configuration.
 func (s *Source) readFormat(ctx context.Context) error {
 	s.format = "sha1"
 	text, err := gitexec.ReadFile(filepath.Join(s.common, "config"))
 	if err != nil {
 		return err
 	}
-	if !bytes.Contains(bytes.ToLower(text), []byte("extensions")) {
+	if lower := bytes.ToLower(text); !bytes.Contains(lower, []byte("extensions")) && !bytes.Contains(lower, []byte("promisor")) {
 		return nil // the common case
 	}
 	config, err := gitexec.ParseConfig(ctx, text)
-	if err == nil {
-		s.format, err = config.Format()
+	if err != nil {
+		return err
 	}
+	s.remote, s.partial = config.Promisor()
+	s.format, err = config.Format()
 	return err
 }

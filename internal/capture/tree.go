@@ -91,7 +91,7 @@ func (t *tree) read(o *objects, id, prefix string, depth int) error {
 	}
 	_, kind, content, err := o.get(id)
 	if err != nil {
-		return err
+		return o.repo.incomplete(err)
 	}
 	if kind != "tree" {
 		return fmt.Errorf("object %s: is a %s, want a tree", id, Printable(kind))

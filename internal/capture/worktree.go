@@ -24,7 +24,7 @@ const worktreeConfig = `[core]
 // branch "work". It borrows no objects, so the source repository is not reachable
 // through it, and nothing ever reads it back.
 func (r *Repo) Worktree(ctx context.Context, commit, dir string) (err error) {
-	defer wrap(&err, "work tree of "+commit)
+	defer r.wrapGit(&err, "work tree of "+commit)
 	own := filepath.Join(dir, ".git")
 	for _, d := range []string{"", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags", "info"} {
 		if err := os.Mkdir(filepath.Join(own, d), 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it

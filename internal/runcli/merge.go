@@ -116,7 +116,7 @@ func (t *commands) mergePatches(ctx context.Context, r client.Runtime, rep merge
 	rep.Merged, rep.Conflicts = []mergedTask{}, []taskConflict{}
 	s := &merging{t: t, r: r, repo: m, report: &rep, touched: map[string][]api.TaskID{}}
 	if err := s.mergeAll(ctx, patches, f.keepGoing); err != nil {
-		return err
+		return m.explain(ctx, err, bases)
 	}
 	if len(rep.Merged) > 0 && (f.keepGoing || len(rep.Conflicts) == 0) {
 		if f.branch != "" {
@@ -129,7 +129,7 @@ func (t *commands) mergePatches(ctx context.Context, r client.Runtime, rep merge
 			err = s.toWorkTree(ctx)
 		}
 		if err != nil {
-			return err
+			return m.explain(ctx, err, bases)
 		}
 	}
 	if err := t.printMerge(rep); err != nil {

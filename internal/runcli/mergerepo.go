@@ -122,7 +122,11 @@ func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, mes
 		apply := git
 		apply.Stdin = patch
 		if err := apply.Run(ctx, "apply", "--cached", "--binary", "--whitespace=nowarn", "-"); err != nil {
-			if e, ok := errors.AsType[*gitexec.Error](err); ok {
+			e, ok := errors.AsType[*gitexec.Error](err)
+			if ok && strings.Contains(e.Message, "failed to read") && m.missing(ctx, base) != "" {
+				return "", err // no fault of the patch
+			}
+			if ok {
 				return "", &patchError{e.Message}
 			}
 			return "", err
@@ -133,6 +137,40 @@ func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, mes
 		return "", err
 	}
 	return m.record(ctx, tree, message, at, base)
+}
+
+// missing returns an object of commits that the user's repository, if it is a partial
+// clone, lacks; or "". Git looks for it through our configuration, so it asks no remote.
+func (m *mergeRepo) missing(ctx context.Context, commits ...string) string {
+	if _, partial := m.user.Config.Promisor(); !partial {
+		return ""
+	}
+	args := append([]string{"rev-list", "--quiet", "--objects", "--no-walk", "--missing=print", "--end-of-options"}, commits...)
+	out, err := m.scratch.Output(ctx, args...)
+	first, _, _ := strings.Cut(out, "\n")
+	if object, ok := strings.CutPrefix(first, "?"); ok && err == nil {
+		return object
+	}
+	return ""
+}
+
+// explain words the error of a git that failed since the user's repository is a partial
+// clone without an object of commits or of its HEAD.
+func (m *mergeRepo) explain(ctx context.Context, err error, commits []string) error {
+	if _, failed := errors.AsType[*gitexec.Error](err); !failed {
+		return err
+	}
+	if head, headErr := m.users().Output(ctx, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"); headErr == nil {
+		commits = append(commits, head)
+	}
+	object := m.missing(ctx, commits...)
+	if object == "" {
+		return err
+	}
+	place := m.user.Place()
+	remote, _ := m.user.Config.Promisor()
+	return api.Errorf(api.CodeInvalid, "object %s is missing from repository %s, a partial clone (git clone --filter): %w", object, place, err).
+		WithHint("%s", gitexec.FetchMissing(place, remote))
 }
 
 // record makes a commit of a tree.
