@@ -9,13 +9,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// A host of an egress list and a source taint nothing by themselves, as decision 101
-// says: people see them when they sign the catalog. The control is the same dispatch with
-// tainted content.
+// A host of an egress list, a tool that the model's provider runs and a source taint
+// nothing by themselves, as decision 101 says: people see them when they sign the catalog.
+// The control is the same dispatch with tainted content.
+//
+// proves R-G6
 func TestEgressAndSourcesDoNotTaint(t *testing.T) {
 	dir, commit := repository(t)
 	manifest := fmt.Sprintf(runManifest, "first", "edit, change")
 	manifest = strings.Replace(manifest, "{name: red, values: {COLOUR: red}}", `{name: red, egress: ["example.com:443"]}`, 1)
+	manifest = strings.Replace(manifest, "version: 1\n", "version: 1\nmodels:\n  - {name: big, api: anthropic-messages, endpoint: \"http://127.0.0.1:9\", levels: {small: tiny-1}, serverTools: [web_search_20250305, url]}\n", 1)
+	manifest = strings.ReplaceAll(manifest, "role: transform, ", "role: transform, model: big/small, ")
 	manifest = strings.Replace(manifest, "targets:\n", "sources:\n  - {name: repo, repo: "+dir+"}\ntargets:\n", 1)
 	manifest = strings.Replace(manifest, "envs: [red, blue],", "envs: [red, blue], sources: [repo],", 1)
 	g := newCatalogGate(t, manifest)
@@ -31,8 +35,8 @@ func TestEgressAndSourcesDoNotTaint(t *testing.T) {
 		}
 		d := g.submitTask(t, o)
 		m := g.manifestOf(t, d)
-		if len(m.Egress) != 1 || m.Source == nil || (m.Taint != nil) != tainted || (d.Taint != nil) != tainted {
-			t.Errorf("tainted need %v: egress %q, source %+v, taint %+v", tainted, m.Egress, m.Source, m.Taint)
+		if len(m.Egress) != 1 || m.Endpoint == nil || m.Source == nil || (m.Taint != nil) != tainted || (d.Taint != nil) != tainted {
+			t.Errorf("tainted need %v: egress %q, model %+v, source %+v, taint %+v", tainted, m.Egress, m.Endpoint, m.Source, m.Taint)
 		}
 	}
 }
