@@ -143,7 +143,7 @@ func TestAPartialCloneNeverFetches(t *testing.T) {
 	}
 }
 
-// A symbolic link does not lead to the repository of somebody else. The controls have one
+// A symbolic link does not lead to the repository of another user. The controls have one
 // owner.
 //
 // proves R-S4

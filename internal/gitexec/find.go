@@ -36,7 +36,7 @@ func Find(path string) (gitDir, common string, err error) {
 }
 
 // gitDirOf returns the git directory of the work tree at path, or path. A symbolic link
-// is resolved here, once: whoever changes it later does not change what was checked.
+// is resolved here, once, so a later change of the link has no effect on what was checked.
 func gitDirOf(path string) (string, error) {
 	dotGit := filepath.Join(path, ".git")
 	st, err := os.Lstat(dotGit)
