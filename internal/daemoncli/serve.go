@@ -365,7 +365,7 @@ func workerEnv(env []string) []string {
 // sweepJails removes the control groups that jails of killed processes left.
 func (s *service) sweepJails() {
 	if left := jail.Sweep(); left > 0 {
-		s.logger.Warn("control groups of killed processes could not be removed; the next jail retries", slog.Int("left", left))
+		s.logger.WarnContext(context.Background(), "control groups of killed processes could not be removed; the next jail retries", slog.Int("left", left))
 	}
 }
 

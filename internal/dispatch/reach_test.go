@@ -14,13 +14,13 @@ func TestARunningAttemptShowsThatItsModelIsUnreachable(t *testing.T) {
 	r := g.running(t, "d-reach")
 	owner, id := r.record.Principal, r.record.ID
 	a := &active{row: r, ended: make(chan struct{})}
-	g.lifecycle.mu.Lock()
-	g.lifecycle.active[id] = a
-	g.lifecycle.mu.Unlock()
+	g.mu.Lock()
+	g.active[id] = a
+	g.mu.Unlock()
 	defer func() { // it has no worker that the service could close
-		g.lifecycle.mu.Lock()
-		defer g.lifecycle.mu.Unlock()
-		delete(g.lifecycle.active, id)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.active, id)
 	}()
 	want := &api.Unreachable{Model: "local", Host: "api.example:443", Error: "connection refused", Tries: 3}
 	shown := func() *api.Unreachable {

@@ -48,7 +48,7 @@ func isAttack() bool {
 }
 
 // init keeps the main goroutine on the first thread: only during init is it there for certain.
-func init() {
+func init() { //nolint:gochecknoinits // TestMain runs when the scheduler may have moved the main goroutine
 	if isAttack() {
 		runtime.LockOSThread()
 	}
