@@ -83,6 +83,9 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 		}
 		w.must("dispatch", "patch", string(made[1].ID), "--to", w.path("copy.patch"))
 		w.must("dispatch", "pin", string(made[0].ID))
+		for _, d := range made {
+			w.must("dispatch", "attestation", string(d.ID)) // the attestation follows shortly after the end
+		}
 		entries := w.must("audit", "list", "-o", "name")
 		dry := w.must("gc", "--dry-run")
 		for _, want := range []string{string(made[1].ID), string(made[2].ID), "by rule content.count 1", "would remove those of 2 dispatches", "1 pinned"} {
