@@ -36,8 +36,9 @@ func closedPort(t *testing.T) (address string, open func() net.Listener) {
 }
 
 // An agent retries silently while its model's host takes no connection. The record of its
-// dispatch names host and reason within 10 seconds, at once in the tree of its run, also
-// after a restart of the service, and no longer once the model answers.
+// dispatch and the tree of its run name host and reason, also after a restart of the
+// service, and no longer once the model answers. TestAConnectionToTheModelIsBounded has the
+// bound of time.
 func TestALostNetworkIsShownWhileTheAgentRetries(t *testing.T) {
 	t.Parallel()
 	address, open := closedPort(t)
@@ -64,9 +65,9 @@ func TestALostNetworkIsShownWhileTheAgentRetries(t *testing.T) {
 		}
 	}
 	seen := awaitUnreachable(true)
-	u, started := seen.Unreachable, w.show(string(seen.DispatchID)).StartedAt
-	if u.Host != address || u.Model != "local" || !strings.Contains(u.Error, "connection refused") || u.Tries < 1 || u.Since.Before(begun.Add(-time.Second)) || started == nil || time.Since(*started) > 10*time.Second {
-		t.Errorf("%+v of a dispatch that started at %v", u, started)
+	u := seen.Unreachable
+	if u.Host != address || u.Model != "local" || !strings.Contains(u.Error, "connection refused") || u.Tries < 1 || u.Since.Before(begun.Add(-time.Second)) {
+		t.Errorf("%+v", u)
 	}
 	for _, args := range [][]string{{"dispatch", "show", string(seen.DispatchID)}, {"run", "show", string(id)}} {
 		if out := w.must(args...); !strings.Contains(out, "local at "+address+" cannot be reached: ") {

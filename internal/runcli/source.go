@@ -79,7 +79,7 @@ func NoteSource(ctx context.Context, o *console.Output, r client.Runtime, req *a
 // converted as git does; of filters, the form of Git LFS is known here.
 func uncommitted(ctx context.Context, env []string, repo string) (changed, filtered int, err error) {
 	err = view(ctx, env, repo, func(f *gitexec.Foreign, v gitexec.Repo) error {
-		if f.Top == "" || elsewhere(f) { // the files are not those of this folder
+		if f.Top == "" || elsewhere(f) { // its files are in another folder
 			return nil
 		}
 		git := gitexec.Git{Repo: v, WorkTree: f.Top}
