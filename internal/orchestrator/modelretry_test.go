@@ -139,6 +139,9 @@ func (m *machine) appendTasks(rt *rapid.T) {
 	may := by.TokenValid == nil && by.Principal == r.by && steers && !r.ending(m.config.Now())
 	_, err = m.o.Append(context.Background(), by, steers, r.id, api.RunAppend{Tasks: raw, Key: string(tasks[0].ID)})
 	m.expect(func() []string {
+		if api.CodeOf(err) == api.CodeConflict && m.settledFirst(r) {
+			may = false
+		}
 		if now := m.log.runs[r.id]; (err == nil) != may || may != (now.tasks[tasks[0].ID] != nil) {
 			return []string{fmt.Sprintf("%s appends %d tasks to run %s, and may %v: %v", by.Principal, len(tasks), r.id, may, err)}
 		}
