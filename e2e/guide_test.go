@@ -252,6 +252,7 @@ var alike = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{7,64}\b`), "HEX"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|ms|s|m|h|bytes|B|KiB|MiB|GiB|TiB)\b`), "N $2"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+s\b`), "N s"},
+	{regexp.MustCompile(`\bjust now\b|\b\d+ (second|minute)s? ago\b`), "AGO"},
 	{regexp.MustCompile(`(process|pid:?) \d+`), "$1 N"},
 	{regexp.MustCompile(`#\d+`), "#N"},
 	{regexp.MustCompile(`\b\d+ (entries|other checkpoints)\b`), "N $1"}, // of a log that grows meanwhile
