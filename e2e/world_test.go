@@ -90,8 +90,14 @@ func newWorld(t testing.TB, uid int) *world {
 	}
 	w := &world{t: t, uid: uid, dir: dir}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
+		// The git that received the checkpoints of a killed service ends shortly after it.
+		if wrong := settled(func() (wrong []string) {
+			if err := os.RemoveAll(dir); err != nil {
+				wrong = append(wrong, err.Error())
+			}
+			return wrong
+		}); wrong != nil {
+			t.Error(wrong)
 		}
 	})
 	for _, d := range []string{"data", "state", "config", "run", "home", "tmp"} {
