@@ -505,7 +505,7 @@ func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 			break
 		}
 	}
-	// The write that fails finds that the disk was full, and what comes after it that it is.
+	// The error of the write that fails says that the disk was full; later errors say that it is.
 	if text := unavailable.Error(); unavailable.Code != api.CodeAuditUnavailable || !strings.Contains(text, "state is on a full disk") && !strings.Contains(text, "its disk was full") {
 		t.Errorf("without room for an entry: %+v", unavailable)
 	}

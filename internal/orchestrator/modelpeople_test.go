@@ -231,7 +231,7 @@ func (m *machine) vote(rt *rapid.T) {
 	}
 	m.expect(func() []string {
 		if api.CodeOf(err) == api.CodeConflict && t.state != api.TaskWaiting {
-			may = false // a timer that was due at the instant of this step ended the task before
+			may = false // a timer that was due at the instant of this step ended the task first
 		}
 		if (err == nil) != may {
 			return []string{fmt.Sprintf("%s votes %s about task %s, listed %v, needed %d, voted %v: %v", by, s.Verb, t.name(), t.plan.Approval.By, t.plan.Approval.Count, m.log.votes(t), err)}
