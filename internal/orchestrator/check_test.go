@@ -52,7 +52,7 @@ func (m *machine) check(rt *rapid.T) {
 		}
 	}
 	if len(wrong) > 0 {
-		rt.Fatalf("%s\n%s", strings.Join(wrong, "\n"), m.story())
+		rt.Fatalf("%s%s", m.story(), strings.Join(wrong, "\n")) // the differences last: a log may be cut
 	}
 }
 
