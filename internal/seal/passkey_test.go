@@ -383,7 +383,7 @@ func TestAnEnrolmentIsChecked(t *testing.T) {
 		"without verification":  {lie: func(a *softkey.Authenticator) { a.Flags = 0x01 }, want: "not verified"},
 		"another relying party": {lie: func(a *softkey.Authenticator) { a.RPID = "localhost" }, want: "another relying party"},
 		"another page":          {lie: func(a *softkey.Authenticator) { a.Origin = "https://evil.example" }, want: "not within"},
-		"another credential":    {edit: func(e *seal.Enrolment) { e.Credential = append([]byte{9}, e.Credential[1:]...) }, want: "another credential"},
+		"another credential":    {edit: func(e *seal.Enrolment) { e.Credential = append([]byte{e.Credential[0] ^ 1}, e.Credential[1:]...) }, want: "another credential"},
 		"another public key":    {edit: func(e *seal.Enrolment) { e.SPKI = otherSPKI(t) }, want: "not the one in"},
 		"no credential":         {edit: func(e *seal.Enrolment) { e.AuthenticatorData[32] &^= 0x40 }, want: "no credential"},
 		"cut":                   {edit: func(e *seal.Enrolment) { e.AuthenticatorData = e.AuthenticatorData[:40] }, want: "authenticator data of"},
