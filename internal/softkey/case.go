@@ -64,7 +64,10 @@ func Cases() []Case {
 		{Name: "backed up without being eligible", Want: "backed up", Lie: flags(0x15)},
 		{Name: "flags of attested data", Want: "expected", Lie: flags(0x45)},
 		{Name: "flags of extensions", Want: "expected", Lie: flags(0x85)},
-		{Name: "another credential", Want: "another credential", Edit: func(a *seal.Assertion) error { a.Credential = append([]byte{a.Credential[0] ^ 1}, a.Credential[1:]...); return nil }},
+		{Name: "another credential", Want: "another credential", Edit: func(a *seal.Assertion) error {
+			a.Credential = append([]byte{a.Credential[0] ^ 1}, a.Credential[1:]...)
+			return nil
+		}},
 		{Name: "client data that is no object", Want: "not a JSON object", Bytes: func([32]byte) []byte { return []byte(`[]`) }},
 		{Name: "client data with something behind it", Want: "after the JSON value", Bytes: func(c [32]byte) []byte { return append(text(c, "", ""), "{}"...) }},
 
