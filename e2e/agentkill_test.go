@@ -57,7 +57,7 @@ func TestAnAgentOutlivesItsServiceInMidTurn(t *testing.T) {
 		w.replace(manifest, "\nsecrets:\n", "\nmodels:\n  - {name: local, api: openai-chat, endpoint: \""+srv.URL+"\", credential: {header: authorization, prefix: \"Bearer \", secret: key}, levels: {small: scripted-1}}\nsecrets:\n  - {name: key, ref: \"file:key\"}\n")
 		w.must("catalog", "apply", "-f", w.path(manifest))
 		w.retention("{content: {age: 1s}}")
-		w.up()
+		w.upCollected()
 		w.secret("token", value)
 		w.secret("key", key)
 

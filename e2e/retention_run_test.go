@@ -18,9 +18,7 @@ func TestSettledRunsExpire(t *testing.T) {
 	w := prepared(t, 0)
 	w.retention("{runs: {age: 1ns}}")
 	w.must("down")
-	w.upRuns()
-	w.downAtEnd()
-	w.must("gc") // the next one in the background is an hour away
+	w.upCollected("--orchestrator")
 	for _, id := range []api.RunID{"gone", "pinned"} {
 		w.submit(planned(id, shellTask("one", "echo 1 > a.txt")))
 		if run := w.awaitSettled(id); run.State != api.RunDone {

@@ -22,14 +22,15 @@ func (w *world) retention(rules string) {
 	w.write("config/bailiwick/service.yaml", "version: 1\nretention: "+rules+"\n", 0o600)
 }
 
-// upCollected starts a service whose next automatic collection is an hour away;
-// a service that has never collected does so within its first minute.
-func (w *world) upCollected() {
+// upCollected starts a service, with args for command up, whose next automatic
+// collection is an hour away. A service that has never collected does so within its
+// first minute, and learns only when it starts of a collection by command gc.
+func (w *world) upCollected(args ...string) {
 	w.t.Helper()
 	w.up()
 	w.must("gc")
 	w.must("down")
-	w.up()
+	w.must(append([]string{"up"}, args...)...)
 }
 
 // maker is a subagent whose content differs between dispatches.

@@ -26,9 +26,7 @@ func TestRunsThatGrowAreReused(t *testing.T) {
 		subagent{name: "yes", script: script(`{"verdict": "approve"}`), more: lists + pure},
 	)
 	w.retention("{content: {age: 1ns}}")
-	w.upRuns()
-	w.downAtEnd()
-	w.must("gc") // the next one by itself is an hour away
+	w.upCollected("--orchestrator")
 	plan := func(id, of string) (p api.Plan) {
 		must(t, json.Unmarshal([]byte(`{"id": "`+id+`", "source": {"name": "repo"}, "tasks": [
 			{"id": "list", "subagent": "lists"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,21 +49,37 @@ func (w *world) setSecret(name, value string) done {
 func (w *world) filesWith(values ...string) (found []string) {
 	w.t.Helper()
 	set := redact.New(values)
-	must(w.t, filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
+	must(w.t, eachFile(w.dir, func(path string, f *os.File) error {
 		has, err := set.In(f)
-		if has {
+		if has && !slices.Contains(found, path) {
 			found = append(found, path)
 		}
-		return errors.Join(err, f.Close())
+		return err
 	}))
 	return found
+}
+
+// eachFile calls look with every regular file below dir, where a service may be
+// writing. A file that is renamed during the walk may have escaped it under both
+// names: the walk is then repeated, so look may get a file several times.
+func eachFile(dir string, look func(path string, f *os.File) error) error {
+	walk := func() error {
+		return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			return errors.Join(look(path, f), f.Close())
+		})
+	}
+	err := walk()
+	for n := 1; n < 100 && errors.Is(err, fs.ErrNotExist); n++ {
+		err = walk()
+	}
+	return err
 }
 
 // A secret is set without an argument or an echo, encrypted in the state, named in
