@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,7 +91,9 @@ func newWorld(t testing.TB, uid int) *world {
 	}
 	w := &world{t: t, uid: uid, dir: dir}
 	t.Cleanup(func() {
-		// The git that received the checkpoints of a killed service ends shortly after it.
+		// A process may end shortly after its test and create again what was removed:
+		// a service that yields, or the git of one that was killed.
+		_ = settled(w.processes) // the suite reports those that stay
 		if wrong := settled(func() (wrong []string) {
 			if err := os.RemoveAll(dir); err != nil {
 				wrong = append(wrong, err.Error())
@@ -109,6 +112,17 @@ func newWorld(t testing.TB, uid int) *world {
 		"XDG_DATA_HOME=" + w.path("data"), "XDG_STATE_HOME=" + w.path("state"), "XDG_CONFIG_HOME=" + w.path("config"), "XDG_RUNTIME_DIR=" + w.path("run"),
 	}
 	return w
+}
+
+// processes lists the processes that have the world's directory in their arguments or
+// their environment.
+func (w *world) processes() (list []string) {
+	for _, file := range slices.Concat(procFiles("environ"), procFiles("cmdline")) {
+		if b, err := os.ReadFile(file); err == nil && bytes.Contains(b, []byte(w.dir+"/")) {
+			list = append(list, filepath.Dir(file))
+		}
+	}
+	return list
 }
 
 func (w *world) path(parts ...string) string {

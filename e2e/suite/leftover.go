@@ -50,9 +50,28 @@ func cleanUp(root string, groups []group, grace time.Duration, testsAt func(time
 	err = errors.Join(err, leaveGroups(groups))
 	entries, readErr := os.ReadDir(root)
 	for _, e := range entries {
-		left = append(left, "directory "+filepath.Join(root, e.Name()))
+		left = append(left, "directory "+filepath.Join(root, e.Name())+content(filepath.Join(root, e.Name())))
 	}
 	return left, errors.Join(err, readErr, removeAll(root))
+}
+
+// content lists the first names below dir, which tell whose it is.
+func content(dir string) string {
+	const most = 20
+	var names []string
+	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || len(names) == most {
+			return fs.SkipAll
+		}
+		if path != dir {
+			names = append(names, strings.TrimPrefix(path, dir+"/"))
+		}
+		return nil
+	})
+	if len(names) == 0 {
+		return ""
+	}
+	return " with " + strings.Join(names, ", ")
 }
 
 // removeAll removes a tree that may hold directories without permissions.
