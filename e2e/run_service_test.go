@@ -247,14 +247,14 @@ func TestRunsContinueOnceAFullDiskHasRoom(t *testing.T) {
 	w.upRuns()
 	w.downAtEnd()
 	p := planned("late", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a")))
-	p.Limits.Wall = api.Duration(8 * time.Second)
+	p.Limits.Wall = api.Duration(20 * time.Second)
 	id := w.submit(p)
 	w.begunTask(id, "a")
 	before := w.status()
 	if !before.Ready || before.Orchestrator.Error != "" {
 		t.Fatalf("positive control: it is %+v", before)
 	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); { // beyond the wall time
+	for deadline := time.Now().Add(22 * time.Second); time.Now().Before(deadline); { // beyond the wall time
 		w.fillState() // also what the service gives up
 		if d := w.try("status"); d.status != 1 || !strings.Contains(d.stdout+d.stderr, "state is on a full disk") && !strings.Contains(d.stdout, "its disk was full") {
 			t.Fatalf("on a full disk: %s", d)

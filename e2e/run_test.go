@@ -407,7 +407,7 @@ func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	p := planned("late", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a")), shellTask("c", "true"))
-	p.Limits.Wall = api.Duration(3 * time.Second)
+	p.Limits.Wall = api.Duration(10 * time.Second)
 	id := w.submit(p)
 	dispatch := w.begunTask(id, "a")
 	j := jailed{map[int]bool{}, map[string]bool{}}
@@ -419,14 +419,14 @@ func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 	w.nothingLeft(dispatch, j)
 	w.replays(id)
 	// Nobody asked for it: the service did it, and the log names the limit.
-	if run.CancelBy != api.Service || !strings.Contains(run.CancelReason, "limits.wall of 3s") || task(t, run, "a").CancelBy != api.Service {
+	if run.CancelBy != api.Service || !strings.Contains(run.CancelReason, "limits.wall of 10s") || task(t, run, "a").CancelBy != api.Service {
 		t.Errorf("cancelled by %q: %q; its task by %q", run.CancelBy, run.CancelReason, task(t, run, "a").CancelBy)
 	}
 	w.namesOnlyWhoActed("run.expired", "dispatch.aborted", "dispatch.cancelled", "task.cancelled", "run.settled")
 	if n := len(w.entries("--kind", "dispatch.cancel_requested")); n != 0 {
 		t.Errorf("the log has %d requests to cancel", n)
 	}
-	if out := w.must("audit", "list", "--run", string(id)); !strings.Contains(out, "run late reached its limits.wall of 3s") || !strings.Contains(out, "cancelled by service") {
+	if out := w.must("audit", "list", "--run", string(id)); !strings.Contains(out, "run late reached its limits.wall of 10s") || !strings.Contains(out, "cancelled by service") {
 		t.Errorf("audit list: %s", out)
 	}
 	w.verifyEvidence(string(id))

@@ -121,7 +121,7 @@ func (w *callWorld) noProcess(name string) {
 	w.t.Helper()
 	program := w.path("tools", name)
 	var left []string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if left = processes(w.t, program); len(left) == 0 {
 			return
 		}
