@@ -67,6 +67,35 @@ func TestEvidenceOfRunsThatGrewVerifiesOffline(t *testing.T) {
 	}
 }
 
+// A cancel of a run or a for_each also ends the task that still waits for its lock, and the
+// cancel of the last task ends its for_each.
+//
+// proves R-A7 (no false alarm)
+func TestEvidenceOfACancelledForEachVerifiesOffline(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0, subagent{name: "stays", script: "echo begun; if grep -q stay inputs/input.json; then sleep 600; fi", more: "    input: {type: object, properties: {of: {type: string}}}\n"})
+	for name, c := range map[string]struct {
+		first            string
+		begun, cancelled api.TaskID
+	}{"whole": {"stay", "part[stay]", ""}, "parent": {"stay", "part[stay]", "part"}, "last": {"end", "part[stays]", "part[stays]"}} {
+		t.Run(name, func(t *testing.T) {
+			id := w.submit(planned(api.RunID(name), api.PlanTask{
+				ID: "part", Subagent: "stays", Input: json.RawMessage(`{"of": "{{each.name}}"}`), Locks: []api.Lock{{Key: name}},
+				ForEach: &api.ForEach{Values: []json.RawMessage{[]byte(`"` + c.first + `"`), []byte(`"stays"`)}},
+			}))
+			w.begunTask(id, c.begun)
+			_, err := w.conn().Operator().CancelRun(t.Context(), id, api.RunCancel{Task: c.cancelled, Reason: "not this"})
+			must(t, err)
+			if run := w.awaitSettled(id); run.State != api.RunCancelled || run.Tasks[0].State != api.TaskCancelled {
+				t.Errorf("the run is %s: %+v", run.State, run.Tasks)
+			}
+			if r := w.verifyEvidence(name); r.Failed() || strings.Contains(r.Text(), "cancelled by service") {
+				t.Errorf("the evidence:\n%s", r.Text())
+			}
+		})
+	}
+}
+
 // growers are subagents whose results let runs grow. What they leave depends on their
 // dispatch: some of it grows nothing.
 func growers() []subagent {

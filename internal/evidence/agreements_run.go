@@ -191,13 +191,11 @@ func (s *scene) cancelledBy() verdict {
 	if end, ok := detailOf(final); ok && final.Kind == record.KindDispatchCancelled {
 		return is(by, end.By)
 	}
-	if s.r == nil {
+	if s.r == nil || s.task == nil {
 		return silent
 	}
-	if e := s.r.cancels.first(s.v.runs[s.r.id], s.e.Task); e != nil && e.seq < s.e.seq && e.Kind == record.KindRunCancelled {
-		return is(by, string(e.Principal))
-	}
-	return is(by, string(api.Service)) // at the limit; the earlier rules have no entry for it
+	i, _ := s.r.plan.Index(s.task.ID)
+	return is(by, string(s.r.canceller(s.v.runs[s.r.id], i, s.e.seq)))
 }
 
 // stepMessage compares the message of a task with that of its dispatch.

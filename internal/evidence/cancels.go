@@ -59,6 +59,32 @@ func (c *cancels) first(run []*entry, task string) *entry {
 	return c.whole
 }
 
+// canceller returns who first requested, before entry n, to cancel the run, task i or a
+// task that it grew from, which cancels what grew from it; or else the service: at the
+// limit (the earlier rules have no entry for it), or because that task settled before.
+// A for_each is also cancelled by who cancelled the last of its tasks.
+func (r *replay) canceller(run []*entry, i int, n uint64) api.Actor {
+	var first *entry
+	for at := i; at >= 0; at = int(r.plan.Parent(at)) {
+		if s := r.tasks[at].settledAt; at != i && s > 0 {
+			n = min(n, s)
+		}
+		if e := r.cancels.first(run, string(r.plan.Tasks[at].ID)); e != nil && (first == nil || e.seq < first.seq) {
+			first = e
+		}
+	}
+	if first != nil && first.seq < n {
+		if first.Kind == record.KindRunExpired {
+			return api.Service
+		}
+		return api.Actor(first.Principal)
+	}
+	if o := &r.tasks[i].offspring; r.plan.Tasks[i].ForEach != nil && o.cancelled > 0 {
+		return r.canceller(run, o.last, r.tasks[o.last].settledAt)
+	}
+	return api.Service
+}
+
 // engagements are the entries that engage a stop, by what it covers.
 type engagements struct {
 	number map[uint64]int // of each, from 1, by its entry

@@ -431,6 +431,30 @@ func forEachTales() map[string]tale {
 			s.step(record.KindTaskFailed, control("part"), 0, record.TaskStep{Reason: "agent"})
 			s.settle("r1", record.RunEnd{State: "failed", Done: 2, Failed: 2})
 		}},
+		"who cancelled the tasks of a for_each": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+			x, _ := two(s)
+			s.carry(x, "")
+			s.act(record.KindRunCancelled, "local:ann", "part", record.RunAction{})
+			by := record.TaskStep{By: "local:ann"}
+			if lie {
+				by.By = string(api.Service)
+			}
+			s.step(record.KindTaskCancelled, control("part[y]"), 0, by)
+			s.step(record.KindTaskCancelled, control("part"), 0, record.TaskStep{By: "local:ann"})
+			s.settle("r1", record.RunEnd{State: "cancelled", Done: 2, Cancelled: 2})
+		}},
+		"who cancelled the last task of a for_each": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+			x, _ := two(s)
+			s.carry(x, "")
+			s.act(record.KindRunCancelled, "local:ann", "part[y]", record.RunAction{})
+			s.step(record.KindTaskCancelled, control("part[y]"), 0, record.TaskStep{By: "local:ann"})
+			by := record.TaskStep{By: "local:ann"}
+			if lie {
+				by.By = string(api.Service)
+			}
+			s.step(record.KindTaskCancelled, control("part"), 0, by)
+			s.settle("r1", record.RunEnd{State: "cancelled", Done: 2, Cancelled: 2})
+		}},
 		"a for_each that does not grow from a list that it can grow from": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
 			value := `{"files":["x","../y"]}`
 			if lie {

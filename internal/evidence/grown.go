@@ -12,6 +12,7 @@ import (
 // offspring counts the tasks that grew from a task.
 type offspring struct {
 	open, done, lost, cancelled int // lost: settled, and neither done nor cancelled
+	last                        int // the task that settled last
 }
 
 // grow applies the entry of a growth: it must be exactly the one that the plan and the
@@ -142,6 +143,7 @@ func (r *replay) settledTask(i int) {
 	}
 	o := &r.tasks[up].offspring
 	o.open--
+	o.last = i
 	switch r.tasks[i].State { //nolint:exhaustive // it has settled
 	case api.TaskDone:
 		o.done++
