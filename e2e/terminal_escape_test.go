@@ -14,13 +14,17 @@ const steering = "\x1b]0;owned\x07\x1b[2J\u009b2J\u202egpj.\x7f\rover\u200b"
 // steers returns the first character that a terminal obeys or hides; the terminal
 // itself puts a carriage return before a newline.
 func steers(screen string) string {
-	for _, r := range strings.ReplaceAll(screen, "\r\n", "\n") {
+	for _, r := range strings.ReplaceAll(progressLine.ReplaceAllString(screen, ""), "\r\n", "\n") {
 		if r != '\n' && r != '\t' && (!unicode.IsPrint(r) || unicode.Is(unicode.Cf, r)) {
 			return string(r)
 		}
 	}
 	return ""
 }
+
+// progressLine matches the line that a command redraws while something is in progress, and
+// its removal.
+var progressLine = regexp.MustCompile(`(\r\x1b\[K[a-z]+ [a-z0-9-]+ is in progress, \d+s)+\r\x1b\[K`)
 
 // On a terminal no command obeys or passes on control sequences of agents,
 // callers and files: all of them are shown as text. Into a pipe, and with --raw,
