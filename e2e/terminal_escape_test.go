@@ -24,7 +24,7 @@ func steers(screen string) string {
 
 // progressLine matches the line that a command redraws while something is in progress, and
 // its removal.
-var progressLine = regexp.MustCompile(`(\r\x1b\[K[a-z]+ [a-z0-9-]+ is in progress, \d+s)+\r\x1b\[K`)
+var progressLine = regexp.MustCompile(`(\r\x1b\[K[\w -]+, \d+s)+\r\x1b\[K`)
 
 // On a terminal no command obeys or passes on control sequences of agents,
 // callers and files: all of them are shown as text. Into a pipe, and with --raw,
