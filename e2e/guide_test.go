@@ -151,8 +151,13 @@ func (w *world) shell(steps []guideStep) (outputs [][]string) {
 	return outputs
 }
 
-// outputLines splits output and replaces the directories of this world by those of a reader.
+// waiting matches a line that a command prints when it takes longer than a second.
+var waiting = regexp.MustCompile(`(?m)^waiting up to \S+ for a signed checkpoint that covers .*\n`)
+
+// outputLines splits output and replaces the directories of this world by those of a
+// reader. It leaves out what only a slow machine prints.
 func (w *world) outputLines(text string) []string {
+	text = waiting.ReplaceAllString(text, "")
 	text = strings.ReplaceAll(text, w.path("home"), "~")
 	text = strings.ReplaceAll(text, bin, "~/bailiwick/bin")
 	if text = strings.TrimRight(text, "\n"); text == "" {
