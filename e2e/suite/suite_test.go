@@ -229,14 +229,18 @@ func everything() []string {
 	return []string{"directory", "process"}
 }
 
-// The control: go test alone leaves all of it.
+// The control: go test alone leaves all of it. A service of a test that runs beside this
+// one may sweep the group, so it has several tries.
 func TestGoTestAloneLeavesEverything(t *testing.T) {
-	l := runLeaky(t, "normal", 0, "go", "test")
-	want := everything()
-	if left := l.remains(); !slices.Equal(left, want) {
+	want, left := everything(), []string(nil)
+	for n := 0; n < 5 && !slices.Equal(left, want); n++ {
+		l := runLeaky(t, "normal", 0, "go", "test")
+		left = l.remains()
+		_ = syscall.Kill(l.pid, syscall.SIGKILL)
+		_ = syscall.Unmount(filepath.Join(l.dir, "mount"), 0)
+		_ = os.Remove(l.group)
+	}
+	if !slices.Equal(left, want) {
 		t.Errorf("remains %v, want %v", left, want)
 	}
-	_ = syscall.Kill(l.pid, syscall.SIGKILL)
-	_ = syscall.Unmount(filepath.Join(l.dir, "mount"), 0)
-	_ = os.Remove(l.group)
 }
