@@ -24,7 +24,7 @@ import (
 	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
 // Config says where the service is.

@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Plan is what applying a manifest would do to the catalog.

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // check reports what the manifest declares and a service would refuse, at its place
@@ -194,7 +194,7 @@ func CheckSource(repo string) error {
 	}
 	switch _, _, err := gitexec.Find(repo); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s is not a git repository; make it one with: %s", repo, visible.ShellText("git", "-C", repo, "init"))
+		return fmt.Errorf("%s is not a git repository; make it one with: %s", repo, visibletext.ShellText("git", "-C", repo, "init"))
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: permission denied; plan as a user who may read it, or with --sources-elsewhere", repo)
 	default:

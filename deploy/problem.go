@@ -1,6 +1,6 @@
 package deploy
 
-import "github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+import "github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 
 // Problem is one problem in a manifest or in a file that it names.
 type Problem = strictyaml.Problem

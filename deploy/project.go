@@ -13,9 +13,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // maxDerived is how long the name of a project is that is derived from a directory,

@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/cron"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cron"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 func (r *reader) schedule(d *decl, what string) {

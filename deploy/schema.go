@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 )
 
 // Values of keywords of JSON Schema 2020-12.

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Definer asks a registered server, which has files of its capability, for the

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 )
 
 // smallState puts the state on a file system of this size of its own, and keeps

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 )
 
 // undisturbed returns a trial after one undisturbed dispatch, with its story

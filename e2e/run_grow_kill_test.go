@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
-	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
 // growKinds lists the kinds of dispatches whose products decide how a run grows. What

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/redact"
+	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 )
 
 // withSecrets adds secrets to the manifest: "token", which set stores, exposed as

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/mcphttp"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
 )
@@ -98,7 +98,7 @@ func run(ctx context.Context, p process) error {
 			flags.Usage()
 			return flag.ErrHelp
 		}
-		return failure.OfFlag(err, "bailiwick-mcp --help")
+		return usererror.OfFlag(err, "bailiwick-mcp --help")
 	}
 	if flags.NArg() > 0 {
 		return api.Errorf(api.CodeInvalid, "unexpected argument %q", flags.Arg(0)).WithHint("see: bailiwick-mcp --help")

@@ -15,7 +15,7 @@ import (
 	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
 func main() {
@@ -42,7 +42,7 @@ func fail(err error) {
 	if err == nil || err == flag.ErrHelp { //nolint:errorlint // as package flag returns it
 		return
 	}
-	failure.Print(os.Stderr, "bailiwick-mcp", "text", err, visible)
+	usererror.Print(os.Stderr, "bailiwick-mcp", "text", err, visible)
 	os.Exit(api.ExitStatus(err))
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/webpage"
 )
 
@@ -29,7 +29,7 @@ func main() {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return
 	}
-	failure.Print(os.Stderr, "bailiwick-web", "text", err, webpage.Visible)
+	usererror.Print(os.Stderr, "bailiwick-web", "text", err, webpage.Visible)
 	os.Exit(api.ExitStatus(err))
 }
 
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			flags.PrintDefaults()
 			return flag.ErrHelp
 		}
-		return failure.OfFlag(err, "bailiwick-web --help")
+		return usererror.OfFlag(err, "bailiwick-web --help")
 	}
 	dirs := api.DirsFrom(os.Getenv, os.Getuid())
 	switch {

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/fetch"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -34,7 +34,7 @@ func main() {
 	jail.Main() // the worker is also the first process of its jail
 	code, err := run()
 	if err != nil {
-		failure.Print(os.Stderr, "bailiwick-worker", "text", err, func(s string) string { return s })
+		usererror.Print(os.Stderr, "bailiwick-worker", "text", err, func(s string) string { return s })
 		code = 1
 	}
 	os.Exit(code)
@@ -49,7 +49,7 @@ func run() (int, error) {
 	tool := flags.Bool("tool", false, "run a server of tools")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		return 0, failure.OfFlag(err, "bailiwickd --help; it starts this program")
+		return 0, usererror.OfFlag(err, "bailiwickd --help; it starts this program")
 	}
 	if *version {
 		_, err := fmt.Printf("bailiwick-worker version %s\n", api.Version())

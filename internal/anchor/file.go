@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 )
 

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // GitConfig configures a git anchor.
@@ -77,7 +77,7 @@ func (g *Git) check(ctx context.Context) error {
 	}
 	for _, key := range []string{"receive.denyNonFastForwards", "receive.denyDeletes"} {
 		if !f.Config.True(strings.ToLower(key)) {
-			return fmt.Errorf("repository %s lets branches go back; run: %s", g.cfg.Repository, visible.ShellText("git", "-C", g.cfg.Repository, "config", key, "true"))
+			return fmt.Errorf("repository %s lets branches go back; run: %s", g.cfg.Repository, visibletext.ShellText("git", "-C", g.cfg.Repository, "config", key, "true"))
 		}
 	}
 	return nil

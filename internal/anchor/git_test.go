@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 )
 
 // repository returns a bare repository that refuses non-fast-forwards.

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Scan implements Anchor. It reads the checkpoint of every commit of the branch,
@@ -84,7 +84,7 @@ func (g *Git) absent(err error, see func(Item) error) error {
 		}
 		why = errors.New("does not exist")
 	}
-	return &UnfitError{fmt.Errorf("repository %s: %w; run: %s", g.cfg.Repository, why, visible.ShellText("git", "init", "--bare", g.cfg.Repository))}
+	return &UnfitError{fmt.Errorf("repository %s: %w; run: %s", g.cfg.Repository, why, visibletext.ShellText("git", "init", "--bare", g.cfg.Repository))}
 }
 
 // branch has see see the checkpoint of every commit, and returns the blobs.

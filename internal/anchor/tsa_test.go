@@ -20,7 +20,7 @@ import (
 
 	"github.com/digitorus/timestamp"
 
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
 // openssl is a time-stamp authority that runs Debian's openssl behind HTTP.

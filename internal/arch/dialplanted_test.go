@@ -52,7 +52,7 @@ func TestAPlantedDialIsFound(t *testing.T) {
 			"internal/telemetry", `("context"; p "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp")`,
 			`func planted() { _, _ = p.New(context.Background(), p.WithInsecure()) }`, "otlptracehttp.New without",
 		},
-		"the filter's own package": {"internal/egress", `"net"`, `func planted() { _, _ = net.Dial("tcp", "x:1") }`, "internal/egress uses net.Dial"},
+		"the filter's own package": {"internal/base/egress", `"net"`, `func planted() { _, _ = net.Dial("tcp", "x:1") }`, "internal/base/egress uses net.Dial"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, tag := range []string{"", "//go:build never\n\n", "//go:build windows\n\n"} {
@@ -83,7 +83,7 @@ func TestWhatOnlySoundsLikeADialIsNone(t *testing.T) {
 import (
 	"net/http"
 
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
 type planted struct {

@@ -1,6 +1,6 @@
 package arch
 
-// The policy of R-T7: only internal/egress dials, resolves and creates HTTP clients.
+// The policy of R-T7: only internal/base/egress dials, resolves and creates HTTP clients.
 // Packages for tests are exempt.
 
 func dialExempt() []string { return []string{"e2e", "internal/faultdisk"} }
@@ -38,7 +38,7 @@ func dialImports() []string {
 func dialAllowed() map[string]map[string]string {
 	const numbered = "a number in the table of the seccomp filter"
 	return map[string]map[string]string{
-		"internal/egress": {
+		"internal/base/egress": {
 			"net.Dialer":                    "the one dialer, with the hook",
 			"net.DefaultResolver":           "whose answers are judged",
 			"net/http.Client":               "with that dialer",
@@ -56,7 +56,7 @@ func dialAllowed() map[string]map[string]string {
 			"golang.org/x/sys/unix.SYS_SENDTO":  numbered,
 			"golang.org/x/sys/unix.SYS_SENDMSG": numbered,
 		},
-		"internal/httpguard": {
+		"internal/base/httpguard": {
 			"golang.org/x/sys/unix.Socket": "asks the kernel by netlink which account holds a connection",
 			"golang.org/x/sys/unix.Sendto": "likewise",
 		},

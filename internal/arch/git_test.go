@@ -17,16 +17,16 @@ import (
 // is not here cannot run git, nor any other program.
 func starters() map[string]string {
 	return map[string]string{
-		"internal/gitexec":    "git, in directories of ours",
-		"internal/command":    "commands of the service's configuration",
-		"internal/cli":        "programs in the folder of this one",
-		"internal/console":    "the pager of the user",
-		"internal/daemoncli":  "this program",
-		"internal/deploycli":  "npm, to install agents",
-		"internal/executor":   "the worker",
-		"internal/faultdisk":  "the kernel's fault disk, in tests",
-		"internal/jail":       "programs in jails",
-		"internal/toolclient": "the tool host",
+		"internal/base/gitexec":     "git, in directories of ours",
+		"internal/base/hostcommand": "commands of the service's configuration",
+		"internal/cli":              "programs in the folder of this one",
+		"internal/console":          "the pager of the user",
+		"internal/daemoncli":        "this program",
+		"internal/deploycli":        "npm, to install agents",
+		"internal/executor":         "the worker",
+		"internal/faultdisk":        "the kernel's fault disk, in tests",
+		"internal/jail":             "programs in jails",
+		"internal/toolclient":       "the tool host",
 	}
 }
 
@@ -46,7 +46,7 @@ func gitViolations(name string, src any) (found []string) {
 			found = append(found, dir+" imports os/exec")
 		}
 	}
-	if dir == "internal/gitexec" || slices.Contains(literals(), name) {
+	if dir == "internal/base/gitexec" || slices.Contains(literals(), name) {
 		return found
 	}
 	isGit := func(e ast.Expr) bool {
@@ -74,7 +74,7 @@ func gitViolations(name string, src any) (found []string) {
 	return found
 }
 
-// Git runs in internal/gitexec alone, which takes no directory that it did not make:
+// Git runs in internal/base/gitexec alone, which takes no directory that it did not make:
 // no use of git can read the configuration of somebody's repository. The controls are
 // planted.
 //

@@ -65,7 +65,7 @@ func linksOnly(t *testing.T, program string, must ...string) {
 // What browsers speak to. TestTheMCPServerHasNoPowerLinked has the control.
 func TestThePageHasNoPowerLinked(t *testing.T) {
 	touch(t)
-	linksOnly(t, "cmd/bailiwick-web", "api", "client", "internal/httpguard", "internal/webpage")
+	linksOnly(t, "cmd/bailiwick-web", "api", "client", "internal/base/httpguard", "internal/webpage")
 }
 
 // The symbols of the linked program are the final evidence. The control: the same

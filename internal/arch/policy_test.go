@@ -8,10 +8,10 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 // on lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"internal/durable", "internal/failpoint", "internal/mountinfo", "internal/visible"}, // failpoint is empty in what is shipped
-		{"api", "internal/arch", "internal/canon", "internal/command", "internal/egress", "internal/faultdisk", "internal/gitexec", "internal/jail"},
-		{"internal/failure", "internal/httpguard", "internal/mcpwire"},
-		{"client", "internal/blob", "internal/console", "internal/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
+		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/jail"},
+		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
+		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/base/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
 		{"internal/agent", "internal/broker", "internal/catalogdiff", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
@@ -58,23 +58,23 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/strictyaml", "internal/visible"},
+		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/webpage/graph":   {"api"},
-		"internal/webpage/logview": {"api", "internal/visible"},
-		"internal/webpage/patch":   {"api", "internal/visible"},
+		"internal/webpage/logview": {"api", "internal/base/visibletext"},
+		"internal/webpage/patch":   {"api", "internal/base/visibletext"},
 		// R-A7: all that an auditor has to read and trust.
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
-		"internal/mcpserve":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcpwire"},
-		"internal/mcphttp":   {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/mcpserve", "internal/mcpwire"},
+		"internal/mcpserve":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
+		"internal/mcphttp":   {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/mcpserve", "internal/base/mcpwire"},
 		"cmd/bailiwick-tool": {"api"}, // it runs in jails, and asks the gateway
-		"cmd/bailiwick-mcp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/mcphttp", "internal/mcpserve", "internal/mcpwire"},
+		"cmd/bailiwick-mcp":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/mcphttp", "internal/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
-		"internal/webpage":  {"api", "client", "internal/canon", "internal/egress", "internal/httpguard", "internal/visible", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		"cmd/bailiwick-web": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/httpguard", "internal/visible", "internal/webpage", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		"internal/webpage":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		"cmd/bailiwick-web": {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/webpage", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 	}
 }
 
@@ -82,7 +82,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/canon", "internal/catalog", "internal/cron", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/failure", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml", "internal/visible",
+		"api", "internal/base/canon", "internal/catalog", "internal/base/cron", "internal/base/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/base/usererror", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 
@@ -90,23 +90,23 @@ func verifier() []string {
 // packages such as os, which fmt adds to every closure.
 func direct() map[string][]string {
 	return map[string][]string{
-		"api":                      {"os", "os/*", "net", "syscall", "unsafe"},
-		"internal/canon":           {"os", "os/*", "net", "net/*"},
-		"internal/webpage/graph":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/logview": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/patch":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/visible":         {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/egress":          {"os", "os/*", "unsafe"},
-		"internal/plan":            {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/policy":          {"os", "os/*", "net", "net/*", "time"},
-		"internal/httpguard":       {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcphttp":         {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcpserve":        {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/webpage":         {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/note":            {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
-		"internal/record":          {"os", "os/*", "net", "net/*"},
-		"internal/evidence":        {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		"internal/evidence/bundle": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"api":                       {"os", "os/*", "net", "syscall", "unsafe"},
+		"internal/base/canon":       {"os", "os/*", "net", "net/*"},
+		"internal/webpage/graph":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/webpage/logview":  {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/webpage/patch":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/visibletext": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/egress":      {"os", "os/*", "unsafe"},
+		"internal/plan":             {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/policy":           {"os", "os/*", "net", "net/*", "time"},
+		"internal/base/httpguard":   {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/mcphttp":          {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/mcpserve":         {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/webpage":          {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/note":             {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
+		"internal/record":           {"os", "os/*", "net", "net/*"},
+		"internal/evidence":         {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/evidence/bundle":  {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: receipts are checked offline.
 		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/catalog":          {"os", "os/*", "syscall", "unsafe"},
@@ -142,4 +142,4 @@ func only() map[string][]string {
 }
 
 // stdOnly lists the packages that reach only the standard library.
-func stdOnly() []string { return []string{"api", "internal/egress", "internal/visible"} }
+func stdOnly() []string { return []string{"api", "internal/base/egress", "internal/base/visibletext"} }

@@ -23,16 +23,16 @@ func powers() map[string][]string {
 			"StartProcess", "FindProcess", "ReadFile", "WriteFile", "Open", "OpenFile", "OpenRoot", "OpenInRoot", "Root", "Create", "CreateTemp", "DirFS", "CopyFS",
 			"Rename", "Link", "Symlink",
 		},
-		"syscall":                  {"ForkExec", "StartProcess", "Exec", "Open", "Openat"},
-		"golang.org/x/sys/unix":    append([]string{"Exec", "Open", "Openat", "Openat2"}, numbers...),
-		"crypto":                   {"Signer", "SignMessage", "PrivateKey"},
-		"crypto/ed25519":           {"Sign", "PrivateKey", "NewKeyFromSeed", "GenerateKey"},
-		"crypto/ecdsa":             {"Sign", "SignASN1", "PrivateKey", "GenerateKey"},
-		"crypto/rsa":               {"SignPKCS1v15", "SignPSS", "PrivateKey", "GenerateKey"},
-		"crypto/tls":               {"LoadX509KeyPair", "X509KeyPair"},
-		"crypto/x509":              {"ParsePKCS8PrivateKey", "ParsePKCS1PrivateKey", "ParseECPrivateKey"},
-		module + "client":          {"New", "Conn", "Operator"},
-		module + "internal/egress": {"Local", "Unix"},
+		"syscall":                       {"ForkExec", "StartProcess", "Exec", "Open", "Openat"},
+		"golang.org/x/sys/unix":         append([]string{"Exec", "Open", "Openat", "Openat2"}, numbers...),
+		"crypto":                        {"Signer", "SignMessage", "PrivateKey"},
+		"crypto/ed25519":                {"Sign", "PrivateKey", "NewKeyFromSeed", "GenerateKey"},
+		"crypto/ecdsa":                  {"Sign", "SignASN1", "PrivateKey", "GenerateKey"},
+		"crypto/rsa":                    {"SignPKCS1v15", "SignPSS", "PrivateKey", "GenerateKey"},
+		"crypto/tls":                    {"LoadX509KeyPair", "X509KeyPair"},
+		"crypto/x509":                   {"ParsePKCS8PrivateKey", "ParsePKCS1PrivateKey", "ParseECPrivateKey"},
+		module + "client":               {"New", "Conn", "Operator"},
+		module + "internal/base/egress": {"Local", "Unix"},
 	}
 }
 
@@ -40,15 +40,15 @@ func powers() map[string][]string {
 // unused exception is an error.
 func powersAllowed() map[string]map[string]string {
 	return map[string]map[string]string{
-		"cmd/bailiwick-mcp":  {"syscall.Exec": "executes itself again, without variables that debug Go"},
-		"internal/mcpserve":  {"os.OpenFile": "reads the token that --token-file names"},
-		"internal/mcphttp":   {"crypto/tls.LoadX509KeyPair": "the certificate that --tls-key names: the server signs handshakes with it"},
-		"internal/httpguard": {module + "internal/egress.Unix": "finds out whether a socket's server has exited"},
+		"cmd/bailiwick-mcp":       {"syscall.Exec": "executes itself again, without variables that debug Go"},
+		"internal/mcpserve":       {"os.OpenFile": "reads the token that --token-file names"},
+		"internal/mcphttp":        {"crypto/tls.LoadX509KeyPair": "the certificate that --tls-key names: the server signs handshakes with it"},
+		"internal/base/httpguard": {module + "internal/base/egress.Unix": "finds out whether a socket's server has exited"},
 		// What the package defines itself is not in the table of its uses: the symbols of the
 		// program are checked for operator calls.
 		"client": {
-			module + "internal/egress.Local": "speaks to the service",
-			module + "internal/egress.Unix":  "likewise",
+			module + "internal/base/egress.Local": "speaks to the service",
+			module + "internal/base/egress.Unix":  "likewise",
 		},
 	}
 }

@@ -28,8 +28,8 @@ import (
 	"oras.land/oras-go/v2/content/oci"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 )
 
 // ErrNoStore means that a directory has no layout.

@@ -13,8 +13,8 @@ import (
 	"path"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
-	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 )
 
 // Put stores b durably and returns its digest.

@@ -14,7 +14,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 )
 
 // Stat returns the size of a blob without verifying its content.

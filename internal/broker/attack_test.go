@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
 // liar resolves names as a test says. A name has its last answer for ever.
@@ -137,7 +137,7 @@ func TestListedNamesOfOtherAddressesAreRefused(t *testing.T) {
 		w.lines(2*i + 2)
 	}
 	// An address is resolved once for each connection, so a second answer is never
-	// dialled; see internal/egress.
+	// dialled; see internal/base/egress.
 	if got, want := l.asked.Load(), int64(2*len(list)); got > want || reached.Load() != 0 {
 		t.Errorf("%d lookups, want at most %d; %d connections to loopback", got, want, reached.Load())
 	}

@@ -6,7 +6,7 @@
 //   - CONNECT and absolute-form requests reach the hosts of the egress list, tunnelled
 //     blind; TLS is ended only for hosts that a brokered secret names.
 //
-// The broker resolves, checks and dials through internal/egress, puts the values of
+// The broker resolves, checks and dials through internal/base/egress, puts the values of
 // brokered secrets in, records every request, and counts what the model used. It
 // holds the values in memory only.
 //
@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
 // connect answers CONNECT HOST:PORT. The tunnel carries TLS to that host or, if it is

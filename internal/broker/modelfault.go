@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/redact"
+	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 )
 
 // maxFaultText bounds what is kept of an error of the model, in bytes.

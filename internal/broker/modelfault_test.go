@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/redact"
+	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 )
 
 // Errors of the model reach the agent as they are, and explain why it failed.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
 // target is a host and port outside of the jail.

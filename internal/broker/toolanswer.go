@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 

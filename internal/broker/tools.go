@@ -16,7 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 

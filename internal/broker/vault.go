@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
-	"github.com/bailiwick-dev/bailiwick/internal/redact"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 )
 
 // vault has the brokered secrets of an attempt.

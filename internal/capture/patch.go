@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 )
 
 const captureRef = "refs/heads/capture"

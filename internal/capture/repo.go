@@ -9,7 +9,7 @@ import (
 	"hash"
 	"sync"
 
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 )
 
 // Repo is a git directory of ours with its own configuration, no work tree, and

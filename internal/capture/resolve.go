@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // ErrNoCommit means that a source has no commit of that name.
@@ -61,7 +61,7 @@ func (s *Source) shallow() string {
 	if _, err := os.Stat(filepath.Join(s.common, "shallow")); err != nil {
 		return ""
 	}
-	return fmt.Sprintf("; %s is a shallow clone (git clone --depth); get the rest of its history with: %s", Printable(s.path), visible.ShellText("git", "-C", s.path, "fetch", "--unshallow"))
+	return fmt.Sprintf("; %s is a shallow clone (git clone --depth); get the rest of its history with: %s", Printable(s.path), visibletext.ShellText("git", "-C", s.path, "fetch", "--unshallow"))
 }
 
 // lookUp returns the object name, possibly abbreviated, of a commitish.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 )
 
 // Source is a repository that workspaces start from. It is not trusted: its refs

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // PinOf returns the pin of definitions: the digest of their canonical list.

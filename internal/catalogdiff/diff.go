@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Compare returns how two sets of artifacts differ. A nil set is empty.
@@ -151,7 +151,7 @@ func IndentJSON(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
 	}
-	return visible.JSON(raw)
+	return visibletext.JSON(raw)
 }
 
 func fileText(f map[string]any) string {

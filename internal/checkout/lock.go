@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // lock locks key, so that only this process creates or removes it, until unlock.

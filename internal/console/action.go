@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // Fact is a label and its value.
@@ -147,11 +147,11 @@ func taintText(t *api.Taint) string {
 	return fmt.Sprintf("text from outside since call %d of %s in dispatch %s attempt %d", t.Call, t.Tool, t.Dispatch, t.Attempt)
 }
 
-// Arguments shows the arguments of a call completely, as visible.JSON does.
-func Arguments(raw json.RawMessage) string { return visible.JSON(raw) }
+// Arguments shows the arguments of a call completely, as visibletext.JSON does.
+func Arguments(raw json.RawMessage) string { return visibletext.JSON(raw) }
 
 // Reveal shows text that others wrote to the person who decides about it.
-func Reveal(s string) string { return visible.Reveal(s) }
+func Reveal(s string) string { return visibletext.Reveal(s) }
 
 // Foreign lists the characters of a text beyond ASCII that Reveal shows as they are: a
 // whole word of another script may look like one in Latin letters.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // RawFlag adds the flag that has Content write to a terminal what it gets.
@@ -47,11 +47,11 @@ func (o *Output) Content(raw bool, print func(io.Writer) error) error {
 // above 0x1f as they are.
 func jsonForScreen(b []byte) []byte {
 	var out bytes.Buffer
-	var scan visible.Scanner
+	var scan visibletext.Scanner
 	for s := string(b); len(s) > 0; {
 		n, kind := scan.Next(s)
 		switch r, _ := utf8.DecodeRuneInString(s); {
-		case kind == visible.Shown:
+		case kind == visibletext.Shown:
 			out.WriteString(s[:n])
 		case r > 0xffff:
 			for _, unit := range utf16.Encode([]rune{r}) {

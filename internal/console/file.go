@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 )
 
 // WriteFile creates a file and removes it again if fill fails. An existing file

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // Plain makes text that others wrote harmless to a terminal: everything but
@@ -27,22 +27,22 @@ func plainLine(s string) string {
 
 // plainState is what the text written so far means for the text that follows.
 type plainState struct {
-	scan    visible.Scanner
+	scan    visibletext.Scanner
 	escaped bool // something was
 }
 
 func (p *plainState) write(b io.StringWriter, s string) {
 	for len(s) > 0 {
 		n, kind := p.scan.Next(s)
-		if kind == visible.Shown {
+		if kind == visibletext.Shown {
 			_, _ = b.WriteString(s[:n])
 		} else {
 			p.escaped = true
 			r, _ := utf8.DecodeRuneInString(s)
-			if kind == visible.Raw {
+			if kind == visibletext.Raw {
 				r = rune(s[0])
 			}
-			escape(b, r, kind == visible.Raw)
+			escape(b, r, kind == visibletext.Raw)
 		}
 		s = s[n:]
 	}

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 func TestPlainEscapesTerminalControls(t *testing.T) {
@@ -53,7 +53,7 @@ func TestPlainKeepsTextInItsPlace(t *testing.T) {
 		got := Plain(c.in)
 		if name == "a tower of marks" {
 			// An escaped mark starts a new count; only stacks matter.
-			if strings.Contains(got, strings.Repeat("\u0301", visible.MaxMarks+1)) {
+			if strings.Contains(got, strings.Repeat("\u0301", visibletext.MaxMarks+1)) {
 				t.Errorf("%s: %q", name, got)
 			}
 			continue

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
 // Exit ends a command with a status whose reason was printed already.
@@ -47,7 +47,7 @@ func Run(ctx context.Context, root *cobra.Command, o *Output, args []string) int
 	}
 	if err != nil {
 		err = cobraError(cmd, err)
-		failure.Print(o.Stderr, root.Name(), failure.Format(args), err, Plain)
+		usererror.Print(o.Stderr, root.Name(), usererror.Format(args), err, Plain)
 	}
 	return api.ExitStatus(err)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // Line makes text that others wrote part of a single line: line ends and tabs
@@ -26,7 +26,7 @@ func Cell(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return visible.Quote(s)
+	return visibletext.Quote(s)
 }
 
 // Dash is s, or a dash for an empty cell of a table.
@@ -143,4 +143,4 @@ const RedactedPatch = "warning: values of secrets were removed from this patch, 
 const NoChanges = "no file that a patch can contain has changed"
 
 // ShellText quotes a command for a shell; see package visible.
-func ShellText(command ...string) string { return visible.ShellText(command...) }
+func ShellText(command ...string) string { return visibletext.ShellText(command...) }

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
-	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 // front is the service's socket and the address that names it. It stays while the

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/command"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/hostcommand"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/notify"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
@@ -151,7 +151,7 @@ func (t *tree) receivers(list []notifySettings) (subs []notify.Subscription, err
 
 func (t *tree) commandReceiver(s *notifySettings) (notify.Receiver, error) {
 	check := func() error { return t.ownProgram(s.Command[0]) }
-	return notify.NewCommand(command.Command{Argv: s.Command, Env: t.programEnv(), Check: check}), check()
+	return notify.NewCommand(hostcommand.Command{Argv: s.Command, Env: t.programEnv(), Check: check}), check()
 }
 
 // ownProgram refuses a program that others can change, or that cannot be executed.

@@ -12,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // oauthSettings is the external issuer whose tokens are accepted. The zero value

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
 )
 
 // Text says in plain words everything that r decides: it is all that the user
@@ -207,7 +207,7 @@ func (o *out) quote(name, value string) {
 	if value == "" {
 		return
 	}
-	for _, part := range parts(visible.Quote(value)) {
+	for _, part := range parts(visibletext.Quote(value)) {
 		o.linef("  %-12s | %s", name, part)
 		name = ""
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/agent"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 )
 
 // packages has, for each agent program, the package.json and package-lock.json of npm

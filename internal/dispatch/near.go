@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // near returns what the caller probably meant by names of the request that none of its

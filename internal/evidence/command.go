@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
 // Files are the files that a command names.
@@ -36,7 +36,7 @@ func Command(args []string, stdout, stderr io.Writer, files Files) int {
 		if errors.Is(err, canon.ErrNewer) {
 			err = api.Errorf(api.CodeInvalid, "%w", err).WithHint(useNewer)
 		}
-		failure.Print(stderr, "bailiwick-verify", failure.Format(args), err, plainLines)
+		usererror.Print(stderr, "bailiwick-verify", usererror.Format(args), err, plainLines)
 		return 1
 	case !r:
 		return 1
@@ -112,7 +112,7 @@ func parse(args []string, now func() time.Time) (a arguments, err error) {
 			if errors.Is(err, flag.ErrHelp) {
 				return a, err
 			}
-			return a, failure.OfFlag(err, seeHelp)
+			return a, usererror.OfFlag(err, seeHelp)
 		}
 		if rest = flags.Args(); len(rest) == 0 {
 			return a, nil

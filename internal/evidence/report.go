@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // Status is the outcome of a check.
@@ -172,7 +172,7 @@ func (r *Report) Text() string {
 
 // plain shows a text on one line, in its script. What would hide or command something is
 // escaped, as package visible says.
-func plain(s string) string { return strings.ReplaceAll(visible.Reveal(s), "\n", `\n`) }
+func plain(s string) string { return strings.ReplaceAll(visibletext.Reveal(s), "\n", `\n`) }
 
 // plainLines is plain for a text of several lines.
 func plainLines(s string) string {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 

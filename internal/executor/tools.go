@@ -9,7 +9,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 

@@ -2,7 +2,7 @@
 // process of its own, bailiwick-worker --fetch, which alone has the credential.
 //
 // Git speaks to the server from a jail. Its only way out is the jail's listener, which
-// leads to the one host and port of the URL, through internal/egress. Over HTTPS that is
+// leads to the one host and port of the URL, through internal/base/egress. Over HTTPS that is
 // a reverse proxy for the two requests of a fetch; it ends TLS and adds the credential,
 // so git never has it. Over SSH it is a stream, and the key is in the jail: the server
 // must have a key that the source names.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -91,7 +91,7 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, target string) erro
 	if p.request.Secret != "" {
 		out.SetBasicAuth(userOf(p.request.Source), p.request.Secret)
 	}
-	answer, err := p.client.Do(out) //nolint:gosec // G704: to the URL of the source, by internal/egress
+	answer, err := p.client.Do(out) //nolint:gosec // G704: to the URL of the source, by internal/base/egress
 	if answer != nil {              // with an error, too, after a redirect
 		defer answer.Body.Close() //nolint:errcheck // only read
 		if err := p.check(answer); err != nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/upstream"
 )
 

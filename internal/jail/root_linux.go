@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bailiwick-dev/bailiwick/internal/mountinfo"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mountinfo"
 )
 
 // The root of a jail, built by its pid 1. Everything writable is on one tmpfs with hard limits:

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 )
 
 // Jail is a running jail. Its methods may be called from several goroutines; Run admits one command at a time.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 // conn is one client connection, plain or TLS over raw.

@@ -17,9 +17,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
 )
 
 // names returns the tool names of an answer to tools/list, which is one event.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 )
 
 // short shortens all timeouts.

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 // oauthScope is the scope that the service requires of tokens of another issuer

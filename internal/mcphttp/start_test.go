@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 // certificate writes a certificate for 127.0.0.1 and its key.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
 // toolInfo describes a tool to clients.
@@ -122,7 +122,7 @@ func newCall(who *caller, req mcp.Request) *call {
 func withRuntime[T any](ctx context.Context, c *call, f func(client.Runtime) (T, error)) (v T, err error) {
 	defer func() {
 		if e, ok := errors.AsType[*api.Error](err); ok {
-			err = failure.ForAgents(e)
+			err = usererror.ForAgents(e)
 		}
 	}()
 	rt, handle, err := c.caller.runtime(ctx, c.ceiling, "")

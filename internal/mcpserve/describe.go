@@ -8,8 +8,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
 // view is a part of a dispatch that can be shown.
@@ -257,7 +257,7 @@ func recordOf(d *api.Dispatch) record {
 	r.Removed, _ = shorten(d.Removed, func(x api.Removal) int { return len(x.Rule) })
 	earlier, _ := shorten(d.Attempts, func(x api.Attempt) int { return min(len(x.Message), 200) })
 	for _, a := range earlier {
-		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, mcpwire.Truncate(failure.WithoutPaths(a.Message), 200)})
+		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, mcpwire.Truncate(usererror.WithoutPaths(a.Message), 200)})
 	}
 	if d.Outcome != nil {
 		r.Outcome = outcomeOf(d.Outcome)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // pageBytes bounds the content of one answer to what clients pass to a model; JSON

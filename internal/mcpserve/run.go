@@ -8,8 +8,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
 // submitInput is a plan and an optional run id.
@@ -212,7 +212,7 @@ type runTask struct {
 func taskOf(t *api.RunTask) runTask {
 	message := t.Message
 	if !t.Asks { // a question is the agent's, and its paths are those in the jail
-		message = failure.WithoutPaths(message)
+		message = usererror.WithoutPaths(message)
 	}
 	few := t.After[:min(len(t.After), runAfter)]
 	var reused api.DispatchID
@@ -318,7 +318,7 @@ func eventPage(all api.RunEvents) api.RunEvents {
 	size := 0
 	for i := range all.Events {
 		e := &all.Events[i]
-		e.Text = mcpwire.Truncate(failure.WithoutPaths(e.Text), runText)
+		e.Text = mcpwire.Truncate(usererror.WithoutPaths(e.Text), runText)
 		if size += len(e.Text) + 200; size > runPageMax {
 			all.Next, all.Done = strconv.FormatUint(e.Seq, 10), false
 			all.Events = all.Events[:i]

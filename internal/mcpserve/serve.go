@@ -23,7 +23,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 )
 
 // Config is the configuration of a Server.

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/command"
+	"github.com/bailiwick-dev/bailiwick/internal/base/hostcommand"
 )
 
 // Command runs a program for each message, which it gets on standard input.
-type Command struct{ program command.Command }
+type Command struct{ program hostcommand.Command }
 
 // NewCommand returns a command. Its runs take 30 seconds at most unless it says
 // otherwise.
-func NewCommand(program command.Command) *Command {
+func NewCommand(program hostcommand.Command) *Command {
 	if program.Timeout == 0 {
 		program.Timeout = 30 * time.Second
 	}

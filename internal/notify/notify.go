@@ -8,7 +8,7 @@
 // recognizes a repetition.
 //
 // A message has no secret. What an agent wrote is bounded, and marked as untrusted.
-// Webhooks are dialled by internal/egress only (R-T7).
+// Webhooks are dialled by internal/base/egress only (R-T7).
 package notify
 
 import (

@@ -21,8 +21,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/command"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/hostcommand"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -410,7 +410,7 @@ func TestACommandIsBounded(t *testing.T) {
 		return path
 	}
 	run := func(timeout time.Duration, argv ...string) error {
-		return NewCommand(command.Command{Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Timeout: timeout}).Send(t.Context(), nil, []byte(`{"id":"m"}`))
+		return NewCommand(hostcommand.Command{Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Timeout: timeout}).Send(t.Context(), nil, []byte(`{"id":"m"}`))
 	}
 	out := filepath.Join(dir, "out")
 	must(t, run(0, script(`{ cat; echo; echo "$1"; env; pwd; } > "$2"`), "$(touch pwned); '", out))

@@ -18,7 +18,7 @@ import (
 // WebhookConfig configures a webhook.
 type WebhookConfig struct {
 	URL     string                 // https
-	Client  *http.Client           // of internal/egress, which bounds time and size and refuses redirects
+	Client  *http.Client           // of internal/base/egress, which bounds time and size and refuses redirects
 	Secret  func() ([]byte, error) // the key of the signature, read for each message
 	Version string                 // of this program
 	Now     func() time.Time

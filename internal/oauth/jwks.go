@@ -12,7 +12,7 @@ import (
 	"math/big"
 	"slices"
 
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 const (

@@ -24,7 +24,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // Scope is the scope that a token must have.
@@ -233,7 +233,7 @@ func (v *Verifier) read(claims jwt.MapClaims) (subject string, expires time.Time
 }
 
 // FromURL returns a function for Config.Keys that fetches an https URL with c, a
-// client of internal/egress.
+// client of internal/base/egress.
 func FromURL(c *http.Client, address string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return get(ctx, c, address) }
 }

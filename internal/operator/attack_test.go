@@ -16,7 +16,7 @@ import (
 	_ "modernc.org/sqlite" // what an attacker writes the state with
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 

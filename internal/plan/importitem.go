@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 )
 
 // item translates one item.

@@ -8,7 +8,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 )
 
 // list collects problems. A problem of shape is one that the JSON Schema finds as

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 )
 
 type readers = map[string]func(path string, raw json.RawMessage)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // Line returns the entry in plain words, on one line without characters that hide or
@@ -41,10 +41,10 @@ func Quote[T ~string](s T) string {
 	if len(text) > maxQuoted {
 		text = api.Cut(text, maxQuoted)
 	}
-	quoted := visible.Quote(text)
+	quoted := visibletext.Quote(text)
 	for len(quoted) > maxQuoted+len(`""`) { // escapes are longer than what they stand for
 		text = api.Cut(text, len(text)*maxQuoted/len(quoted))
-		quoted = visible.Quote(text)
+		quoted = visibletext.Quote(text)
 	}
 	if len(text) < len(s) {
 		return quoted[:len(quoted)-1] + `..."`

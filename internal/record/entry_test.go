@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 func entryAt() time.Time { return time.Date(2026, 11, 21, 14, 22, 11, 123456789, time.UTC) }
@@ -506,7 +506,7 @@ func TestNoDetailHasAMemberThatLinkSearchesFor(t *testing.T) {
 
 // hides reports whether a line has a character that is not shown as it is.
 func hides(line string) bool {
-	return strings.ContainsAny(line, "\n\t") || slices.ContainsFunc(visible.Parts(line), func(p visible.Part) bool { return p.Hidden != "" })
+	return strings.ContainsAny(line, "\n\t") || slices.ContainsFunc(visibletext.Parts(line), func(p visibletext.Part) bool { return p.Hidden != "" })
 }
 
 // A line shows what people wrote in their script, and what would hide or command

@@ -2,7 +2,7 @@ package record
 
 import (
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // ShownTask returns what people are shown of a task: the products of its dispatch, whose

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 )
 
 // person is who makes commits: the one that git would name in the user's repository.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/cron"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cron"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
@@ -759,7 +759,7 @@ func TestYearsWithoutALostOrDoubledSlot(t *testing.T) {
 			if now.After(furthest) {
 				furthest = now
 			}
-			s, err := cron.Parse(def.Cron, def.Zone) // compared with its own reference in internal/cron
+			s, err := cron.Parse(def.Cron, def.Zone) // compared with its own reference in internal/base/cron
 			w.must(err)
 			var want []time.Time
 			for at := s.Next(from); !at.Add(jitter(&def, at)).After(furthest); at = s.Next(at) {

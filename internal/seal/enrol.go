@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // maxEnrolment bounds the authenticator data of an enrolment: it has the credential and

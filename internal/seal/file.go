@@ -8,7 +8,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 )
 
 // readGuarded reads a small regular file and refuses one whose permissions

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // Bounds of a Credential. WebAuthn Level 3, section 4, bounds the id.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // KeyRotation names the key that follows the service's current one, which signs it.

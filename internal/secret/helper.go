@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/command"
+	"github.com/bailiwick-dev/bailiwick/internal/base/hostcommand"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Helper is a program that prints a value.
-type Helper command.Command
+type Helper hostcommand.Command
 
 // DefaultTimeout bounds a helper that has no timeout of its own.
 const DefaultTimeout = 10 * time.Second
@@ -23,11 +23,11 @@ func (h Helper) run(ctx context.Context) (string, error) {
 		h.Timeout = DefaultTimeout
 	}
 	said := &bounded{limit: record.MaxSecret + 2}
-	err := command.Command(h).Run(ctx, nil, said, nil)
+	err := hostcommand.Command(h).Run(ctx, nil, said, nil)
 	switch {
 	case said.full:
 		return "", fmt.Errorf("%s: printed more than %d bytes", h.Argv[0], record.MaxSecret)
-	case errors.Is(err, command.ErrTimeout):
+	case errors.Is(err, hostcommand.ErrTimeout):
 		return "", fmt.Errorf("%w; a longer timeout goes into service.yaml", err)
 	case err != nil:
 		return "", fmt.Errorf("%w; run it by hand as the service's account to see why", err)

@@ -25,9 +25,9 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
-	"github.com/bailiwick-dev/bailiwick/internal/failure"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -211,7 +211,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, err er
 		e = &bounded
 	}
 	if who.byToken {
-		e = failure.ForAgents(e)
+		e = usererror.ForAgents(e)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(api.Table()[e.Code].HTTP)

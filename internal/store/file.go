@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 )
 
 const (

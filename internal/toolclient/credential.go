@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
 // credential is what a server over HTTP is shown. Nothing of it comes from an agent.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // Bounds of what a server sends, in bytes.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/redact"
 )
 
 // speaker writes standard error: lines of this program and of the server, which it tells

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // inboxSize bounds what the inbox shows in full.
@@ -64,5 +64,5 @@ func pretty(v any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return visible.JSON(b)
+	return visibletext.JSON(b)
 }

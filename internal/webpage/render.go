@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // layoutData is what the layout shows around a page.
@@ -137,7 +137,7 @@ func bytesText(n int64) string {
 // commands something spelled as U+XXXX.
 func Visible(text string) string {
 	var b strings.Builder
-	for _, p := range visible.Parts(text) {
+	for _, p := range visibletext.Parts(text) {
 		b.WriteString(p.Text)
 	}
 	return b.String()

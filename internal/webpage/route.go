@@ -9,7 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 //go:embed html static

@@ -23,8 +23,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 // DefaultAddress is where the page is served unless another address is given. Browsers

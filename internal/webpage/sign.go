@@ -13,8 +13,8 @@ import (
 	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/httpguard"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 // SignHost is the name of the signing page, which is the relying party of its passkeys.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/agent"
+	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
-	"github.com/bailiwick-dev/bailiwick/internal/redact"
 )
 
 const (

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mountinfo"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
-	"github.com/bailiwick-dev/bailiwick/internal/mountinfo"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 

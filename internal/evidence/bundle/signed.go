@@ -3,7 +3,7 @@ package bundle
 import (
 	"fmt"
 
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 

@@ -3,12 +3,12 @@ package logview
 import (
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // Part is a piece of a line with the style that its colour codes give it.
 type Part struct {
-	visible.Part
+	visibletext.Part
 
 	Style string `json:"style,omitempty"` // CSS classes of view.css, such as "bold red"; empty: none
 }
@@ -24,7 +24,7 @@ func parts(line string) (list []Part) {
 	var s style
 	for line != "" {
 		text, code, rest := cutCode(line)
-		for _, p := range visible.Parts(text) {
+		for _, p := range visibletext.Parts(text) {
 			piece := Part{Part: p}
 			if p.Hidden == "" {
 				piece.Style = s.classes()

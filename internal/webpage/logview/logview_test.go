@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // text is a line as a reader sees it.
@@ -160,6 +160,6 @@ func TestColourCodesStyleText(t *testing.T) {
 	}
 }
 
-func styled(text, style string) Part { return Part{Part: visible.Part{Text: text}, Style: style} }
+func styled(text, style string) Part { return Part{Part: visibletext.Part{Text: text}, Style: style} }
 
-func hidden(text string) Part { return Part{Part: visible.Part{Text: text, Hidden: text}} }
+func hidden(text string) Part { return Part{Part: visibletext.Part{Text: text, Hidden: text}} }

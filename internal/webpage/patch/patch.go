@@ -4,7 +4,7 @@
 //
 // Patches were written by agents. Each byte is read a fixed number of times, the number
 // of lines that are kept is bounded, and what hides in a line or a path is spelled out
-// by internal/visible.
+// by internal/base/visibletext.
 package patch
 
 import (
@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 const (
@@ -93,16 +93,16 @@ type Line struct {
 }
 
 // Parts is the text of a line as shown, and how many bytes are not.
-func (l Line) Parts() []visible.Part { return visible.Parts(string(cut(l.text))) }
+func (l Line) Parts() []visibletext.Part { return visibletext.Parts(string(cut(l.text))) }
 
 // Cut is how many bytes of a line are not shown.
 func (l Line) Cut() int { return len(l.text) - len(cut(l.text)) }
 
 // PathParts is the path as shown.
-func (f *File) PathParts() []visible.Part { return visible.Parts(oneLine(f.Path)) }
+func (f *File) PathParts() []visibletext.Part { return visibletext.Parts(oneLine(f.Path)) }
 
 // OldParts is the path before a rename as shown.
-func (f *File) OldParts() []visible.Part { return visible.Parts(oneLine(f.Old)) }
+func (f *File) OldParts() []visibletext.Part { return visibletext.Parts(oneLine(f.Old)) }
 
 // oneLine spells the line ends and tabs of a path as git does.
 func oneLine(path string) string { return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(path) }
@@ -320,7 +320,7 @@ func rangeOf(s, mark string) (first, count int, ok bool) {
 // hidden counts the characters of a line that are not shown as they are. The end of a
 // line in the way of Windows does not count.
 func hidden(line []byte) (n int) {
-	for _, part := range visible.Parts(string(bytes.TrimSuffix(line, []byte("\r")))) {
+	for _, part := range visibletext.Parts(string(bytes.TrimSuffix(line, []byte("\r")))) {
 		if part.Hidden != "" {
 			n++
 		}

@@ -1,6 +1,6 @@
-// Package command runs programs that the operator configures: outside of any jail, as
+// Package hostcommand runs programs that the operator configures: outside of any jail, as
 // the service's account, without a shell, and with no environment but their own.
-package command
+package hostcommand
 
 import (
 	"context"

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // remoteName is a name of a remote that a command can have without being an option.
@@ -35,5 +35,5 @@ func FetchMissing(path, remote string) string {
 	if remote != "" {
 		command = append(command, remote)
 	}
-	return "fetch all missing objects with: " + visible.ShellText(command...) + "; or clone it again without --filter"
+	return "fetch all missing objects with: " + visibletext.ShellText(command...) + "; or clone it again without --filter"
 }

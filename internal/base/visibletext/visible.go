@@ -1,9 +1,9 @@
-// Package visible tells which characters of text that others wrote can be shown as they
+// Package visibletext tells which characters of text that others wrote can be shown as they
 // are, on a terminal and on a page. It is the one home of that rule; how a character
 // that cannot is written instead depends on where it is shown.
 //
 // It reads nothing and keeps nothing, and works in time that is linear in the text.
-package visible
+package visibletext
 
 import (
 	"fmt"

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/visible"
+	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
 // Foreign is a repository that this package did not make. Its files are read as data;
@@ -243,7 +243,7 @@ func (f *Foreign) CheckOwner(env []string) error {
 		}
 		if !slices.Contains(owners, owner) && !f.listed() {
 			return fmt.Errorf("%s belongs to another account (user %s); if you trust it: %s", dir, owner,
-				visible.ShellText("git", "config", "--global", "--add", "safe.directory", f.Place()))
+				visibletext.ShellText("git", "config", "--global", "--add", "safe.directory", f.Place()))
 		}
 	}
 	return nil

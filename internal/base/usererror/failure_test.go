@@ -1,4 +1,4 @@
-package failure
+package usererror
 
 import (
 	"encoding/json"

@@ -1,6 +1,6 @@
-// Package failure is how every program says that it failed: in our words, not in
+// Package usererror is how every program says that it failed: in our words, not in
 // those of the libraries that it uses, and with -o json as one JSON value.
-package failure
+package usererror
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
 // Print writes err to a program's standard error: for the formats json and jsonl

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	root = "../.."
-	self = "internal/failpoint"
+	root = "../../.."
+	self = "internal/base/failpoint"
 	// marker is Marker, which only a build with failpoints has.
 	marker = "bailiwick failpoints are built in"
 )
