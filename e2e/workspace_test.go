@@ -15,14 +15,14 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/capture"
-	"github.com/bailiwick-dev/bailiwick/internal/checkout"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
 
 // checkouts opens the checkout store of a world, which the test's own account
 // can read.
-func (w *world) checkouts() *checkout.Store {
-	return checkout.New(w.path("state/bailiwick/checkouts"))
+func (w *world) checkouts() *checkoutcache.Store {
+	return checkoutcache.New(w.path("state/bailiwick/checkouts"))
 }
 
 // tree is the directory of the world's only checkout.
@@ -215,7 +215,7 @@ func TestKilledWorkerReleasesItsCheckout(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("the checkouts are %+v, %v", list, err)
 	}
-	if err := w.checkouts().Remove(list[0]); !errors.Is(err, checkout.ErrInUse) {
+	if err := w.checkouts().Remove(list[0]); !errors.Is(err, checkoutcache.ErrInUse) {
 		t.Errorf("control: while the worker lives: %v", err)
 	}
 	for pid := range j.workers {

@@ -23,11 +23,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
-	"github.com/bailiwick-dev/bailiwick/internal/fetch"
-	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/toolhost"
-	"github.com/bailiwick-dev/bailiwick/internal/worker"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/sourcefetch"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/supervisor"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/toolhost"
 )
 
 func main() {
@@ -60,7 +60,7 @@ func run() (int, error) {
 	case flags.NArg() > 0 || len(slices.DeleteFunc([]bool{*dir != "", *fetching, *tool}, func(set bool) bool { return !set })) != 1:
 		return 0, fmt.Errorf("bailiwickd starts this program; do not run it by hand")
 	case *fetching:
-		return 0, fetch.Run(context.Background(), fetch.Config{Dirs: dirs, In: os.Stdin, Out: os.Stdout})
+		return 0, sourcefetch.Run(context.Background(), sourcefetch.Config{Dirs: dirs, In: os.Stdin, Out: os.Stdout})
 	case *tool:
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a starter that is gone fails, and does not kill
 		return toolhost.Run(context.Background(), toolhost.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now})
@@ -81,7 +81,7 @@ func run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, worker.Run(context.Background(), worker.Config{
+	return 0, supervisor.Run(context.Background(), supervisor.Config{
 		Dir: *dir, Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: dirs, Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})

@@ -49,7 +49,7 @@ func dialAllowed() map[string]map[string]string {
 		"cmd/bailiwick-tool": {
 			"net/http.Transport": "runs in jails, which have no network but their broker",
 		},
-		"internal/jail": {
+		"internal/worker/jail": {
 			"golang.org/x/sys/unix.Socket":      "raises the loopback interface of a jail; it is never connected",
 			"golang.org/x/sys/unix.SYS_SOCKET":  numbered,
 			"golang.org/x/sys/unix.SYS_CONNECT": numbered,

@@ -25,14 +25,14 @@ func starters() map[string]string {
 		"internal/deploycli":        "npm, to install agents",
 		"internal/executor":         "the worker",
 		"internal/faultdisk":        "the kernel's fault disk, in tests",
-		"internal/jail":             "programs in jails",
+		"internal/worker/jail":      "programs in jails",
 		"internal/toolclient":       "the tool host",
 	}
 }
 
 // literals are the files outside gitexec that may have "git" as the first word of a
 // command: the command runs in a jail.
-func literals() []string { return []string{"internal/fetch/session.go"} }
+func literals() []string { return []string{"internal/worker/sourcefetch/session.go"} }
 
 // gitViolations returns what in a file of a package runs git, or could, around gitexec.
 func gitViolations(name string, src any) (found []string) {

@@ -9,12 +9,12 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 func floors() [][]string {
 	return [][]string{
 		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
-		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/jail"},
+		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/base/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
-		{"internal/agent", "internal/broker", "internal/catalogdiff", "internal/checkout", "internal/evidence", "internal/fetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
-		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/toolhost", "internal/worker"},
+		{"internal/audit", "internal/worker/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
+		{"internal/worker/agent", "internal/worker/broker", "internal/catalogdiff", "internal/worker/checkoutcache", "internal/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
+		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
 		{"internal/deploycli", "internal/upstream"},
 		{"internal/gateway"},
 		{"internal/dispatch"},
@@ -40,15 +40,15 @@ func testOnly() []string { return []string{"github.com/transparency-dev/tessera/
 // in /... includes everything below it.
 func never() map[string][]string {
 	return map[string][]string{
-		"internal/catalog":     {module + "deploy", "database/sql"},
-		"internal/dispatch":    {module + "deploy", module + "internal/orchestrator", module + "internal/plan"}, // R-O1: it works without
-		"internal/worker":      {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
-		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/capture", module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry(), testOnly()),
-		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
-		"cmd/bailiwick":        slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
-		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
-		"cmd/bailiwick-web":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
-		"cmd/bailiwickd":       slices.Concat([]string{module + "deploy", module + "internal/deploycli", "plugin"}, testOnly()),
+		"internal/catalog":           {module + "deploy", "database/sql"},
+		"internal/dispatch":          {module + "deploy", module + "internal/orchestrator", module + "internal/plan"}, // R-O1: it works without
+		"internal/worker/supervisor": {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
+		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick":              slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
+		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"cmd/bailiwickd":             slices.Concat([]string{module + "deploy", module + "internal/deploycli", "plugin"}, testOnly()),
 		// R-A7: offline.
 		"cmd/bailiwick-verify": slices.Concat([]string{"database/sql", "modernc.org/...", "os/exec", "plugin"}, testOnly()),
 	}
@@ -129,15 +129,15 @@ func only() map[string][]string {
 		"internal/notify":       {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/store":        {"internal/anchor", "internal/approval", "internal/audit", "internal/budget", "internal/export", "internal/notify", "internal/operator", "internal/retain", "internal/snapshot", "internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		// Only a worker's broker holds values of secrets for requests.
-		"internal/broker": {"internal/toolhost", "internal/worker", "cmd/bailiwick-worker"},
+		"internal/worker/broker": {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-worker"},
 		// The process that fetches holds a credential; the service does not link it.
-		"internal/fetch": {"cmd/bailiwick-worker"},
+		"internal/worker/sourcefetch": {"cmd/bailiwick-worker"},
 		// Only the service decides and makes calls of tools; only a process of its own runs
 		// a server of them.
-		"internal/gateway":  {"internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/upstream": {"internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/toolhost": {"cmd/bailiwick-worker"},
-		"internal/jail":     {"internal/fetch", "internal/toolhost", "internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+		"internal/gateway":         {"internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/upstream":        {"internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/worker/toolhost": {"cmd/bailiwick-worker"},
+		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }
 

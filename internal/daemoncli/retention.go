@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/checkout"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
 
 // retentionSettings is the section retention: the rules, and how often they are
@@ -110,7 +110,7 @@ func (a *ageText) UnmarshalText(b []byte) error {
 func (s *service) openRetention(ctx context.Context) (err error) {
 	dirs, set := s.t.Dirs, s.set.Retention.rules()
 	s.retain, err = retain.Open(ctx, retain.Config{
-		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Runs: s.archive, Checkouts: checkout.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,
+		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Runs: s.archive, Checkouts: checkoutcache.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,
 		Database: dirs.Store(), Attempts: filepath.Dir(filepath.Dir(dirs.Dispatch("x", 1))), Now: s.t.Now, Logger: s.logger, Room: s.reserve.Ensure,
 	})
 	return err

@@ -26,7 +26,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/gateway"
-	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/notify"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
@@ -38,6 +37,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
 // mode is the protection mode that every result states. The other mode, system,

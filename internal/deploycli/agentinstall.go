@@ -16,8 +16,8 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 )
 
 // packages has, for each agent program, the package.json and package-lock.json of npm

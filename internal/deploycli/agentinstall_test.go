@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/agent"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 )
 
 // What agent install installs is what the end-to-end tests run.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
 
 // pinSource returns the commit that a source refers to now. A source by URL has it in

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
 
 // reuseSchema finds the finished dispatches of pure subagents by their key.

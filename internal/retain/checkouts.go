@@ -7,29 +7,29 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/checkout"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
 
 // Checkouts is the cache of checkouts. It never removes one in use.
 type Checkouts interface {
-	List() ([]checkout.Entry, error)
-	// Remove returns checkout.ErrInUse for a checkout in use.
-	Remove(e checkout.Entry) error
+	List() ([]checkoutcache.Entry, error)
+	// Remove returns checkoutcache.ErrInUse for a checkout in use.
+	Remove(e checkoutcache.Entry) error
 	// Sweep removes what killed processes left.
 	Sweep() (int, error)
 }
 
 // expired is a checkout to remove under a rule.
 type expired struct {
-	checkout.Entry
+	checkoutcache.Entry
 	rule string
 }
 
 // expire applies a limit: it selects checkouts unused for Age, and then the least
 // recently used until the rest fits Size.
-func (l Limit) expire(list []checkout.Entry, now time.Time) (out []expired) {
+func (l Limit) expire(list []checkoutcache.Entry, now time.Time) (out []expired) {
 	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b checkout.Entry) int { return a.LastUsed.Compare(b.LastUsed) })
+	slices.SortFunc(list, func(a, b checkoutcache.Entry) int { return a.LastUsed.Compare(b.LastUsed) })
 	var total int64
 	for _, e := range list {
 		total += e.Bytes
@@ -69,7 +69,7 @@ func (gc *Collector) trim(ctx context.Context, report *api.GCReport) error {
 		}
 		if !report.DryRun {
 			err := gc.cfg.Checkouts.Remove(e.Entry)
-			if errors.Is(err, checkout.ErrInUse) {
+			if errors.Is(err, checkoutcache.ErrInUse) {
 				report.Busy++
 				continue
 			}

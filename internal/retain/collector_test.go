@@ -16,8 +16,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
-	"github.com/bailiwick-dev/bailiwick/internal/checkout"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
 
 // book is a table of records in a real state database.
@@ -411,26 +411,26 @@ func TestDiskUseDoesNotWaitForASlowMeasurement(t *testing.T) {
 
 // cache is a Checkouts with some in use.
 type cache struct {
-	list []checkout.Entry
+	list []checkoutcache.Entry
 	busy string
 }
 
-func (c *cache) List() ([]checkout.Entry, error) { return c.list, nil }
-func (c *cache) Sweep() (int, error)             { return 0, nil }
-func (c *cache) Remove(e checkout.Entry) error {
+func (c *cache) List() ([]checkoutcache.Entry, error) { return c.list, nil }
+func (c *cache) Sweep() (int, error)                  { return 0, nil }
+func (c *cache) Remove(e checkoutcache.Entry) error {
 	if e.Key == c.busy {
-		return fmt.Errorf("%s: %w", e.Key, checkout.ErrInUse)
+		return fmt.Errorf("%s: %w", e.Key, checkoutcache.ErrInUse)
 	}
-	c.list = slices.DeleteFunc(c.list, func(o checkout.Entry) bool { return o.Key == e.Key })
+	c.list = slices.DeleteFunc(c.list, func(o checkoutcache.Entry) bool { return o.Key == e.Key })
 	return nil
 }
 
 func TestCheckoutsExpireByAgeThenSizeUnlessInUse(t *testing.T) {
 	w := newWorld(t, Rules{Checkouts: Limit{Age: 5 * day, Size: 25}})
-	entry := func(key string, days int) checkout.Entry {
-		return checkout.Entry{Key: key, Bytes: 10, LastUsed: noon.Add(-time.Duration(days) * day)}
+	entry := func(key string, days int) checkoutcache.Entry {
+		return checkoutcache.Entry{Key: key, Bytes: 10, LastUsed: noon.Add(-time.Duration(days) * day)}
 	}
-	c := &cache{list: []checkout.Entry{entry("one", 1), entry("two", 2), entry("three", 3), entry("six", 6), entry("seven", 7)}, busy: "seven"}
+	c := &cache{list: []checkoutcache.Entry{entry("one", 1), entry("two", 2), entry("three", 3), entry("six", 6), entry("seven", 7)}, busy: "seven"}
 	w.cfg.Checkouts = c
 	dry := w.collect("", true)
 	if len(dry.Checkouts) != 3 || len(c.list) != 5 {

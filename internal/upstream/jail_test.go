@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
 // greeter answers a line on each connection.
