@@ -19,7 +19,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // Approval says who applies a plan, why, and with which keys.

@@ -15,13 +15,13 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // checkpoint returns the newest checkpoint, verified with the public key.
-func (w *world) checkpoint() note.Checkpoint {
+func (w *world) checkpoint() logproof.Checkpoint {
 	w.t.Helper()
 	key, err := seal.LoadPublic(w.path("state/bailiwick/service.key"))
 	must(w.t, err)
@@ -29,7 +29,7 @@ func (w *world) checkpoint() note.Checkpoint {
 	if status != http.StatusOK {
 		w.t.Fatalf("checkpoint: %d %s", status, signed)
 	}
-	c, _, err := note.Open(signed, seal.LogOrigin(key.ID), key.Public)
+	c, _, err := logproof.Open(signed, seal.LogOrigin(key.ID), key.Public)
 	must(w.t, err)
 	return c
 }
@@ -43,15 +43,15 @@ func (w *world) verifyProof(entry uint64, leaf []byte) {
 	if status != http.StatusOK {
 		w.t.Fatalf("proof of entry #%d: %d %s", entry, status, file)
 	}
-	p, err := note.ParseProof(file)
+	p, err := logproof.ParseProof(file)
 	must(w.t, err)
-	c, _, err := note.Open(p.Signed, seal.LogOrigin(key.ID), key.Public)
+	c, _, err := logproof.Open(p.Signed, seal.LogOrigin(key.ID), key.Public)
 	must(w.t, err)
 	if p.Index != entry {
 		w.t.Errorf("got the proof of entry #%d, want #%d", p.Index, entry)
 	}
-	must(w.t, note.VerifyInclusion(c, entry, note.LeafHash(leaf), p.Hashes))
-	if note.VerifyInclusion(c, entry, note.LeafHash(append(leaf, ' ')), p.Hashes) == nil {
+	must(w.t, logproof.VerifyInclusion(c, entry, logproof.LeafHash(leaf), p.Hashes))
+	if logproof.VerifyInclusion(c, entry, logproof.LeafHash(append(leaf, ' ')), p.Hashes) == nil {
 		w.t.Errorf("control: the proof of entry #%d verifies another entry", entry)
 	}
 }
@@ -205,12 +205,12 @@ func (k *trial) noteCheckpoint() {
 
 // addCheckpoint adds a checkpoint to those seen, and returns its contradictions.
 func addCheckpoint(seen map[uint64][]byte, signed []byte) (bad []string) {
-	c, err := note.Peek(signed)
+	c, err := logproof.Peek(signed)
 	if err != nil {
 		return []string{fmt.Sprintf("UNTRUE: a checkpoint %q: %v", signed, err)}
 	}
 	if before, ok := seen[c.Size]; ok {
-		if was, err := note.Peek(before); err != nil || was != c {
+		if was, err := logproof.Peek(before); err != nil || was != c {
 			return []string{fmt.Sprintf("UNTRUE: two checkpoints of %d entries: %q and %q", c.Size, before, signed)}
 		}
 		return nil
@@ -227,11 +227,11 @@ func addCheckpoint(seen map[uint64][]byte, signed []byte) (bad []string) {
 // contradictions compares checkpoints with the entries of a log: each is signed
 // by one of the keys, and has the root of its first entries.
 func contradictions(signed map[uint64][]byte, log []entry, origin string, keys []ed25519.PublicKey) (bad []string) {
-	sum := note.NewRange()
+	sum := logproof.NewRange()
 	for i := 0; ; i++ {
 		if text, ok := signed[sum.Size()]; ok {
 			root, err := sum.Root()
-			c, _, err2 := note.Open(text, origin, keys...)
+			c, _, err2 := logproof.Open(text, origin, keys...)
 			if err = errors.Join(err, err2); err != nil || c.Root != root {
 				bad = append(bad, fmt.Sprintf("UNTRUE: the checkpoint of %d entries is not one of this log: %q, %v", sum.Size(), text, err))
 			}
@@ -239,7 +239,7 @@ func contradictions(signed map[uint64][]byte, log []entry, origin string, keys [
 		if i == len(log) {
 			break
 		}
-		if err := sum.Add(note.LeafHash([]byte(log[i].leaf))); err != nil {
+		if err := sum.Add(logproof.LeafHash([]byte(log[i].leaf))); err != nil {
 			return append(bad, err.Error())
 		}
 	}
@@ -301,11 +301,11 @@ func (k *trial) logFaults(seen []entry) (bad []string) {
 	log = k.log(-1)
 	k.noteCheckpoint()
 	for _, signed := range k.anchored() {
-		c, err := note.Peek(signed)
+		c, err := logproof.Peek(signed)
 		must(k.t, err)
 		if have, ok := k.signed[c.Size]; !ok {
 			k.signed[c.Size] = signed // not seen before
-		} else if was, err := note.Peek(have); err != nil || was != c {
+		} else if was, err := logproof.Peek(have); err != nil || was != c {
 			bad = append(bad, fmt.Sprintf("UNTRUE: an anchor was given another checkpoint of %d entries", c.Size))
 		}
 	}
@@ -360,13 +360,13 @@ func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 		log = append(log, entry{Seq: uint64(i), leaf: fmt.Sprint("entry ", i), Kind: "dispatch.finished", Dispatch: fmt.Sprint(i % 3)})
 	}
 	sign := func(by seal.Signer, log []entry) []byte {
-		sum := note.NewRange()
+		sum := logproof.NewRange()
 		for _, e := range log {
-			must(t, sum.Add(note.LeafHash([]byte(e.leaf))))
+			must(t, sum.Add(logproof.LeafHash([]byte(e.leaf))))
 		}
 		root, err := sum.Root()
 		must(t, err)
-		signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: sum.Size(), Root: root}, by)
+		signed, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: origin, Size: sum.Size(), Root: root}, by)
 		must(t, err)
 		return signed
 	}
@@ -386,7 +386,7 @@ func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 		"a log without a gap": {sign(key, log), slices.Delete(slices.Clone(log), 3, 4), "there are 8"},
 	} {
 		size := uint64(4)
-		if cp, err := note.Peek(c.signed); err == nil {
+		if cp, err := logproof.Peek(c.signed); err == nil {
 			size = cp.Size
 		}
 		bad := strings.Join(contradictions(map[uint64][]byte{size: c.signed}, c.log, origin, public), "\n")

@@ -9,8 +9,8 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // plant writes an entry into the state of a stopped service, with the right number,
@@ -26,7 +26,7 @@ func (w *world) plant(e record.Entry) (remove func()) {
 	e.At, e.Decision = time.Now(), e.Kind.Decided()
 	leaf, err := e.Encode()
 	must(w.t, err)
-	hash := note.LeafHash(leaf)
+	hash := logproof.LeafHash(leaf)
 	_, err = db.ExecContext(w.t.Context(), "INSERT INTO audit_entry (seq, at, kind, dispatch, leaf, hash) VALUES (?, ?, ?, ?, ?, ?)",
 		seq, e.At.UnixMicro(), string(e.Kind), string(e.Dispatch), string(leaf), hash[:])
 	must(w.t, err)

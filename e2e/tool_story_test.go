@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 const destructive = "warehouse_transform_apply_schema_change"
@@ -229,17 +229,17 @@ func (w *callWorld) leaveOut(b *bundle.Bundle, lines []api.LogLine, kind record.
 		t.Fatalf("the evidence has no %s", kind)
 	}
 	b.Entries = slices.Delete(slices.Clone(b.Entries), i, i+1)
-	checkpoint, err := note.Peek(b.Case.Checkpoint)
+	checkpoint, err := logproof.Peek(b.Case.Checkpoint)
 	must(t, err)
-	leaves := make([]note.Hash, checkpoint.Size)
+	leaves := make([]logproof.Hash, checkpoint.Size)
 	for i := range leaves {
-		leaves[i] = note.LeafHash(lines[i].Leaf)
+		leaves[i] = logproof.LeafHash(lines[i].Leaf)
 	}
 	var numbers []uint64
 	for _, e := range b.Entries {
 		numbers = append(numbers, e.Seq)
 	}
-	b.Proof, err = bundle.Prove(numbers, b.Case.Sizes, checkpoint.Size, func(i uint64) ([]note.Hash, error) { return inclusion(t, leaves, int(i)), nil })
+	b.Proof, err = bundle.Prove(numbers, b.Case.Sizes, checkpoint.Size, func(i uint64) ([]logproof.Hash, error) { return inclusion(t, leaves, int(i)), nil })
 	must(t, err)
 	var out strings.Builder
 	must(t, bundle.Write(&out, b))
@@ -299,7 +299,7 @@ func (w *callWorld) detachedTool(role, script string) string {
 }
 
 // inclusion is the path of a leaf (RFC 6962, section 2.1.1).
-func inclusion(t testing.TB, leaves []note.Hash, i int) []note.Hash {
+func inclusion(t testing.TB, leaves []logproof.Hash, i int) []logproof.Hash {
 	if len(leaves) < 2 {
 		return nil
 	}
@@ -313,8 +313,8 @@ func inclusion(t testing.TB, leaves []note.Hash, i int) []note.Hash {
 	return append(inclusion(t, leaves[k:], i-k), rootOf(t, leaves[:k]))
 }
 
-func rootOf(t testing.TB, leaves []note.Hash) note.Hash {
-	r := note.NewRange()
+func rootOf(t testing.TB, leaves []logproof.Hash) logproof.Hash {
+	r := logproof.NewRange()
 	for _, l := range leaves {
 		must(t, r.Add(l))
 	}

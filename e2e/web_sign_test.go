@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // A person enrols a passkey in a browser, an operator adds it, and it signs a decision at

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // A task's worker gives its agent exactly the inputs in the signed manifest, or

@@ -23,7 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/sourcefetch"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/supervisor"

@@ -24,9 +24,9 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // ID names an anchor.
@@ -115,11 +115,11 @@ func newReceipt(id ID, now time.Time, signed []byte) receipt.Receipt {
 
 // newest returns the larger of two checkpoints. signed may be nil.
 func newest(signed, other []byte) ([]byte, error) {
-	cp, err := note.Peek(other)
+	cp, err := logproof.Peek(other)
 	if err != nil || signed == nil {
 		return other, err
 	}
-	if have, err := note.Peek(signed); err != nil || have.Size >= cp.Size {
+	if have, err := logproof.Peek(signed); err != nil || have.Size >= cp.Size {
 		return signed, err
 	}
 	return other, nil

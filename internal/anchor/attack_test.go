@@ -19,8 +19,8 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 // refused returns the mismatch in err, and checks that it says all this.
@@ -519,7 +519,7 @@ func TestAForkThatShowsUpStopsNewWork(t *testing.T) {
 	must(t, s.open(t, openGit(t, repo)))
 	s.anchored(t, "history", s.grow(t, 3, "a"))
 	must(t, s.keeper.Err()) // control
-	signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: s.origin(), Size: 90, Root: note.EmptyRoot()}, s.key)
+	signed, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: s.origin(), Size: 90, Root: logproof.EmptyRoot()}, s.key)
 	must(t, err)
 	commitTo(t, repo, "bailiwick", gitFile, signed)
 	s.grow(t, 1, "b")
@@ -541,7 +541,7 @@ func TestManyCheckpointsAreCompared(t *testing.T) {
 	must(t, err)
 	var lines [][]byte
 	for i, root := range roots {
-		signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: s.origin(), Size: uint64(i + 1), Root: root}, s.key)
+		signed, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: s.origin(), Size: uint64(i + 1), Root: root}, s.key)
 		must(t, err)
 		line, err := receipt.Line(signed)
 		must(t, err)
@@ -554,7 +554,7 @@ func TestManyCheckpointsAreCompared(t *testing.T) {
 	began := time.Now()
 	must(t, s.open(t, openFile(t, path)))
 	t.Logf("%d lines: %s", count, time.Since(began))
-	forged, err := note.Sign(t.Context(), note.Checkpoint{Origin: s.origin(), Size: 7, Root: note.EmptyRoot()}, s.key)
+	forged, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: s.origin(), Size: 7, Root: logproof.EmptyRoot()}, s.key)
 	must(t, err)
 	line, err := receipt.Line(forged)
 	must(t, err)

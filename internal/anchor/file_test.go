@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 func openFile(t testing.TB, path string) *File {
@@ -76,13 +76,13 @@ func TestFileReturnsTheLargestCheckpoint(t *testing.T) {
 			}
 			continue
 		}
-		if cp, err := note.Peek(signed); err != nil || cp.Size != c.want {
+		if cp, err := logproof.Peek(signed); err != nil || cp.Size != c.want {
 			t.Errorf("%s: %d, %v", name, cp.Size, err)
 		}
 		// The next checkpoint starts on its own line.
 		put(t, f, signedAt(t, k, 50, "a"))
 		for _, one := range []*File{f, openFile(t, path)} {
-			if cp, err := note.Peek(newestOf(t, one)); err != nil || cp.Size != 50 {
+			if cp, err := logproof.Peek(newestOf(t, one)); err != nil || cp.Size != 50 {
 				t.Errorf("%s: after the next: %d, %v", name, cp.Size, err)
 			}
 		}
@@ -147,7 +147,7 @@ func TestAReplacedFileIsReadAgain(t *testing.T) {
 	must(t, err)
 	must(t, os.Truncate(path, 0))
 	must(t, os.WriteFile(path, line, 0o600))
-	if cp, err := note.Peek(newestOf(t, f)); err != nil || cp.Size != 2 {
+	if cp, err := logproof.Peek(newestOf(t, f)); err != nil || cp.Size != 2 {
 		t.Errorf("%d, %v", cp.Size, err)
 	}
 	must(t, os.WriteFile(path+".new", bytes.Repeat(line, 9), 0o600))
@@ -214,7 +214,7 @@ func afterCut(t *testing.T, path, said string) error {
 		}
 		return errors.Join(err, fmt.Errorf("holds nothing, want %d", want))
 	}
-	cp, err := note.Peek(signed)
+	cp, err := logproof.Peek(signed)
 	if err == nil && cp.Size < want {
 		err = fmt.Errorf("holds %d, want %d", cp.Size, want)
 	}
@@ -301,7 +301,7 @@ func FuzzFile(f *testing.F) {
 		if err != nil || signed == nil {
 			return
 		}
-		if _, err := note.Peek(signed); err != nil {
+		if _, err := logproof.Peek(signed); err != nil {
 			t.Errorf("%q: %v", signed, err)
 		}
 	})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 // GitConfig configures a git anchor.
@@ -102,7 +102,7 @@ func (g *Git) content(ctx context.Context, commit string) ([]byte, error) {
 
 // Put implements Anchor.
 func (g *Git) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
-	cp, err := note.Peek(signed)
+	cp, err := logproof.Peek(signed)
 	if err != nil {
 		return receipt.Receipt{}, err
 	}
@@ -147,7 +147,7 @@ func (g *Git) receipt(signed []byte, commit string) (receipt.Receipt, error) {
 }
 
 // commit creates a commit on top of tip in the scratch repository.
-func (g *Git) commit(ctx context.Context, signed []byte, cp note.Checkpoint, tip string) (string, error) {
+func (g *Git) commit(ctx context.Context, signed []byte, cp logproof.Checkpoint, tip string) (string, error) {
 	// Creating it is not atomic: after a kill in its middle the directory is no
 	// repository, and it holds nothing that cannot be made again.
 	scratch, err := gitexec.Open(g.cfg.Scratch)
@@ -187,7 +187,7 @@ func (g *Git) run(ctx context.Context, scratch gitexec.Repo, stdin io.Reader, ar
 	date := g.cfg.Now().UTC().Format("2006-01-02T15:04:05Z")
 	return gitexec.Git{
 		Repo: scratch, Protocol: "file", Identity: gitexec.Identity("bailiwick", "bailiwick@invalid", date),
-		Stdin: stdin, MaxOutput: note.MaxSigned + 1,
+		Stdin: stdin, MaxOutput: logproof.MaxSigned + 1,
 	}.Output(ctx, args...)
 }
 
@@ -207,7 +207,7 @@ func (g *Git) view(ctx context.Context, use func(gitexec.Git) error) error {
 	if err != nil {
 		return &unreadableError{g.cfg.Repository, err}
 	}
-	return use(gitexec.Git{Repo: v, MaxOutput: note.MaxSigned + 1})
+	return use(gitexec.Git{Repo: v, MaxOutput: logproof.MaxSigned + 1})
 }
 
 // unreadableError is a repository that exists and that git could not read either.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // Scan implements Anchor. It reads the checkpoint of every commit of the branch,
@@ -126,7 +126,7 @@ func (g *Git) strays(ctx context.Context, done map[string]bool, see func(Item) e
 		}
 		f := strings.Fields(line)
 		if len(f) == 3 && f[1] == "blob" && !done[f[0]] {
-			if size, err := strconv.Atoi(f[2]); err == nil && size <= note.MaxSigned {
+			if size, err := strconv.Atoi(f[2]); err == nil && size <= logproof.MaxSigned {
 				if blobs++; blobs > maxItems {
 					return errTooMany
 				}
@@ -202,7 +202,7 @@ func (g *Git) batch(ctx context.Context, names string, see func(object) error) e
 
 // content reads an object and the line feed behind it.
 func content(r *bufio.Reader, size int64) ([]byte, error) {
-	if size > note.MaxSigned {
+	if size > logproof.MaxSigned {
 		_, err := io.CopyN(io.Discard, r, size+1)
 		return nil, err
 	}

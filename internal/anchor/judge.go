@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 const (
@@ -47,7 +47,7 @@ type judge struct {
 
 // claim is a checkpoint to compare.
 type claim struct {
-	note.Checkpoint
+	logproof.Checkpoint
 	signed []byte // nil: read it from the receipt
 	source string // such as "according to its stored receipt"; may be empty
 	stray  bool
@@ -109,7 +109,7 @@ func (j *judge) see(ctx context.Context, it Item) error {
 		}
 		return nil
 	}
-	cp, err := note.Peek(it.Signed)
+	cp, err := logproof.Peek(it.Signed)
 	switch {
 	case it.Problem != "":
 		j.unreadable(it, it.Problem)
@@ -184,7 +184,7 @@ func (j *judge) differs(ctx context.Context, c claim) error {
 			return nil
 		}
 	}
-	switch _, _, err := note.Open(c.signed, j.k.cfg.Origin, j.k.cfg.Keys...); {
+	switch _, _, err := logproof.Open(c.signed, j.k.cfg.Origin, j.k.cfg.Keys...); {
 	case err != nil && c.stray:
 	case err != nil:
 		j.refuse(c, foreign, whyForeign)
@@ -219,7 +219,7 @@ func (j *judge) verdict(ctx context.Context, complete bool) (*MismatchError, err
 		return nil, err
 	}
 	if c := j.largest; c.signed != nil {
-		if _, _, err := note.Open(c.signed, j.k.cfg.Origin, j.k.cfg.Keys...); err != nil {
+		if _, _, err := logproof.Open(c.signed, j.k.cfg.Origin, j.k.cfg.Keys...); err != nil {
 			j.refuse(c, foreign, whyForeign)
 		}
 	}
@@ -269,7 +269,7 @@ func (j *judge) receipts(ctx context.Context) error {
 		if r.place == j.id.Place && (r.until.IsZero() || r.until.After(now)) && j.id.Kind != receipt.TSA { // which keeps nothing
 			j.missing[r.acknowledged] = struct{}{}
 		}
-		cp := note.Checkpoint{Origin: j.k.cfg.Origin, Size: r.size, Root: r.root}
+		cp := logproof.Checkpoint{Origin: j.k.cfg.Origin, Size: r.size, Root: r.root}
 		if err := j.claim(ctx, claim{Checkpoint: cp, source: "according to its stored receipt"}); err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (j *judge) receipts(ctx context.Context) error {
 }
 
 // roots returns the roots of the log for checkpoints in the order of their sizes.
-func (k *Keeper) roots(ctx context.Context, list []claim) ([]note.Hash, error) {
+func (k *Keeper) roots(ctx context.Context, list []claim) ([]logproof.Hash, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}

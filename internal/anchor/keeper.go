@@ -14,16 +14,16 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // Log is the Merkle tree of the log. An audit.Tree is one.
 type Log interface {
-	Latest() (signed []byte, cp note.Checkpoint)
+	Latest() (signed []byte, cp logproof.Checkpoint)
 	Wait(ctx context.Context, size uint64) error
-	Roots(ctx context.Context, sizes []uint64) ([]note.Hash, error) // for ascending sizes
+	Roots(ctx context.Context, sizes []uint64) ([]logproof.Hash, error) // for ascending sizes
 }
 
 // Schedule is an anchor and the time between two checkpoints for it.

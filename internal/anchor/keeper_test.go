@@ -18,10 +18,10 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -225,7 +225,7 @@ func TestKeeperSendsCheckpointsAndKeepsReceipts(t *testing.T) {
 		t.Fatalf("%d receipts, %v", len(all), err)
 	}
 	for _, r := range all {
-		cp, _, err := note.Open(r.Signed, s.origin(), s.key.Public())
+		cp, _, err := logproof.Open(r.Signed, s.origin(), s.key.Public())
 		if err != nil || cp.Size != 15 {
 			t.Errorf("%s: %+v, %v", r.Name, cp, err)
 		}
@@ -260,7 +260,7 @@ func TestCloseAnchorsTheLastEntries(t *testing.T) {
 	k := s.config(t, Schedule{openFile(t, path), time.Hour})
 	n := s.grow(t, 3, "a")
 	must(t, k.Close())
-	if cp, err := note.Peek(newestOf(t, openFile(t, path))); err != nil || cp.Size != n {
+	if cp, err := logproof.Peek(newestOf(t, openFile(t, path))); err != nil || cp.Size != n {
 		t.Errorf("%+v, %v", cp, err)
 	}
 }
@@ -327,7 +327,7 @@ func TestARestoredOrForkedLogIsRefused(t *testing.T) {
 			return ok
 		})
 		must(t, k.Close())
-		if cp, err := note.Peek(newestOf(t, open())); err != nil || cp.Size != n {
+		if cp, err := logproof.Peek(newestOf(t, open())); err != nil || cp.Size != n {
 			t.Errorf("%s: now holds %d, %v", name, cp.Size, err)
 		}
 	}
@@ -360,21 +360,21 @@ func TestCheckpointsOfOtherKeysAreRefusedAtStart(t *testing.T) {
 	must(t, err)
 	root := roots[0]
 	other, k := newState(t), newKey(t)
-	mine := note.Checkpoint{Origin: s.origin(), Size: n, Root: root}
+	mine := logproof.Checkpoint{Origin: s.origin(), Size: n, Root: root}
 	theirs := mine
 	theirs.Origin = other.origin()
 	for name, c := range map[string]struct {
-		cp  note.Checkpoint
-		key note.Signer
+		cp  logproof.Checkpoint
+		key logproof.Signer
 		why string
 	}{
 		"another log":   {theirs, s.key, "of another log"},
 		"a foreign key": {mine, k, "no key that this state knows"},
-		"longer":        {note.Checkpoint{Origin: s.origin(), Size: n + 1, Root: root}, s.key, "restored from an older copy"},
-		"another root":  {note.Checkpoint{Origin: s.origin(), Size: n, Root: note.EmptyRoot()}, s.key, "two histories"},
+		"longer":        {logproof.Checkpoint{Origin: s.origin(), Size: n + 1, Root: root}, s.key, "restored from an older copy"},
+		"another root":  {logproof.Checkpoint{Origin: s.origin(), Size: n, Root: logproof.EmptyRoot()}, s.key, "two histories"},
 		"true":          {mine, s.key, ""},
 	} {
-		signed, err := note.Sign(t.Context(), c.cp, c.key)
+		signed, err := logproof.Sign(t.Context(), c.cp, c.key)
 		must(t, err)
 		path := filepath.Join(t.TempDir(), "f")
 		put(t, openFile(t, path), signed)

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -36,7 +36,7 @@ func saveReceipt(ctx context.Context, st *store.Store, r receipt.Receipt) error 
 	return st.Update(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec("INSERT INTO anchor_receipt (name, size, kind, root, receipt, at) VALUES (?, ?, ?, ?, ?, ?)"+
 			" ON CONFLICT (name, size) DO UPDATE SET kind = excluded.kind, root = excluded.root, receipt = excluded.receipt, at = excluded.at",
-			r.Name, int64(cp.Size), string(r.Kind), cp.Root[:], string(b), r.At.UnixMicro()) //nolint:gosec // G115: note.Parse bounds it
+			r.Name, int64(cp.Size), string(r.Kind), cp.Root[:], string(b), r.At.UnixMicro()) //nolint:gosec // G115: logproof.Parse bounds it
 		return err
 	})
 }
@@ -51,7 +51,7 @@ type row struct {
 // acknowledged identifies a checkpoint that an anchor acknowledged.
 type acknowledged struct {
 	size uint64
-	root note.Hash
+	root logproof.Hash
 	id   string // as in Item
 }
 
@@ -72,7 +72,7 @@ func rows(ctx context.Context, st *store.Store, name string) (list []row, err er
 			if err != nil {
 				return err
 			}
-			r.size, r.root = uint64(size), note.Hash(root) //nolint:gosec // G115: the schema says that it is positive
+			r.size, r.root = uint64(size), logproof.Hash(root) //nolint:gosec // G115: the schema says that it is positive
 			list = append(list, r)
 			return nil
 		})

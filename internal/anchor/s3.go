@@ -17,8 +17,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 // S3Config configures an S3 anchor.
@@ -111,7 +111,7 @@ func (s *S3) key(size uint64) string {
 
 // Put implements Anchor.
 func (s *S3) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
-	cp, err := note.Peek(signed)
+	cp, err := logproof.Peek(signed)
 	if err != nil {
 		return receipt.Receipt{}, err
 	}
@@ -144,7 +144,7 @@ func (s *S3) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 		return receipt.Receipt{}, err
 	}
 	if !bytes.Equal(there, signed) {
-		other, err := note.Peek(there)
+		other, err := logproof.Peek(there)
 		if err != nil || other != cp {
 			return receipt.Receipt{}, fmt.Errorf("object %s: its first version, %s, is not a checkpoint of this log", key, first.VersionID)
 		}
@@ -216,7 +216,7 @@ func (s *S3) content(ctx context.Context, c *minio.Client, o minio.ObjectInfo) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if b, err = io.ReadAll(io.LimitReader(r, note.MaxSigned+1)); err != nil {
+	if b, err = io.ReadAll(io.LimitReader(r, logproof.MaxSigned+1)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", o.Key, err)
 	}
 	return b, nil

@@ -13,7 +13,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // sizeOf is the inverse of key.
@@ -87,7 +87,7 @@ func (s *S3) listed(o minio.ObjectInfo, known func(uint64) []byte) (Item, bool) 
 	switch {
 	case o.IsDeleteMarker, o.Key == s.cfg.Prefix && o.Size == 0: // a marker hides versions, which are listed; consoles create folders
 		return Item{}, true
-	case o.Size > note.MaxSigned:
+	case o.Size > logproof.MaxSigned:
 		it.Problem = "larger than any checkpoint"
 		return it, true
 	}
@@ -123,7 +123,7 @@ func (s *S3) fetch(ctx context.Context, c *minio.Client, o minio.ObjectInfo) (It
 		it.Problem = "cannot be read: " + err.Error() // though it is listed
 		return it, nil
 	}
-	cp, err := note.Peek(it.Signed)
+	cp, err := logproof.Peek(it.Signed)
 	if err != nil {
 		return it, nil //nolint:nilerr // who sees it finds that out
 	}

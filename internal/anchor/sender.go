@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // sender sends checkpoints to one anchor of a Keeper. Only its goroutine talks to

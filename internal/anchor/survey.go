@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // Survey returns the largest checkpoint that an anchor holds, nil without one, and
 // the first thing there that the service did not write. It has no log to compare
 // with, and verifies no signature.
-func Survey(ctx context.Context, a Anchor) (largest *note.Checkpoint, problem string, err error) {
+func Survey(ctx context.Context, a Anchor) (largest *logproof.Checkpoint, problem string, err error) {
 	see := func(it Item) error {
-		cp, err := note.Peek(it.Signed)
+		cp, err := logproof.Peek(it.Signed)
 		switch {
 		case it.Where == "" || it.Half > 0 || it.Stray:
 		case it.Problem != "" || err != nil:

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 const origin = "bailiwick.dev/log/ed25519:00112233445566778899aabbccddeeff"
@@ -42,7 +42,7 @@ func newKey(t testing.TB) logKey {
 // signedAt returns a signed checkpoint whose root depends on what.
 func signedAt(t testing.TB, k logKey, size uint64, what string) []byte {
 	t.Helper()
-	signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: size, Root: note.LeafHash([]byte(what))}, k)
+	signed, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: origin, Size: size, Root: logproof.LeafHash([]byte(what))}, k)
 	must(t, err)
 	return signed
 }
@@ -125,7 +125,7 @@ func ed25519Public(seed []byte) []byte {
 	return ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
 }
 
-func cpAt(size uint64) note.Checkpoint { return note.Checkpoint{Origin: origin, Size: size} }
+func cpAt(size uint64) logproof.Checkpoint { return logproof.Checkpoint{Origin: origin, Size: size} }
 
 func mkfifo(path string) error { return syscall.Mkfifo(path, 0o600) }
 

@@ -11,7 +11,7 @@ func floors() [][]string {
 		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
-		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/base/redact", "internal/scriptmodel", "internal/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/oauth", "internal/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 		{"internal/audit", "internal/worker/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
 		{"internal/worker/agent", "internal/worker/broker", "internal/catalogdiff", "internal/worker/checkoutcache", "internal/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
@@ -46,8 +46,8 @@ func never() map[string][]string {
 		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick":              slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
-		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
-		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
 		"cmd/bailiwickd":             slices.Concat([]string{module + "deploy", module + "internal/deploycli", "plugin"}, testOnly()),
 		// R-A7: offline.
 		"cmd/bailiwick-verify": slices.Concat([]string{"database/sql", "modernc.org/...", "os/exec", "plugin"}, testOnly()),
@@ -58,8 +58,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/note", "internal/plan", "internal/readiness", "internal/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/webpage/graph":   {"api"},
 		"internal/webpage/logview": {"api", "internal/base/visibletext"},
@@ -82,7 +82,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/catalog", "internal/base/cron", "internal/base/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/base/usererror", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/base/strictyaml", "internal/base/visibletext",
+		"api", "internal/base/canon", "internal/catalog", "internal/base/cron", "internal/base/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/base/usererror", "internal/document/logproof", "internal/plan", "internal/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 
@@ -90,23 +90,23 @@ func verifier() []string {
 // packages such as os, which fmt adds to every closure.
 func direct() map[string][]string {
 	return map[string][]string{
-		"api":                       {"os", "os/*", "net", "syscall", "unsafe"},
-		"internal/base/canon":       {"os", "os/*", "net", "net/*"},
-		"internal/webpage/graph":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/logview":  {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/patch":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/base/visibletext": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/base/egress":      {"os", "os/*", "unsafe"},
-		"internal/plan":             {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/policy":           {"os", "os/*", "net", "net/*", "time"},
-		"internal/base/httpguard":   {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcphttp":          {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcpserve":         {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/webpage":          {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/note":             {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
-		"internal/record":           {"os", "os/*", "net", "net/*"},
-		"internal/evidence":         {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		"internal/evidence/bundle":  {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"api":                        {"os", "os/*", "net", "syscall", "unsafe"},
+		"internal/base/canon":        {"os", "os/*", "net", "net/*"},
+		"internal/webpage/graph":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/webpage/logview":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/webpage/patch":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/visibletext":  {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/egress":       {"os", "os/*", "unsafe"},
+		"internal/plan":              {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/policy":            {"os", "os/*", "net", "net/*", "time"},
+		"internal/base/httpguard":    {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/mcphttp":           {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/mcpserve":          {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/webpage":           {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/document/logproof": {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
+		"internal/document/record":   {"os", "os/*", "net", "net/*"},
+		"internal/evidence":          {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/evidence/bundle":   {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: receipts are checked offline.
 		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/catalog":          {"os", "os/*", "syscall", "unsafe"},

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // Admission proves that an allowed decision is durable. Only a Ledger makes one.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 var benchEntries = flag.Int("entries", 1_000_000, "how long a log BenchmarkQuery reads")

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -164,7 +164,7 @@ func benchSameRows(b *testing.B) float64 {
 	leaf, doc, start := string(make([]byte, 850)), string(make([]byte, 300)), time.Now()
 	return measure(b, 1, func(i int64) {
 		id := string(api.NewDispatchID(start.Add(time.Duration(i) * time.Millisecond)))
-		hash := note.LeafHash([]byte(leaf))
+		hash := logproof.LeafHash([]byte(leaf))
 		tx, err := db.Begin()
 		if err != nil {
 			b.Error(err)

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -274,7 +274,7 @@ func (l *Ledger) link(tx *store.Tx, r *row, seq uint64) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	hash := note.LeafHash(leaf)
+	hash := logproof.LeafHash(leaf)
 	args := []any{int64(seq), r.at, string(r.entry.Kind), nil, nil, string(leaf), hash[:]} //nolint:gosec // G115: a log does not reach 2^63 entries
 	if r.entry.Dispatch != "" {
 		args[3] = string(r.entry.Dispatch)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // lived is a log with one dispatch and one run of each state: ended and attested,
@@ -121,7 +121,7 @@ func (w *world) plant(t *testing.T, e record.Entry, change func(*record.Prev)) {
 	}
 	leaf, err := e.Encode()
 	must(t, err)
-	hash := note.LeafHash(leaf)
+	hash := logproof.LeafHash(leaf)
 	var principal any
 	if e.Principal != "" {
 		principal = string(e.Principal)

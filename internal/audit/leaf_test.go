@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // proves R-A2 (no degraded mode): while the tree is not kept, new work is refused
@@ -54,7 +54,7 @@ func TestLeavesReturnsEntriesInOrderWithoutGaps(t *testing.T) {
 		}
 	}
 	list, err := l.Leaves(t.Context(), 3, 5)
-	if err != nil || len(list) != 5 || list[0].Seq != 3 || list[4].Hash != note.LeafHash(list[4].Leaf) {
+	if err != nil || len(list) != 5 || list[0].Seq != 3 || list[4].Hash != logproof.LeafHash(list[4].Leaf) {
 		t.Errorf("%d, %v", len(list), err)
 	}
 	if list, err := l.Leaves(t.Context(), 10, 5); err != nil || len(list) != 0 {

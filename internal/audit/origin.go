@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 

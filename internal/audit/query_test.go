@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -300,7 +300,7 @@ func TestMigrationFillsTheSearchColumns(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			hashes[i] = note.LeafHash(leaf)
+			hashes[i] = logproof.LeafHash(leaf)
 			if _, err := tx.Exec("INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
 				i, e.At.UnixMicro(), string(e.Kind), string(e.Dispatch), e.Run, string(leaf), hashes[i][:]); err != nil {
 				return err

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -17,7 +17,7 @@ type Committed struct {
 	Seq   uint64
 	Entry record.Entry
 	Leaf  []byte   // its exact bytes
-	Hash  [32]byte // note.LeafHash of Leaf
+	Hash  [32]byte // logproof.LeafHash of Leaf
 }
 
 // Line returns the entry in the form of the API.
@@ -135,7 +135,7 @@ func (c *Committed) scan(scan store.Scan, kind *string, also ...any) error {
 	if err := scan(append([]any{&seq, kind, &c.Leaf, &hash}, also...)...); err != nil {
 		return err
 	}
-	c.Seq, c.Hash = uint64(seq), note.LeafHash(c.Leaf) //nolint:gosec // G115: seq is never negative
+	c.Seq, c.Hash = uint64(seq), logproof.LeafHash(c.Leaf) //nolint:gosec // G115: seq is never negative
 	if !slices.Equal(c.Hash[:], hash) {
 		return fmt.Errorf("audit log: entry #%d was changed: its hash differs", seq)
 	}

@@ -14,8 +14,8 @@ import (
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // errDamaged means that a file of the tree is missing or is not what the
@@ -124,22 +124,22 @@ type treeState struct {
 
 // state returns the size and the root of the tiles. A missing directory is an
 // empty tree.
-func (d tiles) state() (size uint64, root note.Hash, err error) {
+func (d tiles) state() (size uint64, root logproof.Hash, err error) {
 	b, err := os.ReadFile(filepath.Join(d.dir, stateName))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(d.dir); errors.Is(err, fs.ErrNotExist) {
-			return 0, note.EmptyRoot(), nil
+			return 0, logproof.EmptyRoot(), nil
 		}
-		return 0, note.Hash{}, fmt.Errorf("%s is missing: %w", stateName, errDamaged)
+		return 0, logproof.Hash{}, fmt.Errorf("%s is missing: %w", stateName, errDamaged)
 	}
 	if err != nil {
-		return 0, note.Hash{}, err
+		return 0, logproof.Hash{}, err
 	}
 	var s treeState
 	if err := json.Unmarshal(b, &s); err != nil || len(s.Root) != hashSize {
-		return 0, note.Hash{}, fmt.Errorf("%s is malformed: %w", stateName, errDamaged)
+		return 0, logproof.Hash{}, fmt.Errorf("%s is malformed: %w", stateName, errDamaged)
 	}
-	return s.Size, note.Hash(s.Root), nil
+	return s.Size, logproof.Hash(s.Root), nil
 }
 
 // setState makes the state that of the edge.
@@ -189,19 +189,19 @@ func (d tiles) ReadTiles(list []sumtlog.Tile) ([][]byte, error) {
 // edge is the right edge of a tree: all that adding entries needs. It belongs
 // to one goroutine.
 type edge struct {
-	sum    *note.Range
+	sum    *logproof.Range
 	levels [][]byte // hashes of the last tile of each level, where it is partial
 }
 
 // visit is called with a tile and its hashes, which it must not keep.
 type visit func(t sumtlog.Tile, hashes []byte) error
 
-func newEdge() *edge { return &edge{sum: note.NewRange()} }
+func newEdge() *edge { return &edge{sum: logproof.NewRange()} }
 
 func (e *edge) size() uint64 { return e.sum.Size() }
 
 // add adds the next entry, and calls full with each tile that becomes full.
-func (e *edge) add(leaf note.Hash, full visit) error {
+func (e *edge) add(leaf logproof.Hash, full visit) error {
 	if err := e.sum.Add(leaf); err != nil {
 		return err
 	}
@@ -218,9 +218,9 @@ func (e *edge) add(leaf note.Hash, full visit) error {
 		if err := full(coord(level, (e.size()-1)>>(height*(level+1)), width), tile); err != nil {
 			return err
 		}
-		above := note.NewRange()
+		above := logproof.NewRange()
 		for i := 0; i < len(tile); i += hashSize {
-			if err := above.Add(note.Hash(tile[i : i+hashSize])); err != nil {
+			if err := above.Add(logproof.Hash(tile[i : i+hashSize])); err != nil {
 				return err
 			}
 		}

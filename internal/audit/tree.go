@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // Permanent errors of OpenTree and of a Tree's Err, Admit and Check. A person has to find out what
@@ -35,7 +35,7 @@ var (
 type TreeConfig struct {
 	Dir    string // absolute; created if missing. It may be deleted while no service runs
 	Ledger *Ledger
-	Signer note.Signer
+	Signer logproof.Signer
 	Origin string              // of the log, as the function Origin returns it
 	Keys   []ed25519.PublicKey // besides Signer's, that may have signed the newest checkpoint
 	Now    func() time.Time
@@ -63,7 +63,7 @@ func (c *TreeConfig) validate() error {
 	if c.Ledger == nil || c.Signer == nil || c.Now == nil {
 		return errors.New("log tree: a ledger, a signer and a clock are required")
 	}
-	if _, err := note.VerifierKey(c.Origin, c.Signer.Public()); err != nil {
+	if _, err := logproof.VerifierKey(c.Origin, c.Signer.Public()); err != nil {
 		return err
 	}
 	if c.Logger == nil {
@@ -123,7 +123,7 @@ type Tree struct {
 
 // published is the newest checkpoint.
 type published struct {
-	note.Checkpoint
+	logproof.Checkpoint
 	signed []byte // nil before the first
 	at     time.Time
 }
@@ -212,7 +212,7 @@ func (t *Tree) wakeFeeder() {
 
 // Latest returns the newest checkpoint, signed and as a value. Signed is nil
 // before the first.
-func (t *Tree) Latest() (signed []byte, c note.Checkpoint) {
+func (t *Tree) Latest() (signed []byte, c logproof.Checkpoint) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.latest.signed, t.latest.Checkpoint

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // proves R-A1: an older copy of the state and a truncated table are refused, and
@@ -215,7 +215,7 @@ func TestARebuiltTreeProvesTheEarlierCheckpoint(t *testing.T) {
 	for _, index := range []uint64{0, 511, 512, 699} {
 		p, err := w.log.InclusionProof(t.Context(), index, c.Size)
 		must(t, err)
-		must(t, note.VerifyInclusion(c, index, list[index].Hash, p))
+		must(t, logproof.VerifyInclusion(c, index, list[index].Hash, p))
 	}
 }
 
@@ -349,12 +349,12 @@ func TestATreeOfAnotherLogOrKeyIsRefused(t *testing.T) {
 	origin := seal.LogOrigin(old.KeyID())
 
 	err = w.open(t, func(c *TreeConfig) { c.Signer, c.Origin = next, origin })
-	if !errors.Is(err, ErrForeign) || !errors.Is(err, note.ErrUnsigned) {
+	if !errors.Is(err, ErrForeign) || !errors.Is(err, logproof.ErrUnsigned) {
 		t.Errorf("with another key: %v", err)
 	}
 	w.close()
 	err = w.open(t, func(c *TreeConfig) { c.Origin = "bailiwick.dev/log/another" })
-	if !errors.Is(err, ErrForeign) || !errors.Is(err, note.ErrOrigin) {
+	if !errors.Is(err, ErrForeign) || !errors.Is(err, logproof.ErrOrigin) {
 		t.Errorf("as another log: %v", err)
 	}
 	w.close()
@@ -365,7 +365,7 @@ func TestATreeOfAnotherLogOrKeyIsRefused(t *testing.T) {
 	w.grow(t, 1)
 	w.covered(t)
 	signed, _ := w.log.Latest()
-	if _, by, err := note.Open(signed, origin, public(old), public(next)); err != nil || len(by) != 1 || !bytes.Equal(by[0], public(next)) {
+	if _, by, err := logproof.Open(signed, origin, public(old), public(next)); err != nil || len(by) != 1 || !bytes.Equal(by[0], public(next)) {
 		t.Errorf("signed by %d: %v", len(by), err)
 	}
 }

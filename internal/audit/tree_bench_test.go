@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // million is the length of the log that BenchmarkMillion measures.
@@ -89,7 +89,7 @@ func BenchmarkMillion(b *testing.B) {
 	must(b, err)
 	b.Run("verify-proof", func(b *testing.B) {
 		for b.Loop() {
-			must(b, note.VerifyInclusion(c, 48211, list[0].Hash, p))
+			must(b, logproof.VerifyInclusion(c, 48211, list[0].Hash, p))
 		}
 	})
 }

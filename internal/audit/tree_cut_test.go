@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // snapshot is the content of every file of the tree's directory.
@@ -44,7 +44,7 @@ func (w *world) snapshot(t testing.TB) snapshot {
 }
 
 // history returns a log, and the snapshot and checkpoint after each growth.
-func history(t *testing.T) (w *world, past []snapshot, marks []note.Checkpoint) {
+func history(t *testing.T) (w *world, past []snapshot, marks []logproof.Checkpoint) {
 	t.Helper()
 	w = newWorld(t)
 	must(t, w.open(t))
@@ -111,8 +111,8 @@ func (s snapshot) write(t *testing.T, dir string) {
 }
 
 // mark returns the checkpoint in a snapshot, if it is valid.
-func (s snapshot) mark(w *world) (c note.Checkpoint, ok bool) {
-	c, _, err := note.Open(s[checkpointName], w.config().Origin, public(w.key))
+func (s snapshot) mark(w *world) (c logproof.Checkpoint, ok bool) {
+	c, _, err := logproof.Open(s[checkpointName], w.config().Origin, public(w.key))
 	return c, err == nil
 }
 

@@ -19,14 +19,14 @@ import (
 	sumnote "golang.org/x/mod/sumdb/note"
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // vkey returns the only thing that a foreign reader has of us.
 func (w *world) vkey(t *testing.T) sumnote.Verifier {
 	t.Helper()
-	text, err := note.VerifierKey(seal.LogOrigin(w.key.KeyID()), public(w.key))
+	text, err := logproof.VerifierKey(seal.LogOrigin(w.key.KeyID()), public(w.key))
 	must(t, err)
 	v, err := sumnote.NewVerifier(text)
 	must(t, err)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // proves R-A1, R-A5: a signed checkpoint covers every durable entry, and its root
@@ -17,12 +17,12 @@ import (
 func TestEveryEntryIsCoveredByASignedCheckpoint(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
-	var before note.Checkpoint
+	var before logproof.Checkpoint
 	for _, count := range []int{1, 1, 3, 251, 1, 255, 300, 4097 / shrink, 9000 / shrink} {
 		w.grow(t, count)
 		c := w.covered(t)
 		signed, _ := w.log.Latest()
-		got, by, err := note.Open(signed, seal.LogOrigin(w.key.KeyID()), public(w.key))
+		got, by, err := logproof.Open(signed, seal.LogOrigin(w.key.KeyID()), public(w.key))
 		if err != nil || got != c || len(by) != 1 {
 			t.Fatalf("%+v by %d: %v", got, len(by), err)
 		}
@@ -37,7 +37,7 @@ func TestEveryEntryIsCoveredByASignedCheckpoint(t *testing.T) {
 		p, err := w.log.ConsistencyProof(t.Context(), before.Size, c.Size)
 		must(t, err)
 		if before.Size > 0 {
-			must(t, note.VerifyConsistency(before, c, p))
+			must(t, logproof.VerifyConsistency(before, c, p))
 		}
 		before = c
 	}
@@ -64,20 +64,20 @@ func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 		if root != w.reference(t, size) {
 			t.Fatalf("wrong root of %d entries", size)
 		}
-		at := note.Checkpoint{Origin: c.Origin, Size: size, Root: root}
+		at := logproof.Checkpoint{Origin: c.Origin, Size: size, Root: root}
 		list, err := w.ledger.Leaves(t.Context(), 0, int(size))
 		must(t, err)
 		for i := 0; i < len(list); i += 1 + i/7 {
 			p, err := w.log.InclusionProof(t.Context(), list[i].Seq, size)
 			must(t, err)
-			must(t, note.VerifyInclusion(at, list[i].Seq, list[i].Hash, p))
-			if note.VerifyInclusion(at, list[i].Seq, list[(i+1)%len(list)].Hash, p) == nil && size > 1 {
+			must(t, logproof.VerifyInclusion(at, list[i].Seq, list[i].Hash, p))
+			if logproof.VerifyInclusion(at, list[i].Seq, list[(i+1)%len(list)].Hash, p) == nil && size > 1 {
 				t.Errorf("the proof of entry #%d at size %d verifies another", i, size)
 			}
 		}
 		p, err := w.log.ConsistencyProof(t.Context(), size, c.Size)
 		must(t, err)
-		must(t, note.VerifyConsistency(at, c, p))
+		must(t, logproof.VerifyConsistency(at, c, p))
 	}
 	for name, err := range map[string]error{
 		"beyond the log":        second(w.log.InclusionProof(t.Context(), 1300, 1300)),

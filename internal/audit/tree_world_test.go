@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -128,7 +128,7 @@ func (w *world) grow(t testing.TB, count int) {
 }
 
 // covered waits until a checkpoint covers all entries, and returns it.
-func (w *world) covered(t testing.TB) note.Checkpoint {
+func (w *world) covered(t testing.TB) logproof.Checkpoint {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -138,7 +138,7 @@ func (w *world) covered(t testing.TB) note.Checkpoint {
 }
 
 // built returns a closed world with that many entries, and its checkpoint.
-func built(t testing.TB, count int) (*world, note.Checkpoint) {
+func built(t testing.TB, count int) (*world, logproof.Checkpoint) {
 	t.Helper()
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -172,21 +172,21 @@ func (w *world) rewrite(t testing.TB, seq int) {
 	if other == leaf {
 		t.Fatalf("nothing to change in %s", leaf)
 	}
-	hash := note.LeafHash([]byte(other))
+	hash := logproof.LeafHash([]byte(other))
 	w.edit(t)
 	_, err = db.ExecContext(t.Context(), "UPDATE audit_entry SET leaf = ?, hash = ? WHERE seq = ?", other, hash[:], seq)
 	must(t, err)
 }
 
 // reference returns the root of the first size entries of the table.
-func (w *world) reference(t testing.TB, size uint64) note.Hash {
+func (w *world) reference(t testing.TB, size uint64) logproof.Hash {
 	t.Helper()
-	sum := note.NewRange()
+	sum := logproof.NewRange()
 	for sum.Size() < size {
 		list, err := w.ledger.Leaves(t.Context(), sum.Size(), int(size-sum.Size()))
 		must(t, err)
 		for i := range list {
-			must(t, sum.Add(note.LeafHash(list[i].Leaf)))
+			must(t, sum.Add(logproof.LeafHash(list[i].Leaf)))
 		}
 	}
 	root, err := sum.Root()

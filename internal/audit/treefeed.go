@@ -11,7 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // run is the feeder. After a failure it inspects the tree as OpenTree does, and
@@ -212,8 +212,8 @@ func (t *Tree) extend(ctx context.Context, e *edge, to uint64) error {
 }
 
 // publish signs the tree, if it is larger than what was signed before.
-func (t *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) error {
-	c := note.Checkpoint{Origin: t.cfg.Origin, Size: e.size()}
+func (t *Tree) publish(ctx context.Context, e *edge, before logproof.Checkpoint) error {
+	c := logproof.Checkpoint{Origin: t.cfg.Origin, Size: e.size()}
 	if c.Size <= before.Size {
 		if c.Size == before.Size {
 			t.recovered()
@@ -224,7 +224,7 @@ func (t *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) err
 	if c.Root, err = e.sum.Root(); err != nil {
 		return err
 	}
-	signed, err := note.Sign(ctx, c, t.cfg.Signer)
+	signed, err := logproof.Sign(ctx, c, t.cfg.Signer)
 	if err != nil {
 		return err
 	}

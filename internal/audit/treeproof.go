@@ -11,8 +11,8 @@ import (
 
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // reader returns the hashes of the tree of the newest checkpoint. It verifies
@@ -34,22 +34,22 @@ func (t *Tree) reader(ctx context.Context, size uint64) (sumtlog.HashReader, err
 }
 
 // Root returns the root of the first size entries. A checkpoint must cover them.
-func (t *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
+func (t *Tree) Root(ctx context.Context, size uint64) (logproof.Hash, error) {
 	r, err := t.reader(ctx, size)
 	if err != nil || size == 0 {
-		return note.EmptyRoot(), err
+		return logproof.EmptyRoot(), err
 	}
 	root, err := sumtlog.TreeHash(int64(size), r) //nolint:gosec // G115: see reader
 	if err != nil {
-		return note.Hash{}, t.inconsistent(ctx, "root of "+record.Plural(size, "entry"), err)
+		return logproof.Hash{}, t.inconsistent(ctx, "root of "+record.Plural(size, "entry"), err)
 	}
-	return note.Hash(root), nil
+	return logproof.Hash(root), nil
 }
 
 // Roots returns the roots of the first sizes[i] entries, where sizes ascend. A
 // checkpoint must cover them. It reads each tile at most once, and skips those that
 // lie between two sizes.
-func (t *Tree) Roots(ctx context.Context, sizes []uint64) ([]note.Hash, error) {
+func (t *Tree) Roots(ctx context.Context, sizes []uint64) ([]logproof.Hash, error) {
 	if len(sizes) == 0 {
 		return nil, nil
 	}
@@ -57,8 +57,8 @@ func (t *Tree) Roots(ctx context.Context, sizes []uint64) ([]note.Hash, error) {
 		return nil, err
 	}
 	_, c := t.Latest()
-	w := &walker{tiles: t.tiles, size: c.Size, sum: note.NewRange()}
-	roots := make([]note.Hash, 0, len(sizes))
+	w := &walker{tiles: t.tiles, size: c.Size, sum: logproof.NewRange()}
+	roots := make([]logproof.Hash, 0, len(sizes))
 	for _, size := range append(slices.Clone(sizes), c.Size) {
 		if size < w.sum.Size() {
 			return nil, fmt.Errorf("log tree: sizes %d and %d do not ascend", w.sum.Size(), size)
@@ -79,14 +79,14 @@ func (t *Tree) Roots(ctx context.Context, sizes []uint64) ([]note.Hash, error) {
 type walker struct {
 	tiles
 	size uint64 // of the tree
-	sum  *note.Range
+	sum  *logproof.Range
 	held [2]struct { // the tile of each level that was read last
 		index uint64
 		b     []byte
 	}
 }
 
-func (w *walker) rootAt(ctx context.Context, size uint64) (note.Hash, error) {
+func (w *walker) rootAt(ctx context.Context, size uint64) (logproof.Hash, error) {
 	for w.sum.Size() < size {
 		at, level := w.sum.Size(), 0
 		if at%width == 0 && size-at >= width {
@@ -94,11 +94,11 @@ func (w *walker) rootAt(ctx context.Context, size uint64) (note.Hash, error) {
 		}
 		tile, err := w.tile(ctx, level, at>>(height*level)/width)
 		if err != nil {
-			return note.Hash{}, err
+			return logproof.Hash{}, err
 		}
 		for i := at >> (height * level) % width; i < uint64(len(tile)/hashSize) && size-w.sum.Size() >= 1<<(height*level); i++ {
-			if err := w.sum.AddTree(height*level, note.Hash(tile[i*hashSize:(i+1)*hashSize])); err != nil {
-				return note.Hash{}, err
+			if err := w.sum.AddTree(height*level, logproof.Hash(tile[i*hashSize:(i+1)*hashSize])); err != nil {
+				return logproof.Hash{}, err
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func (w *walker) tile(ctx context.Context, level int, index uint64) ([]byte, err
 
 // InclusionProof returns the proof that entry number index is among the first
 // size entries. A checkpoint must cover them.
-func (t *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error) {
+func (t *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]logproof.Hash, error) {
 	if index >= size {
 		return nil, fmt.Errorf("log tree: entry #%d is not among the first %d", index, size)
 	}
@@ -136,13 +136,13 @@ func (t *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.H
 
 // ConsistencyProof returns the proof that the log of to entries extends that of
 // from. A checkpoint must cover both.
-func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error) {
+func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]logproof.Hash, error) {
 	if from > to {
 		return nil, fmt.Errorf("log tree: a log of %s does not extend one of %d", record.Plural(to, "entry"), from)
 	}
 	r, err := t.reader(ctx, to)
 	if err != nil || from == 0 || from == to {
-		return []note.Hash{}, err
+		return []logproof.Hash{}, err
 	}
 	p, err := sumtlog.ProveTree(int64(to), int64(from), r) //nolint:gosec // G115: see reader
 	if err != nil {
@@ -151,10 +151,10 @@ func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Ha
 	return hashes(p), nil
 }
 
-func hashes(list []sumtlog.Hash) []note.Hash {
-	out := make([]note.Hash, len(list))
+func hashes(list []sumtlog.Hash) []logproof.Hash {
+	out := make([]logproof.Hash, len(list))
 	for i := range list {
-		out[i] = note.Hash(list[i])
+		out[i] = logproof.Hash(list[i])
 	}
 	return out
 }

@@ -12,8 +12,8 @@ import (
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // newestVerified is how many of the newest entries OpenTree compares with the tree.
@@ -24,7 +24,7 @@ const newestVerified = 10_000
 // counts as missing: a party that can damage it can remove it, and anchors
 // remember what was signed.
 func (t *Tree) readCheckpoint(ctx context.Context) (published, error) {
-	none := published{Checkpoint: note.Checkpoint{Origin: t.cfg.Origin, Root: note.EmptyRoot()}}
+	none := published{Checkpoint: logproof.Checkpoint{Origin: t.cfg.Origin, Root: logproof.EmptyRoot()}}
 	path := filepath.Join(t.cfg.Dir, checkpointName)
 	b, err := os.ReadFile(path) //nolint:gosec // G304: our own
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,11 +33,11 @@ func (t *Tree) readCheckpoint(ctx context.Context) (published, error) {
 	if err != nil {
 		return none, err
 	}
-	c, _, err := note.Open(b, t.cfg.Origin, t.cfg.Keys...)
+	c, _, err := logproof.Open(b, t.cfg.Origin, t.cfg.Keys...)
 	switch {
-	case errors.Is(err, note.ErrOrigin):
+	case errors.Is(err, logproof.ErrOrigin):
 		return none, fmt.Errorf("%w: %s: %w: move the directory away, or restore the state that belongs to it", ErrForeign, path, err)
-	case errors.Is(err, note.ErrUnsigned):
+	case errors.Is(err, logproof.ErrUnsigned):
 		return none, fmt.Errorf("%w: %s: %w: restore the service's key and service-keys.json", ErrForeign, path, err)
 	case err != nil:
 		t.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the newest checkpoint is malformed and will be replaced", slog.String("path", path), slog.Any("err", err))
@@ -105,7 +105,7 @@ func (t *Tree) rebuilding() bool {
 
 // verifyTree verifies the tiles against each other, the signed checkpoint and
 // the newest of the n entries of the table.
-func (t *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64) (*edge, error) {
+func (t *Tree) verifyTree(ctx context.Context, signed logproof.Checkpoint, n uint64) (*edge, error) {
 	size, root, err := t.tiles.state()
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (t *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 			return nil, err
 		}
 		for ; len(tile) > 0; tile = tile[hashSize:] {
-			if err := e.add(note.Hash(tile[:hashSize]), t.verifyAbove); err != nil {
+			if err := e.add(logproof.Hash(tile[:hashSize]), t.verifyAbove); err != nil {
 				return nil, err
 			}
 			if e.size() == signed.Size {
@@ -194,7 +194,7 @@ func (t *Tree) eachBundle(ctx context.Context, from, to uint64, fn func([]Commit
 
 // sameRoot compares the root of sum with that of the signed checkpoint of its
 // size. The error wraps otherwise.
-func sameRoot(sum *note.Range, signed note.Checkpoint, otherwise error) error {
+func sameRoot(sum *logproof.Range, signed logproof.Checkpoint, otherwise error) error {
 	root, err := sum.Root()
 	if err == nil && root != signed.Root {
 		err = fmt.Errorf("%w: the first %s are not those of the checkpoint that was signed", otherwise, record.Plural(signed.Size, "entry"))
@@ -205,8 +205,8 @@ func sameRoot(sum *note.Range, signed note.Checkpoint, otherwise error) error {
 // verifyTable compares the table with the signed checkpoint, which takes a few
 // seconds for a million entries. It is needed where the tree cannot vouch for
 // the table.
-func (t *Tree) verifyTable(ctx context.Context, signed note.Checkpoint) error {
-	sum := note.NewRange()
+func (t *Tree) verifyTable(ctx context.Context, signed logproof.Checkpoint) error {
+	sum := logproof.NewRange()
 	err := t.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
 		for i := range list {
 			if err := sum.Add(list[i].Hash); err != nil {

@@ -20,7 +20,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // Limits of what is read. deploy writes nothing larger.

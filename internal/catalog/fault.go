@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // Fault says why a catalog cannot be used. The set is closed.

@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // logKey is a key of the log, as audit key prints it.
@@ -105,7 +105,7 @@ func logKeys(trust []byte) (keys []logKey, err error) {
 		return nil, api.Errorf(api.CodeInvalid, "not a trust file: it names no key of a log").WithHint(`want a file from "bailiwick audit trust"`)
 	}
 	for _, k := range doc.Log.Keys {
-		vkey, err := note.VerifierKey(doc.Log.Origin, k.Public)
+		vkey, err := logproof.VerifierKey(doc.Log.Origin, k.Public)
 		if err != nil {
 			return nil, api.Errorf(api.CodeInvalid, "trust file: %w", err)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 func (t *auditVerbs) showCommand() *cobra.Command {
@@ -112,8 +112,8 @@ func (t *auditVerbs) withEntry(ctx context.Context, arg string, do func(client.O
 
 // proven is a verified inclusion proof of an entry.
 type proven struct {
-	note.Proof
-	note.Checkpoint
+	logproof.Proof
+	logproof.Checkpoint
 	keys []string // ids of the service's keys that signed the checkpoint
 }
 
@@ -128,7 +128,7 @@ func proveEntry(ctx context.Context, o client.Operator, l api.LogLine) (p proven
 	if err := o.Proof(ctx, l.Seq, &b); err != nil {
 		return p, err
 	}
-	if p.Proof, err = note.ParseProof(b.Bytes()); err != nil {
+	if p.Proof, err = logproof.ParseProof(b.Bytes()); err != nil {
 		return p, err
 	}
 	if p.Index != l.Seq {
@@ -137,7 +137,7 @@ func proveEntry(ctx context.Context, o client.Operator, l api.LogLine) (p proven
 	if p.Checkpoint, p.keys, err = openCheckpoint(p.Signed, trust); err != nil {
 		return p, err
 	}
-	return p, note.VerifyInclusion(p.Checkpoint, p.Index, note.LeafHash(l.Leaf), p.Hashes)
+	return p, logproof.VerifyInclusion(p.Checkpoint, p.Index, logproof.LeafHash(l.Leaf), p.Hashes)
 }
 
 // trustFile has the keys of the log, as named by the service. An auditor uses a
@@ -169,12 +169,12 @@ func logTrust(ctx context.Context, o client.Operator) (t trustFile, err error) {
 
 // openCheckpoint verifies a signed checkpoint and returns the ids of the keys that
 // signed it.
-func openCheckpoint(signed []byte, trust trustFile) (note.Checkpoint, []string, error) {
+func openCheckpoint(signed []byte, trust trustFile) (logproof.Checkpoint, []string, error) {
 	keys := make([]ed25519.PublicKey, len(trust.Log.Keys))
 	for i, k := range trust.Log.Keys {
 		keys[i] = k.Public
 	}
-	c, by, err := note.Open(signed, trust.Log.Origin, keys...)
+	c, by, err := logproof.Open(signed, trust.Log.Origin, keys...)
 	if err != nil {
 		return c, nil, err
 	}
@@ -221,7 +221,7 @@ func (t *auditVerbs) showEntry(ctx context.Context, o client.Operator, l api.Log
 	if err != nil && covered {
 		return errors.Join(fmt.Errorf("entry #%d: %s", l.Seq, t.EntryLine(e.Line(l.Seq))), err)
 	}
-	out := shownEntry{Seq: l.Seq, Text: e.Line(l.Seq), Hash: fmt.Sprintf("%x", note.LeafHash(l.Leaf)), Entry: l.Leaf}
+	out := shownEntry{Seq: l.Seq, Text: e.Line(l.Seq), Hash: fmt.Sprintf("%x", logproof.LeafHash(l.Leaf)), Entry: l.Leaf}
 	if covered {
 		out.Tree = &shownTree{Index: p.Index, Checkpoint: p.Size, Origin: p.Origin, Root: fmt.Sprintf("%x", p.Root), Keys: p.keys, Proof: []string{}}
 		for _, h := range p.Hashes {

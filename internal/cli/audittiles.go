@@ -17,8 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 func (t *auditVerbs) tilesCommand() *cobra.Command {
@@ -41,7 +41,7 @@ is overwritten. The copy covers all that had ended when it began.`,
 		if err := wait.check(); err != nil {
 			return err
 		}
-		x := tileCopy{dir: dir, o: o, sum: note.NewRange()}
+		x := tileCopy{dir: dir, o: o, sum: logproof.NewRange()}
 		var signed bytes.Buffer
 		waits := wait.tell(t.Stderr, "the newest entry")
 		err := o.Checkpoint(ctx, wait.limit, &signed)
@@ -74,11 +74,11 @@ type tilesAnswer struct {
 type tileCopy struct {
 	dir     string
 	o       client.Operator
-	old, to note.Checkpoint // of the folder before and after
-	keys    []string        // ids of the keys that signed to
-	sum     *note.Range     // over the entries that were copied
-	levels  [][]note.Hash   // the incomplete tile of each level
-	counts  []uint64        // of complete tiles, by level
+	old, to logproof.Checkpoint // of the folder before and after
+	keys    []string            // ids of the keys that signed to
+	sum     *logproof.Range     // over the entries that were copied
+	levels  [][]logproof.Hash   // the incomplete tile of each level
+	counts  []uint64            // of complete tiles, by level
 	written int
 }
 
@@ -119,7 +119,7 @@ func (x *tileCopy) run(ctx context.Context, signed []byte) error {
 // readOld reads the checkpoint of an earlier copy. A checkpoint of another log is
 // an error.
 func (x *tileCopy) readOld(trust trustFile) error {
-	path := filepath.Join(x.dir, note.CheckpointName)
+	path := filepath.Join(x.dir, logproof.CheckpointName)
 	old, err := os.ReadFile(path) //nolint:gosec // G304: the user names the folder
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -144,7 +144,7 @@ func (x *tileCopy) compareOld() error {
 	}
 	root, err := x.sum.Root()
 	if err == nil && root != x.old.Root {
-		err = api.Errorf(api.CodeConflict, "the first %s differ from those of %s: the log was changed", record.Plural(x.old.Size, "entry"), filepath.Join(x.dir, note.CheckpointName)).
+		err = api.Errorf(api.CodeConflict, "the first %s differ from those of %s: the log was changed", record.Plural(x.old.Size, "entry"), filepath.Join(x.dir, logproof.CheckpointName)).
 			WithHint("keep the folder: it is evidence")
 	}
 	return err
@@ -152,9 +152,9 @@ func (x *tileCopy) compareOld() error {
 
 // bundle copies the next entries, up to 256 of them.
 func (x *tileCopy) bundle(ctx context.Context) error {
-	index := x.sum.Size() / note.TileWidth
-	n := min(note.TileWidth, x.to.Size-x.sum.Size())
-	name := note.TileName("entries", index, n)
+	index := x.sum.Size() / logproof.TileWidth
+	n := min(logproof.TileWidth, x.to.Size-x.sum.Size())
+	name := logproof.TileName("entries", index, n)
 	content, err := os.ReadFile(filepath.Join(x.dir, name)) //nolint:gosec // G304: the user names the folder
 	exists := err == nil
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +163,7 @@ func (x *tileCopy) bundle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := note.SplitBundle(content, n)
+	entries, err := logproof.SplitBundle(content, n)
 	if err != nil {
 		return api.Errorf(api.CodeConflict, "%s: %w", name, err).WithHint("remove the file if it is not yours, and run the command again")
 	}
@@ -171,7 +171,7 @@ func (x *tileCopy) bundle(ctx context.Context) error {
 		if err := x.documents(ctx, x.sum.Size(), entry); err != nil {
 			return err
 		}
-		if err := x.add(note.LeafHash(entry)); err != nil {
+		if err := x.add(logproof.LeafHash(entry)); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (x *tileCopy) documents(ctx context.Context, seq uint64, leaf []byte) error
 	if err != nil || e.SignedRef() == "" {
 		return nil //nolint:nilerr // the entry is copied as it is; bailiwick-verify reports it
 	}
-	name := note.SignedName(seq)
+	name := logproof.SignedName(seq)
 	if _, err := os.Stat(filepath.Join(x.dir, name)); err == nil {
 		return nil
 	}
@@ -202,18 +202,18 @@ func (x *tileCopy) documents(ctx context.Context, seq uint64, leaf []byte) error
 // partial one since the checkpoint.
 func (x *tileCopy) fetch(ctx context.Context, index, n uint64) ([]byte, error) {
 	var b bytes.Buffer
-	err := x.o.Tile(ctx, note.TileName("entries", index, n), &b)
-	if api.CodeOf(err) == api.CodeNotFound && n < note.TileWidth {
+	err := x.o.Tile(ctx, logproof.TileName("entries", index, n), &b)
+	if api.CodeOf(err) == api.CodeNotFound && n < logproof.TileWidth {
 		b.Reset()
-		err = x.o.Tile(ctx, note.TileName("entries", index, note.TileWidth), &b)
+		err = x.o.Tile(ctx, logproof.TileName("entries", index, logproof.TileWidth), &b)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return note.CutBundle(b.Bytes(), n), nil
+	return logproof.CutBundle(b.Bytes(), n), nil
 }
 
-func (x *tileCopy) add(leaf note.Hash) error {
+func (x *tileCopy) add(leaf logproof.Hash) error {
 	err := x.sum.Add(leaf)
 	if err == nil {
 		err = x.compareOld()
@@ -226,15 +226,15 @@ func (x *tileCopy) add(leaf note.Hash) error {
 
 // push adds a node to a level. A complete tile is written, and its root pushed to
 // the level above.
-func (x *tileCopy) push(level int, h note.Hash) error {
+func (x *tileCopy) push(level int, h logproof.Hash) error {
 	if level == len(x.levels) {
 		x.levels, x.counts = append(x.levels, nil), append(x.counts, 0)
 	}
 	x.levels[level] = append(x.levels[level], h)
-	if len(x.levels[level]) < note.TileWidth {
+	if len(x.levels[level]) < logproof.TileWidth {
 		return nil
 	}
-	above := note.NewRange()
+	above := logproof.NewRange()
 	for _, h := range x.levels[level] {
 		if err := above.Add(h); err != nil {
 			return err
@@ -259,7 +259,7 @@ func (x *tileCopy) tile(level int) error {
 	for _, h := range hashes {
 		content = append(content, h[:]...)
 	}
-	return x.put(note.TileName(strconv.Itoa(level), x.counts[level], uint64(len(hashes))), content)
+	return x.put(logproof.TileName(strconv.Itoa(level), x.counts[level], uint64(len(hashes))), content)
 }
 
 // put creates a file, completely or not at all. An existing file must have the
@@ -287,7 +287,7 @@ func (x *tileCopy) finish(signed []byte) error {
 	if err := os.MkdirAll(x.dir, 0o755); err != nil { //nolint:gosec // G301: others are to read it
 		return err
 	}
-	path := filepath.Join(x.dir, note.CheckpointName)
+	path := filepath.Join(x.dir, logproof.CheckpointName)
 	if x.old.Origin != "" {
 		return durable.Replace(path, signed, 0o644)
 	}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 type checkpointKey ed25519.PrivateKey
@@ -23,7 +23,7 @@ func (k checkpointKey) Sign(_ context.Context, b []byte) ([]byte, error) {
 func TestNewestCheckpointReadsAnchorFiles(t *testing.T) {
 	k := checkpointKey(ed25519.NewKeyFromSeed(make([]byte, 32)))
 	sign := func(size uint64) string {
-		b, err := note.Sign(t.Context(), note.Checkpoint{Origin: "x", Size: size}, k)
+		b, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: "x", Size: size}, k)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func (t *auditVerbs) exportCommand() *cobra.Command {
@@ -126,7 +126,7 @@ func newestCheckpoint(name string) (newest []byte, err error) {
 	list, err := receipt.Checkpoints(b)
 	size := uint64(0)
 	for _, signed := range list {
-		if c, err := note.Peek(signed); err == nil && c.Size >= size {
+		if c, err := logproof.Peek(signed); err == nil && c.Size >= size {
 			newest, size = signed, c.Size
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/readiness"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // serviceVerbs are the verbs about the service itself.

@@ -14,8 +14,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/readiness"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // serviceTimeout bounds doctor's question to the running service.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // logged returns the configuration as the entry of a start has it.

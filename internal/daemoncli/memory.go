@@ -15,8 +15,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // memory is what the state remembers of the last start: the configuration file,

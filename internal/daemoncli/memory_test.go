@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 

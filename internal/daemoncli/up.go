@@ -8,8 +8,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/readiness"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // upOutcome is what up did.

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // verdict is what the rest of a bundle says about one field of an entry.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 var update = flag.Bool("update", false, "write the list of claimed fields into docs/evidence.md") //nolint:gochecknoglobals // a flag

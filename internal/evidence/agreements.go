@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func kinds(list ...record.Kind) []record.Kind { return list }

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // growthAgreements are those of the details of entries that add tasks to a run.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // lie is a change before, during or after the story is written.
@@ -59,7 +59,7 @@ func reprove(s *story, b *bundle.Bundle) {
 	}
 	leaves := s.hashes()
 	var err error
-	b.Proof, err = bundle.Prove(seqs, b.Case.Sizes, uint64(len(leaves)), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil })
+	b.Proof, err = bundle.Prove(seqs, b.Case.Sizes, uint64(len(leaves)), func(i uint64) ([]logproof.Hash, error) { return path(leaves, i), nil })
 	s.must(err)
 }
 
@@ -182,7 +182,7 @@ func TestAttacksAreDetected(t *testing.T) {
 				s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{}})
 			}
 		}, bundle: func(s *story, b *bundle.Bundle) {
-			cp, err := note.Peek(kept)
+			cp, err := logproof.Peek(kept)
 			s.must(err)
 			b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: kept, Proof: bundle.Hashes(consistency(s.t, s.hashes(), int(cp.Size), len(s.leaves)))})
 		}, options: give}},
@@ -359,8 +359,8 @@ func TestEvidenceFromBeforeARotationVerifies(t *testing.T) {
 	}
 	s.write(record.Entry{Kind: record.KindKeyRotated, Refs: map[string]api.Digest{record.RefRotation: api.DigestOf(envelope)}, Detail: record.KeyRotation{New: string(next.KeyID()), Old: string(old.KeyID()), Use: record.UseService}})
 	b := s.bundle(bundle.Case{Dispatch: "d-01"})
-	cp := note.Checkpoint{Origin: origin, Size: uint64(len(s.leaves)), Root: rootOf(t, s.hashes())}
-	if b.Case.Checkpoint, err = note.Sign(t.Context(), cp, next); err != nil {
+	cp := logproof.Checkpoint{Origin: origin, Size: uint64(len(s.leaves)), Root: rootOf(t, s.hashes())}
+	if b.Case.Checkpoint, err = logproof.Sign(t.Context(), cp, next); err != nil {
 		t.Fatal(err)
 	}
 	if r := Verify(b, trust, Options{}); r.Row(RowSignature).Status != Fail {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // bomb is evidence that is cheap to make and was expensive to verify. The one who

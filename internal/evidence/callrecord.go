@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // CallRecords are the records of tool calls in the content of a bundle. Watch fills them

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // cancelled returns the first entry after n that requests to cancel the dispatch,

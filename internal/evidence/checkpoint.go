@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // signed is a checkpoint whose signature was verified.
 type signed struct {
-	note.Checkpoint
+	logproof.Checkpoint
 	by    seal.KeyID
 	alone bool // it counts by itself: see LogKey.Alone
 }
@@ -26,7 +26,7 @@ var errNotInForce = errors.New("signed by a key that was not in force")
 // opened are the checkpoints that were opened, by their bytes: each is once, however
 // many anchors hold it.
 type opened struct {
-	keys  *note.Keys
+	keys  *logproof.Keys
 	known map[string]verdictOf
 }
 
@@ -46,7 +46,7 @@ func (v *verification) open(raw []byte) (signed, error) {
 		for _, k := range v.log.Keys {
 			list = append(list, k.Public)
 		}
-		keys, err := note.NewKeys(v.log.Origin, list...)
+		keys, err := logproof.NewKeys(v.log.Origin, list...)
 		if err != nil {
 			return signed{}, err
 		}
@@ -90,7 +90,7 @@ func (v *verification) openNew(raw []byte) (signed, error) {
 // signature verifies the bundle's own checkpoint.
 func (v *verification) signature() (own signed, err error) {
 	row := v.rows[RowSignature]
-	v.cp, _ = note.Peek(v.b.Case.Checkpoint)
+	v.cp, _ = logproof.Peek(v.b.Case.Checkpoint)
 	for _, r := range v.b.Case.Rotations {
 		_ = v.work.spend(3*len(r) + unitSignature) // Follow reads 256 at most
 	}
@@ -159,15 +159,15 @@ func (v *verification) compare(own signed, good bool) {
 }
 
 // consistent verifies that the longer log of the two extends the shorter one.
-func (v *verification) consistent(own, other note.Checkpoint, proof []byte) error {
+func (v *verification) consistent(own, other logproof.Checkpoint, proof []byte) error {
 	hashes, err := bundle.ParseHashes(proof)
 	if err != nil {
 		return err
 	}
 	if other.Size < own.Size {
-		return note.VerifyConsistency(other, own, hashes)
+		return logproof.VerifyConsistency(other, own, hashes)
 	}
-	return note.VerifyConsistency(own, other, hashes)
+	return logproof.VerifyConsistency(own, other, hashes)
 }
 
 // covers reports whether a log of this size has every entry of the bundle.

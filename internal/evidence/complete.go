@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // completeness verifies that no entry is missing: each names the previous entry

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // copies compares the auditor's copies with the roots that the bundle proves, and says
@@ -116,13 +116,13 @@ func (c Copy) String() string {
 // fails if one contradicts, or if none shows whether the copy is of the same log: the
 // newest that is the same has to cover all entries here, or to be the copy's newest.
 func (v *verification) same(c Copy) (same []signed, err error) {
-	roots := map[uint64]note.Hash{}
+	roots := map[uint64]logproof.Hash{}
 	newest, open, outOfForce := uint64(0), uint64(0), error(nil)
 	for _, raw := range c.Checkpoints {
 		if err := v.work.spend(unitEntry + len(raw)); err != nil {
 			return nil, err
 		}
-		h, err := note.Peek(raw)
+		h, err := logproof.Peek(raw)
 		switch root, seen := roots[h.Size]; {
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", c, err)

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // verified runs bailiwick-verify with copies: an argument "NAME=|CONTENT" or
@@ -78,7 +78,7 @@ func (s *story) grow(sizes bool) (a ages) {
 	a.equal = sign()
 	c := bundle.Case{Dispatch: "d-01"}
 	for _, signed := range [][]byte{a.before, a.within, a.covering} {
-		if cp, err := note.Peek(signed); err == nil && sizes {
+		if cp, err := logproof.Peek(signed); err == nil && sizes {
 			c.Sizes = append(c.Sizes, cp.Size)
 		}
 	}
@@ -130,7 +130,7 @@ func TestEveryFormOfACopyIsCompared(t *testing.T) {
 		}
 		// A copy from after the export: evidence exported with it has a proof for it.
 		with := *a.b
-		cp, err := note.Peek(a.newer)
+		cp, err := logproof.Peek(a.newer)
 		s.must(err)
 		with.Case.Anchored = []bundle.Anchored{{Checkpoint: a.newer, Proof: bundle.Hashes(consistency(t, s.hashes(), len(s.leaves)-3, int(cp.Size)))}} //nolint:gosec // G115: small
 		code, out := s.verified(&with, "--anchor", "history=|"+of(a.newer), "--require", "tamper-detecting")
@@ -157,11 +157,11 @@ func TestACopyOfAnotherLogIsFound(t *testing.T) {
 	s := newStory(t)
 	s.places = []AnchorTrust{{Name: "history", Kind: receipt.Git, Place: "/srv/a.git#b"}}
 	a := s.grow(true)
-	fork := func(signed []byte, k note.Signer) string {
-		cp, err := note.Peek(signed)
+	fork := func(signed []byte, k logproof.Signer) string {
+		cp, err := logproof.Peek(signed)
 		s.must(err)
 		cp.Root[3] ^= 1
-		out, err := note.Sign(t.Context(), cp, k)
+		out, err := logproof.Sign(t.Context(), cp, k)
 		s.must(err)
 		return string(out)
 	}
@@ -315,7 +315,7 @@ func TestTheNameOfAKeyIsInNoRow(t *testing.T) {
 	s.must(err)
 	b := s.bundle(bundle.Case{Dispatch: "d-01"})
 	b.Case.Rotations = [][]byte{envelope}
-	b.Case.Checkpoint, err = note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: uint64(len(s.leaves)), Root: rootOf(t, s.hashes())}, next)
+	b.Case.Checkpoint, err = logproof.Sign(t.Context(), logproof.Checkpoint{Origin: origin, Size: uint64(len(s.leaves)), Root: rootOf(t, s.hashes())}, next)
 	s.must(err)
 	if code, out := s.verified(b); !strings.Contains(out, string(next.KeyID())) || strings.Contains(out, "audited by") {
 		t.Errorf("exit %d:\n%s", code, out)

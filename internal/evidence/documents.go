@@ -5,8 +5,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // reader names what a document is read for: a revision by its digest, an operator

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // clockSlack is how far the clocks of two honest machines may differ.
@@ -20,7 +20,7 @@ const clockSlack = time.Minute
 type entry struct {
 	record.Entry
 	seq    uint64
-	hash   note.Hash
+	hash   logproof.Hash
 	ok     bool     // it could be decoded
 	begins *attempt // the attempt that it admits, if any
 	// taint is what its dispatch has before it: of entries about tools, see traceTaint.
@@ -32,7 +32,7 @@ type entry struct {
 }
 
 func newEntry(e *bundle.Entry) (entry, error) {
-	out := entry{seq: e.Seq, hash: note.LeafHash(e.Leaf)}
+	out := entry{seq: e.Seq, hash: logproof.LeafHash(e.Leaf)}
 	var err error
 	if out.Entry, err = record.DecodeEntry(e.Leaf); err != nil {
 		return out, err

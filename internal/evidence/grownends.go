@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // endGrowing compares the end of a task with the tasks that grew from it.

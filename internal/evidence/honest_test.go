@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 var honestBundles = flag.Int("copies", 80/shrink, "how many honest bundles are verified with copies") //nolint:gochecknoglobals // a flag
@@ -128,7 +128,7 @@ func (h *honestCase) anchors() {
 	h.proved[before] = before > 0
 	h.proved[h.size] = true
 	for _, a := range h.b.Case.Anchored {
-		cp, err := note.Peek(a.Checkpoint)
+		cp, err := logproof.Peek(a.Checkpoint)
 		h.must(err)
 		h.proved[cp.Size] = true
 	}
@@ -256,10 +256,10 @@ func TestForgedCopiesOfHonestBundlesFail(t *testing.T) {
 		h := newHonestCase(t, r)
 		for _, p := range h.places {
 			size := p.sizes[r.IntN(len(p.sizes))]
-			cp, err := note.Peek(h.signedAt(size))
+			cp, err := logproof.Peek(h.signedAt(size))
 			h.must(err)
 			cp.Root[r.IntN(32)] ^= 1 << r.IntN(8)
-			forged, err := note.Sign(t.Context(), cp, h.service)
+			forged, err := logproof.Sign(t.Context(), cp, h.service)
 			h.must(err)
 			if got := h.verify(h.b, p.trust.Name, string(forged)); got.Row(RowConsistency).Status != Fail {
 				t.Fatalf("a forged checkpoint of %s passes:\n%s", record.Plural(size, "entry"), got.Text())

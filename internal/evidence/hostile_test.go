@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // back puts an older, validly signed revision in force again, as the holder of the

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // leases are the locks that the tasks of one run hold, and the last fencing token. Other runs that use the same locks are not in the bundle.

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 var (

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // seededKey is a key that is the same in every run of the tests.

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 var mutations = flag.Int("mutations", 2000/shrink, "how many changed bundles are verified") //nolint:gochecknoglobals // a flag
@@ -181,7 +181,7 @@ func edits() map[string]func(r *rand.Rand, b *bundle.Bundle) {
 			i := r.IntN(len(b.Proof))
 			b.Proof = slices.Delete(b.Proof, i, i+1)
 		},
-		"add a hash":      func(_ *rand.Rand, b *bundle.Bundle) { b.Proof = append(b.Proof, note.Hash{1}) },
+		"add a hash":      func(_ *rand.Rand, b *bundle.Bundle) { b.Proof = append(b.Proof, logproof.Hash{1}) },
 		"change a hash":   func(r *rand.Rand, b *bundle.Bundle) { b.Proof[r.IntN(len(b.Proof))][r.IntN(32)] ^= 1 },
 		"drop a document": func(r *rand.Rand, b *bundle.Bundle) { delete(b.Documents, document(r, b)) },
 		"add a document": func(r *rand.Rand, b *bundle.Bundle) {
@@ -221,7 +221,7 @@ func edits() map[string]func(r *rand.Rand, b *bundle.Bundle) {
 			b.Case.Checkpoint[r.IntN(len(b.Case.Checkpoint))] ^= 1
 		},
 		"sign the checkpoint once more": func(_ *rand.Rand, b *bundle.Bundle) { // in the name of the log
-			cp, _ := note.Peek(b.Case.Checkpoint)
+			cp, _ := logproof.Peek(b.Case.Checkpoint)
 			b.Case.Checkpoint = append(bytes.Clone(b.Case.Checkpoint), "\u2014 "+cp.Origin+" AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"...)
 		},
 		"change the proof beside it": func(r *rand.Rand, b *bundle.Bundle) {

@@ -9,10 +9,10 @@ import (
 	"math"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 const (
@@ -31,7 +31,7 @@ func VerifyPeriod(open func(name string) (io.ReadCloser, error), t Trust, p Peri
 	read := func(name string, most int64) ([]byte, error) {
 		return readAll(Files{Open: open}, name, most)
 	}
-	checkpoint, err := read(note.CheckpointName, maxCheckpoint)
+	checkpoint, err := read(logproof.CheckpointName, maxCheckpoint)
 	if err != nil {
 		return PeriodReport{}, fmt.Errorf("the signed checkpoint of the copy: %w", err)
 	}
@@ -61,7 +61,7 @@ type periodCheck struct {
 	out    PeriodReport
 
 	line   *timeline
-	sum    *note.Range
+	sum    *logproof.Range
 	wanted map[uint64]bool // sizes of the auditor's checkpoints
 
 	dispatches map[api.DispatchID]*knownDispatch
@@ -78,7 +78,7 @@ func newPeriodCheck(read func(string, int64) ([]byte, error), checkpoint []byte,
 	v := newVerification(b, t, Options{Copies: p.Copies}, unbounded)
 	v.world, v.wholeLog = newWorld(v), true
 	c := &periodCheck{
-		read: read, v: v, period: p, sum: note.NewRange(), wanted: map[uint64]bool{},
+		read: read, v: v, period: p, sum: logproof.NewRange(), wanted: map[uint64]bool{},
 		dispatches: map[api.DispatchID]*knownDispatch{}, runs: map[string]*knownRun{},
 		line: &timeline{v: v, row: v.rows[RowAuthorisation], ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}},
 	}
@@ -92,12 +92,12 @@ func (c *periodCheck) start() (err error) {
 	if err := v.trust.Validate(); err != nil {
 		return err
 	}
-	if v.cp, err = note.Peek(v.b.Case.Checkpoint); err != nil {
+	if v.cp, err = logproof.Peek(v.b.Case.Checkpoint); err != nil {
 		return err
 	}
 	for _, one := range c.period.Copies {
 		for _, raw := range one.Checkpoints {
-			if h, err := note.Peek(raw); err == nil {
+			if h, err := logproof.Peek(raw); err == nil {
 				c.wanted[h.Size] = true
 			}
 		}
@@ -112,7 +112,7 @@ func (c *periodCheck) start() (err error) {
 func (c *periodCheck) entries() {
 	v, row := c.v, c.v.rows[RowInclusion]
 	for c.sum.Size() < v.cp.Size && !c.over {
-		index, n := c.sum.Size()/note.TileWidth, min(note.TileWidth, v.cp.Size-c.sum.Size())
+		index, n := c.sum.Size()/logproof.TileWidth, min(logproof.TileWidth, v.cp.Size-c.sum.Size())
 		leaves, err := c.bundle(index, n)
 		if err != nil {
 			row.fail("entries #%d to #%d: %v: the folder is not a whole copy of the log; \"bailiwick audit tiles --to DIR\" makes one", c.sum.Size(), c.sum.Size()+n-1, err)
@@ -120,7 +120,7 @@ func (c *periodCheck) entries() {
 		}
 		for _, leaf := range leaves {
 			seq := c.sum.Size()
-			if err := c.sum.Add(note.LeafHash(leaf)); err != nil {
+			if err := c.sum.Add(logproof.LeafHash(leaf)); err != nil {
 				row.fail("entry #%d: %v", seq, err)
 				return
 			}
@@ -147,17 +147,17 @@ func (c *periodCheck) entries() {
 
 // bundle reads n entries. A complete bundle may have superseded a partial one.
 func (c *periodCheck) bundle(index, n uint64) ([][]byte, error) {
-	name := note.TileName("entries", index, n)
-	content, err := c.read(name, note.MaxBundle)
-	if errors.Is(err, fs.ErrNotExist) && n < note.TileWidth {
-		if whole, e := c.read(note.TileName("entries", index, note.TileWidth), note.MaxBundle); e == nil {
-			content, err = note.CutBundle(whole, n), nil
+	name := logproof.TileName("entries", index, n)
+	content, err := c.read(name, logproof.MaxBundle)
+	if errors.Is(err, fs.ErrNotExist) && n < logproof.TileWidth {
+		if whole, e := c.read(logproof.TileName("entries", index, logproof.TileWidth), logproof.MaxBundle); e == nil {
+			content, err = logproof.CutBundle(whole, n), nil
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	leaves, err := note.SplitBundle(content, n)
+	leaves, err := logproof.SplitBundle(content, n)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
@@ -203,7 +203,7 @@ func (c *periodCheck) sign() {
 
 // documents returns the signed documents that an entry names.
 func (c *periodCheck) documents(e *entry) ([][]byte, error) {
-	b, err := c.read(note.SignedName(e.seq), bundle.MaxSigned)
+	b, err := c.read(logproof.SignedName(e.seq), bundle.MaxSigned)
 	if err != nil {
 		return nil, fmt.Errorf("its signed document is not in the copy: %w; \"bailiwick audit tiles --to DIR\" adds it", err)
 	}

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // folder is the files of a copy of the log, by their names below DIR.
@@ -23,7 +23,7 @@ type folder map[string][]byte
 
 // copied is the copy of the whole log that "audit tiles" makes.
 func (s *story) copied() folder {
-	f := folder{note.CheckpointName: s.signCheckpoint(s.service, len(s.leaves))}
+	f := folder{logproof.CheckpointName: s.signCheckpoint(s.service, len(s.leaves))}
 	f.put(s.leaves)
 	records := 0
 	for i := range s.entries {
@@ -54,19 +54,19 @@ func (s *story) copied() folder {
 func (f folder) sign(s *story, entry int, envelopes ...[]byte) {
 	b, err := bundle.Signed{V: 1, Envelopes: envelopes}.Encode()
 	s.must(err)
-	f[note.SignedName(uint64(entry))] = b //nolint:gosec // G115: small
+	f[logproof.SignedName(uint64(entry))] = b //nolint:gosec // G115: small
 }
 
 // put writes bundles of entries.
 func (f folder) put(leaves [][]byte) {
-	for i := 0; i < len(leaves); i += note.TileWidth {
-		part := leaves[i:min(len(leaves), i+note.TileWidth)]
+	for i := 0; i < len(leaves); i += logproof.TileWidth {
+		part := leaves[i:min(len(leaves), i+logproof.TileWidth)]
 		var b []byte
 		for _, leaf := range part {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(leaf))) //nolint:gosec // G115: small
 			b = append(b, leaf...)
 		}
-		f[note.TileName("entries", uint64(i/note.TileWidth), uint64(len(part)))] = b //nolint:gosec // G115: small
+		f[logproof.TileName("entries", uint64(i/logproof.TileWidth), uint64(len(part)))] = b //nolint:gosec // G115: small
 	}
 }
 
@@ -217,15 +217,15 @@ func TestAChangedCopyOfTheLogFails(t *testing.T) {
 	// signAgain is what K does: sign the checkpoint of other entries.
 	signAgain := func(f folder, leaves [][]byte) {
 		bundles(f, leaves)
-		hashes := make([]note.Hash, len(leaves))
+		hashes := make([]logproof.Hash, len(leaves))
 		for i, leaf := range leaves {
-			hashes[i] = note.LeafHash(leaf)
+			hashes[i] = logproof.LeafHash(leaf)
 		}
-		signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: s.origin(), Size: uint64(len(leaves)), Root: rootOf(t, hashes)}, s.service)
+		signed, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: s.origin(), Size: uint64(len(leaves)), Root: rootOf(t, hashes)}, s.service)
 		s.must(err)
-		f[note.CheckpointName] = signed
+		f[logproof.CheckpointName] = signed
 	}
-	last := note.TileName("entries", uint64(len(s.leaves)/note.TileWidth), uint64(len(s.leaves)%note.TileWidth)) //nolint:gosec // G115: small
+	last := logproof.TileName("entries", uint64(len(s.leaves)/logproof.TileWidth), uint64(len(s.leaves)%logproof.TileWidth)) //nolint:gosec // G115: small
 	record1 := find(record.KindOperatorRecorded)
 	for name, c := range map[string]struct {
 		change func(f folder, trust *Trust)
@@ -247,20 +247,20 @@ func TestAChangedCopyOfTheLogFails(t *testing.T) {
 		"an older log under a new checkpoint": {func(f folder, _ *Trust) {
 			bundles(f, s.leaves[:len(s.leaves)-1])
 		}, "inclusion"},
-		"a foreign key": {func(f folder, _ *Trust) { f[note.CheckpointName] = s.signCheckpoint(newSigner(t), len(s.leaves)) }, "checkpoint signature"},
-		"a retired key": {func(f folder, _ *Trust) { f[note.CheckpointName] = s.signCheckpoint(s.first, len(s.leaves)) }, "checkpoint signature"},
+		"a foreign key": {func(f folder, _ *Trust) { f[logproof.CheckpointName] = s.signCheckpoint(newSigner(t), len(s.leaves)) }, "checkpoint signature"},
+		"a retired key": {func(f folder, _ *Trust) { f[logproof.CheckpointName] = s.signCheckpoint(s.first, len(s.leaves)) }, "checkpoint signature"},
 		"another service": {func(_ folder, trust *Trust) {
 			other := newStory(t).trust()
 			trust.Log, trust.Statements = other.Log, other.Statements
 		}, "checkpoint signature"},
 		"a rotation by nobody": {func(f folder, _ *Trust) {
-			delete(f, note.SignedName(uint64(find(record.KindKeyRotated)))) //nolint:gosec // G115: small
+			delete(f, logproof.SignedName(uint64(find(record.KindKeyRotated)))) //nolint:gosec // G115: small
 		}, "checkpoint signature"},
 		"another deploy key": {func(_ folder, trust *Trust) { trust.Deploy = newStory(t).trust().Deploy }, "catalog signatures"},
 		"a revision without its document": {func(f folder, _ *Trust) {
-			delete(f, note.SignedName(uint64(find(record.KindCatalogRevision)))) //nolint:gosec // G115: small
+			delete(f, logproof.SignedName(uint64(find(record.KindCatalogRevision)))) //nolint:gosec // G115: small
 		}, "catalog signatures"},
-		"a record without its document": {func(f folder, _ *Trust) { delete(f, note.SignedName(uint64(record1))) }, "operator records"}, //nolint:gosec // G115: small
+		"a record without its document": {func(f folder, _ *Trust) { delete(f, logproof.SignedName(uint64(record1))) }, "operator records"}, //nolint:gosec // G115: small
 		"the record of another entry": {func(f folder, _ *Trust) {
 			f.sign(s, record1, s.documents[s.records[0]])
 		}, "operator records"},

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // knownDispatch is what the entries so far say about a dispatch. Almost all of a log are

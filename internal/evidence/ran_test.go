@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // A report begins with what ran, for whom, from which commit, and which statements there

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // receipt reads the receipt of an anchor's checkpoint. A time-stamp proves itself. Any

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Options are what an auditor may provide beside the trust file.
@@ -36,8 +36,8 @@ type verification struct {
 	log     LogTrust // with the keys that rotations added
 	// statements are the keys of attestations, likewise.
 	statements []LogKey
-	cp         note.Checkpoint
-	roots      map[uint64]note.Hash // proved, of cp's log, by size
+	cp         logproof.Checkpoint
+	roots      map[uint64]logproof.Hash // proved, of cp's log, by size
 	entries    []entry
 
 	work      *meter
@@ -81,7 +81,7 @@ func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) 
 }
 
 func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
-	v := &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
+	v := &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
 	}
@@ -173,7 +173,7 @@ func (v *verification) decode() {
 
 // inclusion compares the root recomputed from the entries with the checkpoint's.
 func (v *verification) inclusion() {
-	seqs, leaves := make([]uint64, len(v.entries)), make([]note.Hash, len(v.entries))
+	seqs, leaves := make([]uint64, len(v.entries)), make([]logproof.Hash, len(v.entries))
 	for i := range v.entries {
 		seqs[i], leaves[i] = v.entries[i].seq, v.entries[i].hash
 	}

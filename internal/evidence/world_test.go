@@ -14,11 +14,11 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // story is a simulated service with its keys and its log. It writes what the real
@@ -579,10 +579,10 @@ func (s *story) planOf(run api.RunID) map[string]api.Digest {
 }
 
 // hashes are the leaves of the tree of the log.
-func (s *story) hashes() []note.Hash {
-	out := make([]note.Hash, len(s.leaves))
+func (s *story) hashes() []logproof.Hash {
+	out := make([]logproof.Hash, len(s.leaves))
 	for i, l := range s.leaves {
-		out[i] = note.LeafHash(l)
+		out[i] = logproof.LeafHash(l)
 	}
 	return out
 }
@@ -590,8 +590,8 @@ func (s *story) hashes() []note.Hash {
 // largestPower is the largest power of two below n, which is more than 1.
 func largestPower(n uint64) uint64 { return 1 << (bits.Len64(n-1) - 1) }
 
-func rootOf(t testing.TB, leaves []note.Hash) note.Hash {
-	r := note.NewRange()
+func rootOf(t testing.TB, leaves []logproof.Hash) logproof.Hash {
+	r := logproof.NewRange()
 	for _, h := range leaves {
 		if err := r.Add(h); err != nil {
 			t.Fatal(err)
@@ -605,48 +605,48 @@ func rootOf(t testing.TB, leaves []note.Hash) note.Hash {
 }
 
 func (s *story) signCheckpoint(k seal.Signer, size int) []byte {
-	cp := note.Checkpoint{Origin: s.origin(), Size: uint64(size), Root: rootOf(s.t, s.hashes()[:size])} //nolint:gosec // G115: small
-	b, err := note.Sign(context.Background(), cp, k)
+	cp := logproof.Checkpoint{Origin: s.origin(), Size: uint64(size), Root: rootOf(s.t, s.hashes()[:size])} //nolint:gosec // G115: small
+	b, err := logproof.Sign(context.Background(), cp, k)
 	s.must(err)
 	return b
 }
 
 // treeProof computes a proof from all hashes: of inclusion, or of consistency.
-func path(leaves []note.Hash, index uint64) []note.Hash {
-	var walk func(lo, hi uint64) (note.Hash, []note.Hash)
-	root := func(lo, hi uint64) note.Hash {
-		r := note.NewRange()
+func path(leaves []logproof.Hash, index uint64) []logproof.Hash {
+	var walk func(lo, hi uint64) (logproof.Hash, []logproof.Hash)
+	root := func(lo, hi uint64) logproof.Hash {
+		r := logproof.NewRange()
 		for _, h := range leaves[lo:hi] {
 			_ = r.Add(h)
 		}
 		h, _ := r.Root()
 		return h
 	}
-	walk = func(lo, hi uint64) (note.Hash, []note.Hash) {
+	walk = func(lo, hi uint64) (logproof.Hash, []logproof.Hash) {
 		if hi-lo == 1 {
 			return leaves[lo], nil
 		}
 		mid := lo + largestPower(hi-lo)
 		if index < mid {
 			_, p := walk(lo, mid)
-			return note.Hash{}, append(p, root(mid, hi))
+			return logproof.Hash{}, append(p, root(mid, hi))
 		}
 		_, p := walk(mid, hi)
-		return note.Hash{}, append(p, root(lo, mid))
+		return logproof.Hash{}, append(p, root(lo, mid))
 	}
 	_, p := walk(0, uint64(len(leaves)))
 	return p
 }
 
 // consistency is RFC 6962, section 2.1.2.
-func consistency(t testing.TB, leaves []note.Hash, from, to int) []note.Hash {
-	var sub func(m int, d []note.Hash, whole bool) []note.Hash
-	sub = func(m int, d []note.Hash, whole bool) []note.Hash {
+func consistency(t testing.TB, leaves []logproof.Hash, from, to int) []logproof.Hash {
+	var sub func(m int, d []logproof.Hash, whole bool) []logproof.Hash
+	sub = func(m int, d []logproof.Hash, whole bool) []logproof.Hash {
 		if m == len(d) {
 			if whole {
 				return nil
 			}
-			return []note.Hash{rootOf(t, d)}
+			return []logproof.Hash{rootOf(t, d)}
 		}
 		k := int(largestPower(uint64(len(d)))) //nolint:gosec // G115: small
 		if m <= k {
@@ -750,7 +750,7 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 	}
 	leaves := s.hashes()
 	var err error
-	b.Proof, err = bundle.Prove(seqs, b.Case.Sizes, uint64(size), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil }) //nolint:gosec // G115: small
+	b.Proof, err = bundle.Prove(seqs, b.Case.Sizes, uint64(size), func(i uint64) ([]logproof.Hash, error) { return path(leaves, i), nil }) //nolint:gosec // G115: small
 	s.must(err)
 	return b
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // ErrFetch marks what a server or a credential is the cause of.

@@ -26,7 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // Local runs workers as processes of this machine.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // helloTime is how long a worker may take to make a connection one for tools.

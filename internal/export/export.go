@@ -23,18 +23,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // Tree is the Merkle tree of the log. An audit.Tree is one.
 type Tree interface {
-	Latest() (signed []byte, c note.Checkpoint)
+	Latest() (signed []byte, c logproof.Checkpoint)
 	Wait(ctx context.Context, size uint64) error
-	InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error)
-	ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error)
+	InclusionProof(ctx context.Context, index, size uint64) ([]logproof.Hash, error)
+	ConsistencyProof(ctx context.Context, from, to uint64) ([]logproof.Hash, error)
 }
 
 // Catalog reads revisions.
@@ -465,7 +465,7 @@ func (g *builder) prove(ctx context.Context) error {
 			return err
 		}
 	}
-	g.b.Proof, err = bundle.Prove(g.seqs, g.b.Case.Sizes, c.Size, func(i uint64) ([]note.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
+	g.b.Proof, err = bundle.Prove(g.seqs, g.b.Case.Sizes, c.Size, func(i uint64) ([]logproof.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
 	return err
 }
 
@@ -515,7 +515,7 @@ func (g *builder) anchored(ctx context.Context) error {
 	for _, signed := range g.req.From {
 		list = append(list, bundle.Anchored{Checkpoint: signed})
 	}
-	own, err := note.Peek(g.b.Case.Checkpoint)
+	own, err := logproof.Peek(g.b.Case.Checkpoint)
 	if err != nil {
 		return err
 	}
@@ -524,7 +524,7 @@ func (g *builder) anchored(ctx context.Context) error {
 		return err
 	}
 	for _, a := range list {
-		c, err := note.Peek(a.Checkpoint)
+		c, err := logproof.Peek(a.Checkpoint)
 		switch {
 		case err != nil:
 			return api.Errorf(api.CodeInvalid, "%w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // ServeHTTP answers one message of MCP over streamable HTTP, without sessions. The

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // referenceTool is a tool of worldManifest, written down again.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // bubble runs fn with a world in a time of its own. That nothing is left when it

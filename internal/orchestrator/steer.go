@@ -9,8 +9,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // maxReason bounds the reason of a cancel.

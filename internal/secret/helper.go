@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/hostcommand"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // Helper is a program that prints a value.

@@ -17,7 +17,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 const value = "the-value-of-the-secret"

@@ -14,8 +14,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // issued returns a house that accepts an issuer's tokens, and a function that makes

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // steering returns every steering call with a valid body.

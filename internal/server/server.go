@@ -28,9 +28,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )

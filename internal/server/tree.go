@@ -11,18 +11,18 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/export"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Tree is what the server reads of the tree over the log.
 type Tree interface {
-	Latest() (signed []byte, c note.Checkpoint)
+	Latest() (signed []byte, c logproof.Checkpoint)
 	Wait(ctx context.Context, size uint64) error
-	InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error)
+	InclusionProof(ctx context.Context, index, size uint64) ([]logproof.Hash, error)
 	Files() fs.FS
 	Check(ctx context.Context) (uint64, error)
 }
@@ -93,7 +93,7 @@ func (c *logCalls) cover(ctx context.Context, wait time.Duration) error {
 // names of C2SP tlog-tiles; and signed/N, the signed documents that entry N names.
 func (c *logCalls) tile(w http.ResponseWriter, r *request) error {
 	name := r.PathValue("path")
-	if seq, ok := note.ParseSignedName(name); ok {
+	if seq, ok := logproof.ParseSignedName(name); ok {
 		b, err := c.cfg.Evidence.Signed(r.Context(), seq)
 		if err != nil {
 			return err
@@ -142,7 +142,7 @@ func (c *logCalls) proof(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return note.Proof{Index: entry, Hashes: hashes, Signed: signed}.Encode(), nil
+	return logproof.Proof{Index: entry, Hashes: hashes, Signed: signed}.Encode(), nil
 }
 
 // check reads and hashes every entry of the log again and compares it with the

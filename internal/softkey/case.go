@@ -8,7 +8,7 @@ import (
 	"encoding/base64"
 	"math/big"
 
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // Case is an assertion that a verifier accepts or refuses.

@@ -18,7 +18,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // The page and the relying party of New.

@@ -12,14 +12,14 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // Bundle is the evidence about one run or one dispatch.
 type Bundle struct {
 	Case    Case
-	Entries []Entry     // in the order of the log
-	Proof   []note.Hash // of their inclusion, and of Case.Sizes: see Prove
+	Entries []Entry         // in the order of the log
+	Proof   []logproof.Hash // of their inclusion, and of Case.Sizes: see Prove
 	// Documents are what the entries name, by digest: signed manifests, results
 	// and statements, plans, catalog revisions and operator records.
 	Documents map[api.Digest][]byte
@@ -28,7 +28,7 @@ type Bundle struct {
 
 // Size is the length of everything in b but content, without headers and padding.
 func (b *Bundle) Size() int64 {
-	n := len(b.Case.Checkpoint) + len(b.Proof)*len(note.Hash{})
+	n := len(b.Case.Checkpoint) + len(b.Proof)*len(logproof.Hash{})
 	for i := range b.Case.Anchored {
 		a := &b.Case.Anchored[i]
 		n += len(a.Checkpoint) + len(a.Proof) + len(a.Receipt)
@@ -218,7 +218,7 @@ func parseEntries(b []byte, most int) ([]Entry, error) {
 	return list, nil
 }
 
-func appendHashes(b []byte, list []note.Hash) []byte {
+func appendHashes(b []byte, list []logproof.Hash) []byte {
 	for i := range list {
 		b = append(b, list[i][:]...)
 	}
@@ -226,16 +226,16 @@ func appendHashes(b []byte, list []note.Hash) []byte {
 }
 
 // ParseHashes is the inverse of Hashes.
-func ParseHashes(b []byte) ([]note.Hash, error) {
-	if len(b)%len(note.Hash{}) != 0 {
+func ParseHashes(b []byte) ([]logproof.Hash, error) {
+	if len(b)%len(logproof.Hash{}) != 0 {
 		return nil, errors.New("not a whole number of hashes")
 	}
-	list := make([]note.Hash, 0, len(b)/len(note.Hash{}))
-	for part := range slices.Chunk(b, len(note.Hash{})) {
-		list = append(list, note.Hash(part))
+	list := make([]logproof.Hash, 0, len(b)/len(logproof.Hash{}))
+	for part := range slices.Chunk(b, len(logproof.Hash{})) {
+		list = append(list, logproof.Hash(part))
 	}
 	return list, nil
 }
 
 // Hashes encodes a proof for Anchored.
-func Hashes(proof []note.Hash) []byte { return appendHashes([]byte{}, proof) }
+func Hashes(proof []logproof.Hash) []byte { return appendHashes([]byte{}, proof) }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
 // Signed are the signed documents that one entry of the log names (record.Entry.SignedRef):

@@ -8,7 +8,7 @@ import (
 
 	"github.com/transparency-dev/merkle/rfc6962"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // Prove returns one proof that all entries are in the log of size entries, and of
@@ -16,7 +16,7 @@ import (
 // subtrees without any of the entries and without one of the sizes within, from
 // first to last. entries and sizes are in ascending order; path returns the
 // inclusion proof of one entry (RFC 6962, section 2.1.1).
-func Prove(entries, sizes []uint64, size uint64, path func(index uint64) ([]note.Hash, error)) ([]note.Hash, error) {
+func Prove(entries, sizes []uint64, size uint64, path func(index uint64) ([]logproof.Hash, error)) ([]logproof.Hash, error) {
 	if err := provable(entries, sizes, size); err != nil {
 		return nil, fmt.Errorf("evidence: %w", err)
 	}
@@ -45,14 +45,14 @@ func ascending(list []uint64) bool {
 }
 
 type prover struct {
-	path   func(uint64) ([]note.Hash, error)
+	path   func(uint64) ([]logproof.Hash, error)
 	recent [2]pathOf // the last two: those on both sides of a size are needed by turns
-	out    []note.Hash
+	out    []logproof.Hash
 }
 
 type pathOf struct {
 	index  uint64
-	hashes []note.Hash // nil: none
+	hashes []logproof.Hash // nil: none
 }
 
 // walk adds the roots within the subtree over lo to hi, which has some of the
@@ -143,14 +143,14 @@ func (p *prover) sibling(index uint64, depth int) error {
 // Roots computes the root of a log of size entries, and those that it had at
 // sizes, from the leaf hashes of some entries and the proof that Prove returned for
 // these. It refuses a proof with too few or too many hashes.
-func Roots(entries []uint64, leaves []note.Hash, sizes []uint64, size uint64, proof []note.Hash) (root note.Hash, earlier []note.Hash, err error) {
+func Roots(entries []uint64, leaves []logproof.Hash, sizes []uint64, size uint64, proof []logproof.Hash) (root logproof.Hash, earlier []logproof.Hash, err error) {
 	if err := provable(entries, sizes, size); err != nil {
 		return root, nil, err
 	}
 	if len(entries) != len(leaves) {
 		return root, nil, errors.New("as many leaves as entries are needed")
 	}
-	r, earlier := rooter{proof: proof}, make([]note.Hash, len(sizes))
+	r, earlier := rooter{proof: proof}, make([]logproof.Hash, len(sizes))
 	root, err = r.walk(entries, leaves, sizes, earlier, 0, size)
 	if err == nil && len(r.proof) > 0 {
 		err = errors.New("more hashes than are needed")
@@ -158,14 +158,14 @@ func Roots(entries []uint64, leaves []note.Hash, sizes []uint64, size uint64, pr
 	return root, earlier, err
 }
 
-type rooter struct{ proof []note.Hash }
+type rooter struct{ proof []logproof.Hash }
 
 // walk returns the root of a subtree, and sets earlier to what the roots at sizes
 // have of it.
-func (r *rooter) walk(entries []uint64, leaves []note.Hash, sizes []uint64, earlier []note.Hash, lo, hi uint64) (note.Hash, error) {
+func (r *rooter) walk(entries []uint64, leaves []logproof.Hash, sizes []uint64, earlier []logproof.Hash, lo, hi uint64) (logproof.Hash, error) {
 	switch {
 	case len(entries)+len(sizes) == 0 && len(r.proof) == 0:
-		return note.Hash{}, errors.New("too few hashes")
+		return logproof.Hash{}, errors.New("too few hashes")
 	case len(entries)+len(sizes) == 0:
 		h := r.proof[0]
 		r.proof = r.proof[1:]
@@ -178,11 +178,11 @@ func (r *rooter) walk(entries []uint64, leaves []note.Hash, sizes []uint64, earl
 	n, after := len(left.sizes), len(sizes)-len(right.sizes)
 	l, err := r.walk(left.entries, leaves[:len(left.entries)], left.sizes, earlier[:n], lo, mid)
 	if err != nil {
-		return note.Hash{}, err
+		return logproof.Hash{}, err
 	}
 	h, err := r.walk(right.entries, leaves[len(left.entries):], right.sizes, earlier[after:], mid, hi)
 	if err != nil {
-		return note.Hash{}, err
+		return logproof.Hash{}, err
 	}
 	if n < after {
 		earlier[n] = l
@@ -193,8 +193,8 @@ func (r *rooter) walk(entries []uint64, leaves []note.Hash, sizes []uint64, earl
 	return children(l, h), nil
 }
 
-func children(l, r note.Hash) note.Hash {
-	return note.Hash(rfc6962.DefaultHasher.HashChildren(l[:], r[:]))
+func children(l, r logproof.Hash) logproof.Hash {
+	return logproof.Hash(rfc6962.DefaultHasher.HashChildren(l[:], r[:]))
 }
 
 // split is the largest power of two below n, which is more than 1.

@@ -7,20 +7,20 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // logOf returns n leaf hashes.
-func logOf(n int) []note.Hash {
-	leaves := make([]note.Hash, n)
+func logOf(n int) []logproof.Hash {
+	leaves := make([]logproof.Hash, n)
 	for i := range leaves {
-		leaves[i] = note.LeafHash([]byte(fmt.Sprint(i)))
+		leaves[i] = logproof.LeafHash([]byte(fmt.Sprint(i)))
 	}
 	return leaves
 }
 
-func rootOf(t interface{ Fatal(...any) }, leaves []note.Hash) note.Hash {
-	r := note.NewRange()
+func rootOf(t interface{ Fatal(...any) }, leaves []logproof.Hash) logproof.Hash {
+	r := logproof.NewRange()
 	for _, h := range leaves {
 		if err := r.Add(h); err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func rootOf(t interface{ Fatal(...any) }, leaves []note.Hash) note.Hash {
 }
 
 // pathTo returns the inclusion proof of an entry, by the definition of RFC 6962.
-func pathTo(t interface{ Fatal(...any) }, leaves []note.Hash, index uint64) []note.Hash {
+func pathTo(t interface{ Fatal(...any) }, leaves []logproof.Hash, index uint64) []logproof.Hash {
 	if len(leaves) == 1 {
 		return nil
 	}
@@ -58,11 +58,11 @@ func TestOneProofProvesEntriesAndEarlierSizes(t *testing.T) {
 		if n > 1 {
 			sizes = slices.Sorted(slices.Values(rapid.SliceOfDistinct(rapid.Uint64Range(1, uint64(n-1)), rapid.ID).Draw(t, "sizes")))
 		}
-		proof, err := Prove(entries, sizes, uint64(n), func(i uint64) ([]note.Hash, error) { return pathTo(t, leaves, i), nil })
+		proof, err := Prove(entries, sizes, uint64(n), func(i uint64) ([]logproof.Hash, error) { return pathTo(t, leaves, i), nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		var own []note.Hash
+		var own []logproof.Hash
 		for _, e := range entries {
 			own = append(own, leaves[e])
 		}
@@ -75,7 +75,7 @@ func TestOneProofProvesEntriesAndEarlierSizes(t *testing.T) {
 				t.Errorf("wrong root at size %d of %d, entries %d", size, n, entries)
 			}
 		}
-		same := func(proof []note.Hash, sizes []uint64) bool {
+		same := func(proof []logproof.Hash, sizes []uint64) bool {
 			got, _, err := Roots(entries, own, sizes, uint64(n), proof)
 			return err == nil && got == root
 		}
@@ -87,7 +87,7 @@ func TestOneProofProvesEntriesAndEarlierSizes(t *testing.T) {
 				t.Error("a changed or missing hash proves the same")
 			}
 		}
-		if same(append(slices.Clone(proof), note.Hash{}), sizes) {
+		if same(append(slices.Clone(proof), logproof.Hash{}), sizes) {
 			t.Error("a further hash proves the same")
 		}
 		for _, bad := range []uint64{0, uint64(n)} {

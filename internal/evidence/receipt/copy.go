@@ -6,18 +6,18 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // MaxCopy bounds a copy of an anchor's content, in bytes.
 const MaxCopy = 256 << 20
 
 // MaxLine bounds a line of an anchor's file with its line feed, in bytes.
-const MaxLine = 2*note.MaxSigned + 3
+const MaxLine = 2*logproof.MaxSigned + 3
 
 // Line encodes a signed checkpoint as a line of an anchor's file: a JSON string.
 func Line(signed []byte) ([]byte, error) {
-	if _, err := note.Peek(signed); err != nil {
+	if _, err := logproof.Peek(signed); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
@@ -30,7 +30,7 @@ func Line(signed []byte) ([]byte, error) {
 }
 
 // ParseLine is the inverse of Line, with or without the line feed.
-func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
+func ParseLine(line []byte) (signed []byte, cp logproof.Checkpoint, err error) {
 	var text string
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	if len(line) > MaxLine {
@@ -39,7 +39,7 @@ func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
 	if err := json.Unmarshal(line, &text); err != nil {
 		return nil, cp, errors.New("line: not one JSON string")
 	}
-	if cp, err = note.Peek([]byte(text)); err != nil {
+	if cp, err = logproof.Peek([]byte(text)); err != nil {
 		return nil, cp, err
 	}
 	again, err := Line([]byte(text))
@@ -95,7 +95,7 @@ func Checkpoints(copied []byte) (list [][]byte, err error) {
 // with signatures.
 func cutNote(b []byte) (signed, rest []byte, err error) {
 	signature := []byte("\u2014 ")
-	at := bytes.Index(b[:min(len(b), note.MaxSigned)], []byte("\n\n"))
+	at := bytes.Index(b[:min(len(b), logproof.MaxSigned)], []byte("\n\n"))
 	if at < 0 {
 		return nil, nil, errors.New("neither a line of an anchor's file nor a signed checkpoint")
 	}
@@ -110,6 +110,6 @@ func cutNote(b []byte) (signed, rest []byte, err error) {
 	if signed[end-1] != '\n' {
 		signed = append(signed, '\n')
 	}
-	_, err = note.Peek(signed)
+	_, err = logproof.Peek(signed)
 	return signed, b[end:], err
 }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 // Kind says what an anchor is.
@@ -39,7 +39,7 @@ func Kinds() []Kind { return []Kind{File, Git, S3, TSA} }
 
 const (
 	// MaxSize bounds an encoded receipt, in bytes.
-	MaxSize = 2*note.MaxSigned + 2*maxToken
+	MaxSize = 2*logproof.MaxSigned + 2*maxToken
 	// MaxAnswer bounds the answer of a time-stamp authority, in bytes.
 	MaxAnswer = 2 * maxToken
 	// maxToken is far above real tokens, certificate chains included.
@@ -127,7 +127,7 @@ func (r Receipt) Validate() error {
 	case r.At.Location() != time.UTC || r.At.Nanosecond()%1000 != 0:
 		return fmt.Errorf("receipt of %s: time %s: want UTC and microseconds", r.Name, r.At)
 	}
-	if _, err := note.Peek(r.Signed); err != nil {
+	if _, err := logproof.Peek(r.Signed); err != nil {
 		return fmt.Errorf("receipt of %s: %w", r.Name, err)
 	}
 	if (r.Git != nil) != (r.Kind == Git) || (r.S3 != nil) != (r.Kind == S3) || (r.TSA != nil) != (r.Kind == TSA) {
@@ -166,11 +166,11 @@ func (r Receipt) validateKind() error {
 }
 
 // Checkpoint returns the anchored checkpoint without verifying its signatures: use
-// note.Open for that.
-func (r Receipt) Checkpoint() note.Checkpoint {
-	c, err := note.Peek(r.Signed)
+// logproof.Open for that.
+func (r Receipt) Checkpoint() logproof.Checkpoint {
+	c, err := logproof.Peek(r.Signed)
 	if err != nil {
-		return note.Checkpoint{} // not one that Parse returned
+		return logproof.Checkpoint{} // not one that Parse returned
 	}
 	return c
 }

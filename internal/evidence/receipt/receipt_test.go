@@ -25,7 +25,7 @@ import (
 	"github.com/digitorus/timestamp"
 	"pgregory.net/rapid"
 
-	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
 const origin = "bailiwick.dev/log/ed25519:00112233445566778899aabbccddeeff"
@@ -41,7 +41,7 @@ func (k logKey) Sign(_ context.Context, b []byte) ([]byte, error) {
 func signedAt(t testing.TB, size uint64, what string) []byte {
 	t.Helper()
 	k := logKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)))
-	signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: size, Root: note.LeafHash([]byte(what))}, k)
+	signed, err := logproof.Sign(t.Context(), logproof.Checkpoint{Origin: origin, Size: size, Root: logproof.LeafHash([]byte(what))}, k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -465,7 +465,7 @@ func FuzzCopy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, err := Checkpoints(b)
 		for _, signed := range list {
-			if _, err := note.Peek(signed); err != nil {
+			if _, err := logproof.Peek(signed); err != nil {
 				t.Errorf("%q: %v", signed, err)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // Home is the home directory of an agent in its jail, and Own the directory in it for

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 func TestRequestsOfAnAttemptAreBounded(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // toolAnswer relays the answer of the service to one message.

@@ -17,7 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // toolsPath is where an agent calls its tools, by MCP over streamable HTTP.

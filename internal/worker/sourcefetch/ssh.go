@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // boundedLog keeps the beginning and the end of what the jail writes, half of

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // What is kept is the beginning and the end, in order, within the limit; what is

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func resultText(i int) string { return strings.Repeat(fmt.Sprintf("result %d\n", i), 150*(i+1)) }

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/broker"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )

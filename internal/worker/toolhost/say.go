@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // speaker writes standard error: lines of this program and of the server, which it tells

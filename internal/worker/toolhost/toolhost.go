@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/broker"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )

@@ -1,4 +1,4 @@
-// Package note reads and writes what verifies a log: checkpoints, the
+// Package logproof reads and writes what verifies a log: checkpoints, the
 // signed notes that carry them, and proofs that an entry is in a log or that one
 // log extends another.
 //
@@ -8,7 +8,7 @@
 // the keys. The service and the verifier share it.
 //
 // Carries R-A5 (checkpoints that others can read) and the proofs of R-A1.
-package note
+package logproof
 
 import (
 	"bytes"

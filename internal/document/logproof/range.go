@@ -1,4 +1,4 @@
-package note
+package logproof
 
 import (
 	"github.com/transparency-dev/merkle/compact"
