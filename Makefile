@@ -118,7 +118,7 @@ prove: build setup ## prove in three ways, each with its control, that the MCP s
 	@scripts/prove $(BIN)
 
 bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/audit ./internal/worker/broker ./internal/worker/capture ./internal/dispatch ./internal/evidence ./internal/plan ./internal/orchestrator ./internal/schedule ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/audit ./internal/worker/broker ./internal/worker/capture ./internal/dispatch ./internal/evidence ./internal/rule/plan ./internal/orchestrator ./internal/schedule ./e2e
 
 soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e

@@ -53,7 +53,7 @@ func (r *Run) NeedsAttention() bool {
 	return r.State == RunFailed || r.State == RunCancelled && r.CancelBy == Service
 }
 
-// TaskState is the state of a task. The set is closed; internal/plan has the
+// TaskState is the state of a task. The set is closed; internal/rule/plan has the
 // transitions.
 type TaskState string
 

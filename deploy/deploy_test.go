@@ -16,8 +16,8 @@ import (
 	"oras.land/oras-go/v2/content/oci"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
 
 const goodManifest = `version: 1

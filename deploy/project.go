@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
-	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalogdiff"
 )
 
 // maxDerived is how long the name of a project is that is derived from a directory,

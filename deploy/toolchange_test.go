@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/catalogdiff"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalogdiff"
 )
 
 func lines(list []api.AuthorityChange) (all []string) {

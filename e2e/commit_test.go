@@ -24,7 +24,7 @@ func TestCommitMessagesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{
 		"evidence: refuse a bundle that hides the end of a run",
-		"internal/plan: draw the table of states\n\nA body that says why, as long as it needs to be, even beyond the limit of the summary line.\n",
+		"internal/rule/plan: draw the table of states\n\nA body that says why, as long as it needs to be, even beyond the limit of the summary line.\n",
 		"server, client: decode requests strictly",
 		"make: address review",
 		"# a comment of the editor\n\ndocs: add a glossary\n",

@@ -11,9 +11,9 @@ func floors() [][]string {
 		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
-		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/oauth", "internal/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		{"internal/audit", "internal/worker/capture", "internal/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
-		{"internal/worker/agent", "internal/worker/broker", "internal/catalogdiff", "internal/worker/checkoutcache", "internal/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
+		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		{"internal/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
+		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
 		{"internal/deploycli", "internal/upstream"},
 		{"internal/gateway"},
@@ -40,9 +40,9 @@ func testOnly() []string { return []string{"github.com/transparency-dev/tessera/
 // in /... includes everything below it.
 func never() map[string][]string {
 	return map[string][]string{
-		"internal/catalog":           {module + "deploy", "database/sql"},
-		"internal/dispatch":          {module + "deploy", module + "internal/orchestrator", module + "internal/plan"}, // R-O1: it works without
-		"internal/worker/supervisor": {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
+		"internal/rule/catalog":      {module + "deploy", "database/sql"},
+		"internal/dispatch":          {module + "deploy", module + "internal/orchestrator", module + "internal/rule/plan"}, // R-O1: it works without
+		"internal/worker/supervisor": {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/rule/policy", "database/sql"},
 		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick":              slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
@@ -58,8 +58,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/webpage/graph":   {"api"},
 		"internal/webpage/logview": {"api", "internal/base/visibletext"},
@@ -82,7 +82,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/catalog", "internal/base/cron", "internal/base/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/base/usererror", "internal/document/logproof", "internal/plan", "internal/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
+		"api", "internal/base/canon", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 
@@ -97,8 +97,8 @@ func direct() map[string][]string {
 		"internal/webpage/patch":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/base/visibletext":  {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/base/egress":       {"os", "os/*", "unsafe"},
-		"internal/plan":              {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/policy":            {"os", "os/*", "net", "net/*", "time"},
+		"internal/rule/plan":         {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/rule/policy":       {"os", "os/*", "net", "net/*", "time"},
 		"internal/base/httpguard":    {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/mcphttp":           {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/mcpserve":          {"os/exec", "os/user", "plugin", "unsafe"},
@@ -109,8 +109,8 @@ func direct() map[string][]string {
 		"internal/evidence/bundle":   {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: receipts are checked offline.
 		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		"internal/catalog":          {"os", "os/*", "syscall", "unsafe"},
-		"internal/catalogdiff":      {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/rule/catalog":     {"os", "os/*", "syscall", "unsafe"},
+		"internal/rule/catalogdiff": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 	}
 }
 

@@ -175,7 +175,7 @@ func TestAMissingEntryIsFound(t *testing.T) {
 
 // proves R-A2 (order as types): only a Ledger can make an Admission
 func TestOnlyTheLedgerMintsAdmissions(t *testing.T) {
-	const head = "package probe\n\nimport (\n\t\"context\"\n\n\t\"github.com/bailiwick-dev/bailiwick/internal/audit\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/policy\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/document/record\"\n)\n\nvar _ = policy.Decision{}\nvar _ record.Entry\nvar _ context.Context\n\n"
+	const head = "package probe\n\nimport (\n\t\"context\"\n\n\t\"github.com/bailiwick-dev/bailiwick/internal/audit\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/rule/policy\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/document/record\"\n)\n\nvar _ = policy.Decision{}\nvar _ record.Entry\nvar _ context.Context\n\n"
 	for body, want := range map[string]string{
 		"var A = audit.Admission{}\nvar D policy.Decision\nfunc f(l *audit.Ledger) (audit.Admission, error) { return l.Commit(context.Background(), D, record.Entry{}, nil) }\n": "", // control
 

@@ -243,7 +243,7 @@ func (o *Orchestrator) finish(b *batch) {
 	}
 }
 
-// transition moves a task along the table of transitions in internal/plan.
+// transition moves a task along the table of transitions in internal/rule/plan.
 func (e *engine) transition(r *run, i int32, ev record.TaskEvent) {
 	t := &r.tasks[i]
 	to, ok := record.NextTask(t.state, ev)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
 
 // Snapshot is what a catalog revision says about schedules.

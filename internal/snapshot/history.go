@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
 
 // History returns at most limit revisions of the catalog, newest first, older than the

@@ -115,7 +115,7 @@ func dispatchPicture() picture {
 // Each drawing in docs is of its table; -update draws them again.
 func TestStateDrawingsMatchTheTables(t *testing.T) {
 	for name, p := range map[string]picture{"task": taskPicture(), "run": runPicture(), "dispatch": dispatchPicture()} {
-		file := "../../docs/state-" + name + ".svg"
+		file := "../../../docs/state-" + name + ".svg"
 		drawn := p.svg()
 		if *update {
 			if err := os.WriteFile(file, drawn, 0o644); err != nil {
@@ -123,7 +123,7 @@ func TestStateDrawingsMatchTheTables(t *testing.T) {
 			}
 		}
 		if b, err := os.ReadFile(file); err != nil || !bytes.Equal(b, drawn) {
-			t.Errorf("%s does not match the table (%v): go test ./internal/plan -run Drawing -update", file, err)
+			t.Errorf("%s does not match the table (%v): go test ./internal/rule/plan -run Drawing -update", file, err)
 		}
 		for d := xml.NewDecoder(bytes.NewReader(drawn)); ; {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {

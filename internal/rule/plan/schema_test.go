@@ -28,7 +28,7 @@ func schema(t *testing.T) *jsonschema.Resolved {
 }
 
 func TestPublishedSchemaIsTheLinkedOne(t *testing.T) {
-	b, err := os.ReadFile("../../docs/schema/plan.json")
+	b, err := os.ReadFile("../../../docs/schema/plan.json")
 	if err != nil || !bytes.Equal(b, api.PlanSchema()) {
 		t.Errorf("docs/schema/plan.json differs from api/plan.schema.json (%v): copy it", err)
 	}

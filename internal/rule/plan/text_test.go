@@ -74,7 +74,7 @@ func TestReadTextReportsSyntaxWithPosition(t *testing.T) {
 }
 
 func TestDocumentedPlanIsValid(t *testing.T) {
-	b, err := os.ReadFile("../../docs/plan.md")
+	b, err := os.ReadFile("../../../docs/plan.md")
 	if err != nil {
 		t.Fatal(err)
 	}

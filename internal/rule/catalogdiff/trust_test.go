@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
 
 // Who signs sees each trusted server that a role can write after it read text of an

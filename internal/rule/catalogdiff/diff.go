@@ -15,7 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
-	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
 
 // Compare returns how two sets of artifacts differ. A nil set is empty.
