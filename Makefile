@@ -85,7 +85,7 @@ FORCE:
 # Packages whose tests compute, compile or wait for scrypt, which the race detector makes many times slower.
 UNRACED := internal/arch internal/base/cron internal/deploycli e2e/suite
 # Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
-FULL := e2e internal/worker/jail internal/audit internal/evidence internal/orchestrator
+FULL := e2e internal/worker/jail internal/audit internal/verify/evidence internal/orchestrator
 
 check: static race ## format, vet, lint, tidy, import policy, unit tests with -race
 
@@ -118,12 +118,12 @@ prove: build setup ## prove in three ways, each with its control, that the MCP s
 	@scripts/prove $(BIN)
 
 bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/audit ./internal/worker/broker ./internal/worker/capture ./internal/dispatch ./internal/evidence ./internal/rule/plan ./internal/orchestrator ./internal/schedule ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/audit ./internal/worker/broker ./internal/worker/capture ./internal/dispatch ./internal/verify/evidence ./internal/rule/plan ./internal/orchestrator ./internal/schedule ./e2e
 
 soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker/supervisor # about 30,000 power cuts
-	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
+	go test -timeout 120m -run TestNoChangedBundle ./internal/verify/evidence -mutations 100000
 	@$(MAKE) mutants SEED=1
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000
 	go test -timeout 60m -run TestEndlessLine ./e2e -line 10737418240
@@ -141,7 +141,7 @@ mixed: setup $(FOREIGN) ## run a mixed load for SOAK and check that memory, desc
 
 MUTANTS ?= 100000
 mutants: ## verify MUTANTS bundles that were changed from SEED by who has the service's key, and print what became of each class
-	go test -v -timeout 240m -run 'TestNoMutant|TestEachContradicting|TestMutantsFind' ./internal/evidence -mutants $(MUTANTS) -seed $(SEED)
+	go test -v -timeout 240m -run 'TestNoMutant|TestEachContradicting|TestMutantsFind' ./internal/verify/evidence -mutants $(MUTANTS) -seed $(SEED)
 
 STEPS ?= 1000000
 model: ## compare runs, budgets and schedules with a reference model for STEPS random steps
@@ -149,7 +149,7 @@ model: ## compare runs, budgets and schedules with a reference model for STEPS r
 
 HONEST ?= 10000
 honest: ## verify HONEST honest bundles with every documented copy of an anchor, without one false alarm
-	go test -v -timeout 240m -run 'TestHonestCopies|TestForgedCopies' ./internal/evidence -copies $(HONEST)
+	go test -v -timeout 240m -run 'TestHonestCopies|TestForgedCopies' ./internal/verify/evidence -copies $(HONEST)
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME

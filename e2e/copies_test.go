@@ -34,7 +34,7 @@ import (
 	sumnote "golang.org/x/mod/sumdb/note"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 
 var versitygwProgram = toolProgram("versitygw-1.8.0")

@@ -19,7 +19,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 
 var honestFlag = flag.Int("honest", 50, "number of runs and dispatches in TestHonestRunsAndDispatchesVerifyOffline")

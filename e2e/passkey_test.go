@@ -11,8 +11,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 	"github.com/bailiwick-dev/bailiwick/internal/softkey"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 
 // passkey enrols an authenticator in software and adds its operator key.

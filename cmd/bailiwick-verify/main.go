@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 
 func main() {

@@ -12,8 +12,8 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
 		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		{"internal/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
-		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
+		{"internal/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
+		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
 		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
 		{"internal/deploycli", "internal/upstream"},
 		{"internal/gateway"},
@@ -58,15 +58,15 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/webpage/graph":   {"api"},
 		"internal/webpage/logview": {"api", "internal/base/visibletext"},
 		"internal/webpage/patch":   {"api", "internal/base/visibletext"},
 		// R-A7: all that an auditor has to read and trust.
-		"internal/evidence":    verifier(),
-		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
+		"internal/verify/evidence": verifier(),
+		"cmd/bailiwick-verify":     append(verifier(), "internal/verify/evidence"),
 		// R-B4: what an AI's client starts.
 		"internal/mcpserve":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
 		"internal/mcphttp":   {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/mcpserve", "internal/base/mcpwire"},
@@ -82,7 +82,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
+		"api", "internal/base/canon", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 
@@ -90,27 +90,27 @@ func verifier() []string {
 // packages such as os, which fmt adds to every closure.
 func direct() map[string][]string {
 	return map[string][]string{
-		"api":                        {"os", "os/*", "net", "syscall", "unsafe"},
-		"internal/base/canon":        {"os", "os/*", "net", "net/*"},
-		"internal/webpage/graph":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/logview":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/patch":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/base/visibletext":  {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/base/egress":       {"os", "os/*", "unsafe"},
-		"internal/rule/plan":         {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/rule/policy":       {"os", "os/*", "net", "net/*", "time"},
-		"internal/base/httpguard":    {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcphttp":           {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcpserve":          {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/webpage":           {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/document/logproof": {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
-		"internal/document/record":   {"os", "os/*", "net", "net/*"},
-		"internal/evidence":          {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		"internal/evidence/bundle":   {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"api":                             {"os", "os/*", "net", "syscall", "unsafe"},
+		"internal/base/canon":             {"os", "os/*", "net", "net/*"},
+		"internal/webpage/graph":          {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/webpage/logview":        {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/webpage/patch":          {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/visibletext":       {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/egress":            {"os", "os/*", "unsafe"},
+		"internal/rule/plan":              {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/rule/policy":            {"os", "os/*", "net", "net/*", "time"},
+		"internal/base/httpguard":         {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/mcphttp":                {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/mcpserve":               {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/webpage":                {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/document/logproof":      {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
+		"internal/document/record":        {"os", "os/*", "net", "net/*"},
+		"internal/verify/evidence":        {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/verify/evidence/bundle": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: receipts are checked offline.
-		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		"internal/rule/catalog":     {"os", "os/*", "syscall", "unsafe"},
-		"internal/rule/catalogdiff": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/verify/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/rule/catalog":            {"os", "os/*", "syscall", "unsafe"},
+		"internal/rule/catalogdiff":        {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 	}
 }
 

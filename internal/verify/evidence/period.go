@@ -1,0 +1,350 @@
+package evidence
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+)
+
+const (
+	// maxKnown is how many runs and dispatches a log has at most: the state of each takes
+	// about 300 bytes.
+	maxKnown = 10_000_000
+	// maxListed is how many lines a period has at most: each takes about 1 KiB.
+	maxListed = 1_000_000
+)
+
+// VerifyPeriod verifies a copy of a whole log, which open reads by the names of "audit
+// tiles", and lists what happened in a period. It reads all entries from the first,
+// because the keys, catalogs and operators of the period follow from those before it, and
+// keeps one bundle of entries at a time.
+func VerifyPeriod(open func(name string) (io.ReadCloser, error), t Trust, p Period) (PeriodReport, error) {
+	read := func(name string, most int64) ([]byte, error) {
+		return readAll(Files{Open: open}, name, most)
+	}
+	checkpoint, err := read(logproof.CheckpointName, maxCheckpoint)
+	if err != nil {
+		return PeriodReport{}, fmt.Errorf("the signed checkpoint of the copy: %w", err)
+	}
+	c := newPeriodCheck(read, checkpoint, t, p)
+	if err := c.start(); err != nil {
+		c.v.rows[RowSignature].fail("%v", err)
+		return c.report(), nil
+	}
+	for _, step := range []struct {
+		row RowName
+		do  func()
+	}{{RowInclusion, c.entries}, {RowSignature, c.sign}, {RowCompleteness, c.lacking}} {
+		if why := recovered(step.do); why != "" {
+			c.v.rows[step.row].fail("%s", why)
+		}
+	}
+	return c.report(), nil
+}
+
+const maxCheckpoint = 64 << 10
+
+// periodCheck is the state of one VerifyPeriod.
+type periodCheck struct {
+	read   func(name string, most int64) ([]byte, error)
+	v      *verification
+	period Period
+	out    PeriodReport
+
+	line   *timeline
+	sum    *logproof.Range
+	wanted map[uint64]bool // sizes of the auditor's checkpoints
+
+	dispatches map[api.DispatchID]*knownDispatch
+	runs       map[string]*knownRun
+	sets       int // of operator keys that followed the first
+	listed     int
+	over       bool // more than maxKnown or maxListed
+}
+
+func newPeriodCheck(read func(string, int64) ([]byte, error), checkpoint []byte, t Trust, p Period) *periodCheck {
+	b := &bundle.Bundle{Case: bundle.Case{V: 1, Checkpoint: checkpoint}}
+	// Each byte is read once, so the work needs no other bound than the size of the copy.
+	unbounded := &meter{workLimit: math.MaxInt64, memoryLimit: math.MaxInt64}
+	v := newVerification(b, t, Options{Copies: p.Copies}, unbounded)
+	v.world, v.wholeLog = newWorld(v), true
+	c := &periodCheck{
+		read: read, v: v, period: p, sum: logproof.NewRange(), wanted: map[uint64]bool{},
+		dispatches: map[api.DispatchID]*knownDispatch{}, runs: map[string]*knownRun{},
+		line: &timeline{v: v, row: v.rows[RowAuthorisation], ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}},
+	}
+	c.out = emptyPeriod(t.Log.Origin, p)
+	return c
+}
+
+// start reads what the entries are compared with.
+func (c *periodCheck) start() (err error) {
+	v := c.v
+	if err := v.trust.Validate(); err != nil {
+		return err
+	}
+	if v.cp, err = logproof.Peek(v.b.Case.Checkpoint); err != nil {
+		return err
+	}
+	for _, one := range c.period.Copies {
+		for _, raw := range one.Checkpoints {
+			if h, err := logproof.Peek(raw); err == nil {
+				c.wanted[h.Size] = true
+			}
+		}
+	}
+	if v.trust.Operators != nil {
+		c.line.operators, err = seal.NewOperators(*v.trust.Operators)
+	}
+	return err
+}
+
+// entries reads all entries that the checkpoint covers, in order.
+func (c *periodCheck) entries() {
+	v, row := c.v, c.v.rows[RowInclusion]
+	for c.sum.Size() < v.cp.Size && !c.over {
+		index, n := c.sum.Size()/logproof.TileWidth, min(logproof.TileWidth, v.cp.Size-c.sum.Size())
+		leaves, err := c.bundle(index, n)
+		if err != nil {
+			row.fail("entries #%d to #%d: %v: the folder is not a whole copy of the log; \"bailiwick audit tiles --to DIR\" makes one", c.sum.Size(), c.sum.Size()+n-1, err)
+			return
+		}
+		for _, leaf := range leaves {
+			seq := c.sum.Size()
+			if err := c.sum.Add(logproof.LeafHash(leaf)); err != nil {
+				row.fail("entry #%d: %v", seq, err)
+				return
+			}
+			if c.wanted[seq+1] {
+				if v.roots[seq+1], err = c.sum.Root(); err != nil {
+					row.fail("entry #%d: %v", seq, err)
+				}
+			}
+			c.entry(seq, leaf)
+		}
+	}
+	root, err := c.sum.Root()
+	switch {
+	case c.over: // the row of the chains says so
+		row.absent = "not finished: the verifier stopped"
+	case err != nil:
+		row.fail("%v", err)
+	case root != v.cp.Root:
+		row.fail("the entries are not those of the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.cp.Size, "entry"))
+	default:
+		row.checked, v.words[RowInclusion] = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.cp.Size, "entry"))
+	}
+}
+
+// bundle reads n entries. A complete bundle may have superseded a partial one.
+func (c *periodCheck) bundle(index, n uint64) ([][]byte, error) {
+	name := logproof.TileName("entries", index, n)
+	content, err := c.read(name, logproof.MaxBundle)
+	if errors.Is(err, fs.ErrNotExist) && n < logproof.TileWidth {
+		if whole, e := c.read(logproof.TileName("entries", index, logproof.TileWidth), logproof.MaxBundle); e == nil {
+			content, err = logproof.CutBundle(whole, n), nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	leaves, err := logproof.SplitBundle(content, n)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return leaves, err
+}
+
+// entry verifies the next entry, and lists it if it is of the period.
+func (c *periodCheck) entry(seq uint64, leaf []byte) {
+	v, row := c.v, c.v.rows[RowCompleteness]
+	e, err := newEntry(&bundle.Entry{Seq: seq, Leaf: leaf})
+	if err != nil {
+		row.fail("entry #%d: %v", seq, err)
+		return
+	}
+	if c.period.Until.IsZero() || e.At.Before(c.period.Until) {
+		v.b.Entries = []bundle.Entry{{Seq: seq}} // see covers: copies have to cover the period
+	}
+	var by []SignedBy
+	switch {
+	case e.Kind == record.KindKeyRotated:
+		by = c.rotation(&e)
+	case e.Kind.Rules() || e.Kind.Admits():
+		by = c.rule(&e)
+	}
+	c.chains(&e)
+	if c.period.Has(e.At) {
+		c.list(&e, by)
+	}
+	c.gaps(&e)
+	if len(c.dispatches)+len(c.runs) > maxKnown || c.listed > maxListed {
+		c.over = true
+		row.fail("stopped at entry #%d: more than %d runs and dispatches in the log, or %d lines in the period: name a shorter period", seq, maxKnown, maxListed)
+	}
+}
+
+// sign verifies the signature of the checkpoint, by the keys that rotations put in force,
+// and compares the auditor's copies.
+func (c *periodCheck) sign() {
+	v := c.v
+	own, err := v.signature()
+	v.compare(own, err == nil)
+}
+
+// documents returns the signed documents that an entry names.
+func (c *periodCheck) documents(e *entry) ([][]byte, error) {
+	b, err := c.read(logproof.SignedName(e.seq), bundle.MaxSigned)
+	if err != nil {
+		return nil, fmt.Errorf("its signed document is not in the copy: %w; \"bailiwick audit tiles --to DIR\" adds it", err)
+	}
+	doc, err := bundle.ParseSigned(b)
+	return doc.Envelopes, err
+}
+
+// rotation takes a change of the service's key, which signature follows.
+func (c *periodCheck) rotation(e *entry) []SignedBy {
+	d, _ := e.Detail.(record.KeyRotation)
+	if e.SignedRef() == "" {
+		return nil // a key for statements, or the first
+	}
+	docs, err := c.documents(e)
+	if err == nil && (len(docs) != 1 || api.DigestOf(docs[0]) != e.Refs[record.RefRotation]) {
+		err = errors.New("the signed document is not the one that it names")
+	}
+	if err == nil {
+		var r seal.KeyRotation
+		if r, err = seal.PeekRotation(docs[0]); err == nil && (r.Entry != e.seq || string(r.Old) != d.Old || string(r.New.ID) != d.New) {
+			err = errors.New("the signed document is of another rotation")
+		}
+	}
+	if err != nil {
+		if _, known := FindKey(c.v.trust.Log.Keys, seal.KeyID(d.New)); !known {
+			c.v.rows[RowSignature].fail("entry #%d, %s: %v", e.seq, e.Kind, err)
+		}
+		return nil
+	}
+	c.v.b.Case.Rotations = append(c.v.b.Case.Rotations, docs[0])
+	return []SignedBy{c.v.serviceKey(seal.KeyID(d.Old))}
+}
+
+// rule follows an entry that changes what is allowed, or that names the last one that did.
+// It keeps nothing of it but the operators' keys and the ends of the chains.
+func (c *periodCheck) rule(e *entry) (by []SignedBy) {
+	v, s := c.v, c.line
+	if e.Kind == record.KindStopEngaged {
+		v.stops.add(e)
+	}
+	if e.SignedRef() != "" {
+		docs, err := c.documents(e)
+		if err != nil {
+			row := v.rows[RowAuthorisation]
+			if e.Kind == record.KindCatalogRevision {
+				row = v.rows[RowCatalog]
+			}
+			row.fail("entry #%d, %s: %v", e.seq, e.Kind, err)
+		}
+		c.hold(e, docs)
+	}
+	set := uint64(0)
+	if s.operators != nil {
+		set = s.operators.Number()
+	}
+	s.step(e)
+	if s.operators != nil && s.operators.Number() != set {
+		c.sets++
+	}
+	if e.Kind.Rules() {
+		for _, w := range v.scene(e).wrong(agreements()) {
+			v.rows[w.row].fail("%s", w.why)
+		}
+	}
+	if rec := v.records[e.seq]; rec != nil {
+		by = rec.by
+		v.rows[RowAuthorisation].checked++
+	}
+	if e.Kind == record.KindCatalogRevision {
+		by = v.publishers(e)
+	}
+	clear(v.records)
+	clear(v.revisions)
+	clear(v.b.Documents)
+	clear(v.stops.lines)
+	v.used.Clear()
+	s.admitted, s.seen, s.now, s.ceilings, s.stops = nil, nil, ruling{}, ceilings{}, newStops()
+	clear(s.votes)
+	return by
+}
+
+// hold makes the signed documents of an entry those that the verification reads.
+func (c *periodCheck) hold(e *entry, docs [][]byte) {
+	v := c.v
+	v.b.Documents, v.readers = map[api.Digest][]byte{}, map[api.Digest]reader{}
+	digests := make([]api.Digest, len(docs))
+	for i, doc := range docs {
+		digests[i] = api.DigestOf(doc)
+		v.b.Documents[digests[i]] = doc
+	}
+	if e.Kind == record.KindOperatorRecorded {
+		n := uint64(c.line.records + 1)     //nolint:gosec // G115: counts up from 0
+		digests = append(digests, "")[:1:1] // none: it is reported, and the next is compared
+		v.readers[digests[0]] = reader{RowAuthorisation, "", n}
+		v.b.Case.Records = append(v.b.Case.Records, digests[0])
+		return
+	}
+	if len(docs) == 0 {
+		return
+	}
+	row, d := v.rows[RowCatalog], e.Refs[record.RefRevision]
+	for _, one := range digests {
+		v.readers[one] = reader{RowCatalog, d, 0}
+	}
+	doc, signers, err := v.revision(bundle.Revision{Digest: d, Envelopes: digests})
+	if err != nil {
+		row.fail("entry #%d: catalog revision %s: %v", e.seq, d.Short(), err)
+	} else {
+		row.checked++
+	}
+	if doc != nil {
+		v.revisions[d] = &revision{doc: *doc, digest: d, signers: signers, v: v}
+	}
+}
+
+// report returns the report, with nothing claimed if a row fails.
+func (c *periodCheck) report() PeriodReport {
+	v, r := c.v, &c.out
+	r.Size, r.Root = v.cp.Size, hex.EncodeToString(v.cp.Root[:])
+	chains, catalog, records := v.rows[RowCompleteness], v.rows[RowCatalog], v.rows[RowAuthorisation]
+	chains.checked = int(min(c.sum.Size(), math.MaxInt)) //nolint:gosec // G115: bounded
+	v.words[RowCompleteness] = fmt.Sprintf("each entry names the one before it of its dispatch, its run and the rules, and can follow it; %s, %s", record.Plural(len(c.dispatches), "dispatch"), record.Plural(len(c.runs), "run"))
+	v.words[RowCatalog] = fmt.Sprintf("%s, each signed by at least %s", record.Plural(catalog.checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
+	v.words[RowAuthorisation] = fmt.Sprintf("%s of operators, each signed by the keys then in force", record.Plural(records.checked, "record"))
+	if c.sets > 0 {
+		v.words[RowAuthorisation] += fmt.Sprintf(", which changed %s", record.Plural(c.sets, "time"))
+	}
+	for _, name := range []struct{ of, shown RowName }{
+		{RowInclusion, RowInclusion},
+		{RowSignature, RowSignature},
+		{RowConsistency, RowConsistency},
+		{RowAnchor, RowAnchor},
+		{RowCatalog, RowCatalog},
+		{RowAuthorisation, rowRecords},
+		{RowCompleteness, rowChains},
+	} {
+		r.Rows = append(r.Rows, v.rows[name.of].row(name.shown, v.words[name.of]))
+	}
+	r.Claim = ClaimNone
+	if !r.Failed() {
+		r.Claim = v.earned
+	}
+	return *r
+}

@@ -1,0 +1,310 @@
+package evidence
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+)
+
+// Options are what an auditor may provide beside the trust file.
+type Options struct {
+	Copies []Copy
+	Calls  *CallRecords // read with the bundle; nil: its content is not compared
+}
+
+// Copy is what an auditor has fetched: a file with signed checkpoints.
+type Copy struct {
+	File        string   // what the auditor calls it
+	Anchor      string   // the anchor of the trust file that it was fetched from; empty: from none
+	Checkpoints [][]byte // see receipt.Checkpoints
+}
+
+// verification is the state of one Verify.
+type verification struct {
+	b       *bundle.Bundle
+	trust   Trust
+	options Options
+	log     LogTrust // with the keys that rotations added
+	// statements are the keys of attestations, likewise.
+	statements []LogKey
+	cp         logproof.Checkpoint
+	roots      map[uint64]logproof.Hash // proved, of cp's log, by size
+	entries    []entry
+
+	work      *meter
+	readers   map[api.Digest]reader // of the documents that only one may read: see assign
+	artifacts artifacts
+	opened    opened
+	newest    *entry              // see newestEntry
+	tsaRoots  []*x509.Certificate // see stampRoots
+
+	*world
+	builtIn  sync.Map // the engines of built-in policies, by the operator: see builtInRules
+	toolsets sync.Map // by revision, role and servers: see tools
+	used     sync.Map // digests of the documents and content that something names
+	blobs    sync.Map // digests of the content among used
+
+	line     *timeline                // what was in force when; nil until follow
+	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
+	zones    map[string]int           // slots that were found with other zone data than those of this verifier, by release
+	rows     map[RowName]*finding
+	words    map[RowName]string // of the rows that pass
+	receipts []receipt.Receipt  // that prove nothing here
+	claimed  []string           // what they claim
+	earned   Claim
+	attested *time.Time
+	halted   bool // see stopped
+	wholeLog bool // b is a copy of a whole log: see VerifyPeriod
+}
+
+// Verify recomputes everything that a bundle claims and reports each check. Its
+// time and memory are bounded by the bundle's size.
+func Verify(b *bundle.Bundle, t Trust, o Options) Report { return verify(b, t, o, agreements()) }
+
+// verify is Verify with this table of agreements.
+func verify(b *bundle.Bundle, trust Trust, o Options, t table) Report {
+	return verifyWith(b, trust, o, t, newMeter(sizeOf(b, &o)))
+}
+
+// verifyWith is verify with this much work.
+func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) Report {
+	return newVerification(b, trust, o, work).run(t)
+}
+
+func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
+	v := &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
+	for _, name := range RowNames() {
+		v.rows[name] = &finding{}
+	}
+	return v
+}
+
+func (v *verification) run(t table) Report {
+	if err := v.trust.Validate(); err != nil {
+		v.rows[RowSignature].fail("%v", err)
+		return v.report()
+	}
+	var own signed
+	var unsigned error
+	for _, step := range []struct {
+		row RowName // which fails if the step panics
+		do  func()
+	}{
+		{RowCompleteness, v.decode},
+		{RowSignature, func() { own, unsigned = v.signature() }},
+		{RowInclusion, v.inclusion},
+		{RowConsistency, func() { v.compare(own, unsigned == nil) }},
+		{RowCompleteness, func() { v.world = newWorld(v) }},
+		{RowProvenance, v.assign},
+		{RowResult, v.openResults},
+		{RowCatalog, v.catalog},
+		{RowCompleteness, v.completeness},
+		{RowAuthorisation, v.follow},
+		{RowManifest, v.each},
+		{RowAuthorisation, v.authorise},
+		{RowCompleteness, func() { v.agree(t) }},
+		{RowProvenance, v.refuseUnrelated},
+	} {
+		if why := recovered(step.do); why != "" {
+			return v.stopped(step.row, why)
+		}
+		if v.work.over() {
+			return v.stopped(RowCompleteness, v.work.why())
+		}
+	}
+	var r Report
+	if why := recovered(func() { r = v.report() }); why != "" {
+		return v.stopped(RowCompleteness, why)
+	}
+	return r
+}
+
+// stopped is the report about a bundle that could not be verified to the end: nothing is
+// proved. row fails, and says why.
+func (v *verification) stopped(row RowName, why string) Report {
+	for _, name := range RowNames() {
+		v.rows[name] = &finding{absent: "not finished: the verifier stopped"}
+	}
+	v.rows[row].fail("%s", why)
+	v.halted = true
+	return v.report()
+}
+
+const defect = "the verifier has a defect and could not check this"
+
+// recovered calls f and returns why it panicked; empty if it did not. A defect of the
+// verifier must not keep an auditor from a report, and never makes a row pass.
+func recovered(f func()) (why string) {
+	defer func() {
+		if r := recover(); r != nil {
+			why = fmt.Sprintf("%s (%.200s): trust nothing of this bundle, and report it to the maintainers", defect, fmt.Sprint(r))
+		}
+	}()
+	f()
+	return ""
+}
+
+// decode decodes the entries.
+func (v *verification) decode() {
+	v.entries = make([]entry, len(v.b.Entries))
+	wrong := make([]error, len(v.b.Entries))
+	parallel(len(v.b.Entries), func(i int) {
+		if wrong[i] = v.work.entry(v.b.Entries[i].Leaf); wrong[i] == nil {
+			if v.entries[i], wrong[i] = newEntry(&v.b.Entries[i]); wrong[i] != nil {
+				_ = v.work.spend(len(v.b.Entries[i].Leaf)) // what it takes to say why
+			}
+		}
+	})
+	for i, err := range wrong {
+		if err != nil {
+			v.rows[RowCompleteness].fail("entry #%d: %v", v.b.Entries[i].Seq, err)
+		}
+	}
+}
+
+// inclusion compares the root recomputed from the entries with the checkpoint's.
+func (v *verification) inclusion() {
+	seqs, leaves := make([]uint64, len(v.entries)), make([]logproof.Hash, len(v.entries))
+	for i := range v.entries {
+		seqs[i], leaves[i] = v.entries[i].seq, v.entries[i].hash
+	}
+	row := v.rows[RowInclusion]
+	root, earlier, err := bundle.Roots(seqs, leaves, v.b.Case.Sizes, v.cp.Size, v.b.Proof)
+	switch {
+	case err != nil:
+		row.fail("no valid proof that the entries are in the log of %s: %v", record.Plural(v.cp.Size, "entry"), err)
+	case root != v.cp.Root:
+		row.fail("the entries are not those of the log of %s: the root differs", record.Plural(v.cp.Size, "entry"))
+	default:
+		row.checked = len(v.entries)
+		for i, size := range v.b.Case.Sizes {
+			v.roots[size] = earlier[i]
+		}
+		v.words[RowInclusion] = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
+	}
+}
+
+// each verifies every dispatch.
+func (v *verification) each() {
+	list := v.ordered
+	checks := make([]dispatchCheck, len(list))
+	parallel(len(list), func(i int) {
+		checks[i] = dispatchCheck{v: v, h: list[i]}
+		checks[i].run()
+	})
+	for i := range checks { // in order, so that reports are reproducible
+		v.rows[RowManifest].add(&checks[i].manifest)
+		v.rows[RowResult].add(&checks[i].result)
+	}
+	v.sources()
+	v.scheduled()
+	// What a dispatch takes from another is verified once all are read.
+	closures := make([]closure, len(list))
+	parallel(len(list), func(i int) {
+		closures[i] = closure{v: v, h: list[i]}
+		closures[i].run()
+	})
+	for i := range closures {
+		v.rows[RowProvenance].add(&closures[i].finding)
+	}
+	attempts, results, statements, reused := 0, 0, 0, 0
+	for _, h := range list {
+		if h.last().reuses != "" {
+			reused++
+			continue
+		}
+		attempts += len(h.attempts)
+		for _, a := range h.attempts {
+			if a.result != nil {
+				results++
+			}
+		}
+		if h.attestationValid {
+			statements++
+		}
+	}
+	v.words[RowManifest] = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list)-reused, "dispatch"))
+	if reused > 0 {
+		v.words[RowManifest] += fmt.Sprintf("; %s had the result of one with the same inputs", record.Plural(reused, "dispatch"))
+	}
+	v.words[RowResult] = fmt.Sprintf("%s signed by the worker key that the log binds to the attempt, %s logged without a result, %s",
+		record.Plural(results, "result"), record.Plural(attempts-results, "attempt"), record.Plural(statements, "statement"))
+	v.words[RowProvenance] = "every input comes from the request, the catalog or a dispatch in this bundle"
+	if len(list) == 0 {
+		for _, name := range []RowName{RowManifest, RowResult, RowProvenance} {
+			v.rows[name].absent = "nothing was dispatched"
+		}
+	}
+}
+
+// document returns a document of the bundle and marks it as named.
+func (v *verification) document(d api.Digest, what string) ([]byte, error) {
+	doc, ok := v.b.Documents[d]
+	if !ok {
+		return nil, fmt.Errorf("%s %s is not in the bundle", what, d.Short())
+	}
+	v.used.Store(d, nil)
+	return doc, nil
+}
+
+func (v *verification) report() Report {
+	r := Report{
+		V: 1, Run: v.b.Case.Run, Dispatch: v.b.Case.Dispatch, Log: v.trust.Log.Origin, Size: v.cp.Size, Root: hex.EncodeToString(v.cp.Root[:]),
+		Entries: len(v.b.Entries), Claim: ClaimNone, Time: TimeAsserted, Authorisation: AuthorisationNone,
+	}
+	if v.world != nil {
+		r.Dispatches = len(v.ordered)
+	}
+	if n := len(v.entries); n > 0 && v.entries[0].ok && v.entries[n-1].ok {
+		r.From, r.To = &v.entries[0].At, &v.entries[n-1].At
+	}
+	for _, name := range RowNames() {
+		r.Rows = append(r.Rows, v.rows[name].row(name, v.words[name]))
+	}
+	if r.Work = v.work.report(); v.halted || v.work.over() {
+		return r
+	}
+	r.Ran = v.ran(&r)
+	if r.Failed() {
+		return r
+	}
+	r.Ran.Claimed = append(append(r.Ran.Claimed, v.claimedSlots()...), v.claimed...)
+	r.Claim = v.earned
+	if v.attested != nil {
+		r.Time = TimeAttested
+	}
+	if r.Row(RowAuthorisation).Status == Pass {
+		r.Authorisation = AuthorisationSameUser
+	}
+	return r
+}
+
+// parallel calls f for 0 to n-1, on all processors. It panics if a call panics.
+func parallel(n int, f func(i int)) {
+	workers := min(runtime.GOMAXPROCS(0), n)
+	panics := make([]any, max(0, workers))
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			defer func() { panics[w] = recover() }()
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
+}
