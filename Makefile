@@ -85,7 +85,7 @@ FORCE:
 # Packages whose tests compute, compile or wait for scrypt, which the race detector makes many times slower.
 UNRACED := internal/arch internal/base/cron internal/deploycli e2e/suite
 # Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
-FULL := e2e internal/worker/jail internal/audit internal/verify/evidence internal/orchestrator
+FULL := e2e internal/worker/jail internal/state/audit internal/verify/evidence internal/orchestrator
 
 check: static race ## format, vet, lint, tidy, import policy, unit tests with -race
 
@@ -118,11 +118,11 @@ prove: build setup ## prove in three ways, each with its control, that the MCP s
 	@scripts/prove $(BIN)
 
 bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/audit ./internal/worker/broker ./internal/worker/capture ./internal/dispatch ./internal/verify/evidence ./internal/rule/plan ./internal/orchestrator ./internal/schedule ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/state/audit ./internal/worker/broker ./internal/worker/capture ./internal/dispatch ./internal/verify/evidence ./internal/rule/plan ./internal/orchestrator ./internal/schedule ./e2e
 
 soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
-	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
-	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker/supervisor # about 30,000 power cuts
+	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/state/store ./internal/state/audit ./e2e
+	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/state/store ./internal/state/audit ./internal/state/blob ./internal/worker/supervisor # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/verify/evidence -mutations 100000
 	@$(MAKE) mutants SEED=1
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000

@@ -97,7 +97,7 @@ func TestTheSDKIsForGoCodeOfHumans(t *testing.T) {
 		t.Errorf("it prints %s", d)
 	}
 	for _, change := range [][3]string{
-		{`	"github.com/bailiwick-dev/bailiwick/deploy"`, `	_ "github.com/bailiwick-dev/bailiwick/internal/store"` + "\n" + `	"github.com/bailiwick-dev/bailiwick/deploy"`, "use of internal package"},
+		{`	"github.com/bailiwick-dev/bailiwick/deploy"`, `	_ "github.com/bailiwick-dev/bailiwick/internal/state/store"` + "\n" + `	"github.com/bailiwick-dev/bailiwick/deploy"`, "use of internal package"},
 		{"conn.Runtime().Dispatch(", "conn.Runtime().Apply(", "no field or method Apply"},
 		{"must(c.Apply(ctx, plan, ", "must(c.Dispatch(ctx, plan, ", "no field or method Dispatch"},
 		{"conn.Runtime().Dispatch(", "conn.Runtime().Record(", "no field or method Record"},

@@ -68,7 +68,7 @@ func dialAllowed() map[string]map[string]string {
 func networked() map[string]map[string]string {
 	const flags = "parses addresses given as flags"
 	return map[string]map[string]string{
-		"internal/anchor": {
+		"internal/state/anchor": {
 			"github.com/minio/minio-go/v7":                 "uses the HTTP client that it gets, as a test checks",
 			"github.com/minio/minio-go/v7/pkg/credentials": "holds static credentials; its providers are not used",
 		},
@@ -79,9 +79,9 @@ func networked() map[string]map[string]string {
 		"internal/mcphttp":       {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
 		"internal/runcli":        {"github.com/spf13/cobra": flags},
 		"internal/mcpserve":      {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
-		"internal/oauth":         {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
+		"internal/state/oauth":   {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
 		"internal/document/seal": {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; uses only network types of certificates"},
-		"internal/store": {
+		"internal/state/store": {
 			"modernc.org/sqlite":     "its C library has sockets; SQLite uses none",
 			"modernc.org/sqlite/lib": "its C library has sockets; SQLite uses none",
 		},

@@ -11,10 +11,10 @@ func floors() [][]string {
 		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
-		{"client", "internal/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		{"internal/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
-		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot", "internal/toolclient"},
-		{"deploy", "internal/anchor", "internal/approval", "internal/budget", "internal/cli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
+		{"client", "internal/state/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/state/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
+		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/state/operator", "internal/runcli", "internal/state/inforce", "internal/toolclient"},
+		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/cli", "internal/executor", "internal/state/export", "internal/state/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
 		{"internal/deploycli", "internal/upstream"},
 		{"internal/gateway"},
 		{"internal/dispatch"},
@@ -42,12 +42,12 @@ func never() map[string][]string {
 	return map[string][]string{
 		"internal/rule/catalog":      {module + "deploy", "database/sql"},
 		"internal/dispatch":          {module + "deploy", module + "internal/orchestrator", module + "internal/rule/plan"}, // R-O1: it works without
-		"internal/worker/supervisor": {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/rule/policy", "database/sql"},
-		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
-		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
-		"cmd/bailiwick":              slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
-		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
-		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"internal/worker/supervisor": {module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/rule/policy", "database/sql"},
+		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/dispatch", module + "internal/state/store", module + "internal/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick":              slices.Concat([]string{module + "internal/state/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
+		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
 		"cmd/bailiwickd":             slices.Concat([]string{module + "deploy", module + "internal/deploycli", "plugin"}, testOnly()),
 		// R-A7: offline.
 		"cmd/bailiwick-verify": slices.Concat([]string{"database/sql", "modernc.org/...", "os/exec", "plugin"}, testOnly()),
@@ -124,10 +124,10 @@ func only() map[string][]string {
 		"internal/telemetry":   {"internal/daemoncli", "cmd/bailiwickd"},
 		// R-O1: one process runs plans.
 		"internal/orchestrator": {"internal/schedule", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/oauth":        {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/anchor":       {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/notify":       {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/store":        {"internal/anchor", "internal/approval", "internal/audit", "internal/budget", "internal/export", "internal/notify", "internal/operator", "internal/retain", "internal/snapshot", "internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/oauth":  {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/anchor": {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/notify": {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/store":  {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/retain", "internal/state/inforce", "internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		// Only a worker's broker holds values of secrets for requests.
 		"internal/worker/broker": {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-worker"},
 		// The process that fetches holds a credential; the service does not link it.

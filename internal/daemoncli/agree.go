@@ -10,8 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 const (
@@ -40,7 +40,7 @@ type agreement struct {
 // work, and of what the newest entries name. The rest follows in the background.
 func (s *service) checkState(ctx context.Context) error {
 	return s.store.Read(ctx, func(v *store.View) error {
-		if err := snapshot.CheckSeen(v); err != nil {
+		if err := inforce.CheckSeen(v); err != nil {
 			return err
 		}
 		if err := dispatch.CheckOpen(v, agreeNewest); err != nil {
@@ -76,7 +76,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // check compares all rows with the log, and remembers a difference.
 func (a *agreement) check(ctx context.Context, pause time.Duration) error {
-	err := a.store.Read(ctx, func(v *store.View) error { return snapshot.CheckSeen(v) })
+	err := a.store.Read(ctx, func(v *store.View) error { return inforce.CheckSeen(v) })
 	for _, some := range []func(store.Reader, string, int) (string, error){dispatch.CheckSome, orchestrator.CheckSome} {
 		for after, more := "", err == nil; more && err == nil; {
 			err = a.store.Read(ctx, func(v *store.View) (err error) {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 )
 
 // openTree opens the log's tree. It needs the open ledger and keys, and fails if

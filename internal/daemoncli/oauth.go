@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
-	"github.com/bailiwick-dev/bailiwick/internal/oauth"
+	"github.com/bailiwick-dev/bailiwick/internal/state/oauth"
 )
 
 // oauthSettings is the external issuer whose tokens are accepted. The zero value

@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/secret"
+	"github.com/bailiwick-dev/bailiwick/internal/state/secret"
 )
 
 // listSecrets lists the secrets of the catalog and those that are set. With check, it

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // Caller is a principal making a request.
@@ -32,7 +32,7 @@ func (c Caller) CheckToken() error {
 	return api.Errorf(api.CodeUnauthenticated, "the token of %s was revoked or has expired", c.Principal).WithHint("nothing was done; ask the operator for a token: bailiwick token create PRINCIPAL")
 }
 
-// Registry is what operators decided; see internal/operator. It is read for
+// Registry is what operators decided; see internal/state/operator. It is read for
 // every decision, so that revoked consent takes effect at once.
 type Registry interface {
 	// Consent returns the highest tier that p has consent for.

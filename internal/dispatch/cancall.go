@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
 // operates reports whether a caller may see what belongs to all principals.
@@ -24,7 +24,7 @@ func noRole(role api.Name, p api.Principal) error {
 
 // RoleTools returns what a role may call, if the caller may dispatch a subagent in it.
 func (s *reader) RoleTools(ctx context.Context, caller Caller, role api.Name, schemas bool) (api.RoleTools, error) {
-	page, err := s.Artifacts(ctx, caller, snapshot.Query{Kind: api.KindRole, Name: role})
+	page, err := s.Artifacts(ctx, caller, inforce.Query{Kind: api.KindRole, Name: role})
 	if err != nil {
 		return api.RoleTools{}, err
 	}
@@ -54,13 +54,13 @@ func (s *reader) CanCall(ctx context.Context, caller Caller, req api.CanCallRequ
 		return answer, noRole(req.Role, owner)
 	}
 	operator := operates(p.Engine, caller)
-	granted, err := p.Roles(snapshot.Query{Principal: owner, Ceiling: api.Irreversible})
+	granted, err := p.Roles(inforce.Query{Principal: owner, Ceiling: api.Irreversible})
 	if err != nil {
 		return answer, err
 	}
 	subagents, exists := granted[req.Role], false
 	if operator && (len(subagents) == 0 || req.Principal != "" || req.Subagent != "") {
-		all, err := p.Roles(snapshot.Query{All: true})
+		all, err := p.Roles(inforce.Query{All: true})
 		if err != nil {
 			return answer, err
 		}
@@ -128,7 +128,7 @@ func (s *reader) canCall(sub *submission, req api.CanCallRequest) api.CanCallCas
 
 // closedSince returns when the server of a tool was last found to define it otherwise than
 // its pin; the zero time while it does not.
-func (s *reader) closedSince(p snapshot.Snapshot, tool api.Tool) time.Time {
+func (s *reader) closedSince(p inforce.Snapshot, tool api.Tool) time.Time {
 	if s.cfg.ToolClosed == nil || tool.Server == "" {
 		return time.Time{}
 	}
@@ -137,7 +137,7 @@ func (s *reader) closedSince(p snapshot.Snapshot, tool api.Tool) time.Time {
 
 // toolOf returns a tool of a role by its ID. Of one that the role does not have it
 // returns only that.
-func toolOf(p snapshot.Snapshot, role api.Name, id string) api.Tool {
+func toolOf(p inforce.Snapshot, role api.Name, id string) api.Tool {
 	for _, t := range p.Revision.Tools(role) {
 		if t.ID == id {
 			return t

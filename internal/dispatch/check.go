@@ -10,13 +10,13 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
 
 // pinSource returns the commit that a source refers to now. A source by URL has it in
 // Dirs.Repository then.
-func (s *Service) pinSource(ctx context.Context, p snapshot.Snapshot, from api.SourceRequest) (string, error) {
+func (s *Service) pinSource(ctx context.Context, p inforce.Snapshot, from api.SourceRequest) (string, error) {
 	src, _, err := p.Revision.Source(from.Name)
 	if err != nil {
 		return "", err

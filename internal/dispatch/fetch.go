@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
 // maxFetches is how many sources are fetched at once. Requests for one source wait for
@@ -53,7 +53,7 @@ func (f *fetches) enter(ctx context.Context, source string) (leave func(), err e
 // fetchSource returns the commit that a source by URL refers to now, once it is in the
 // state. It uses the network for a caller that may start from the source, before the
 // decision is durable: it reads what the decision will name.
-func (s *Service) fetchSource(ctx context.Context, p snapshot.Snapshot, src api.Source, commit string) (string, error) {
+func (s *Service) fetchSource(ctx context.Context, p inforce.Snapshot, src api.Source, commit string) (string, error) {
 	leave, err := s.fetches.enter(ctx, s.cfg.Dirs.Fetched(src))
 	if err != nil {
 		return "", err

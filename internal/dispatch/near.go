@@ -7,7 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
 // near returns what the caller probably meant by names of the request that none of its
@@ -28,7 +28,7 @@ func (sub *submission) near() string {
 		if len(unknown) == 0 {
 			continue
 		}
-		visible, err := sub.snapshot.Names(snapshot.Query{Principal: sub.principal, Ceiling: min(sub.consent, sub.ceiling), Kind: kind})
+		visible, err := sub.snapshot.Names(inforce.Query{Principal: sub.principal, Ceiling: min(sub.consent, sub.ceiling), Kind: kind})
 		if err != nil {
 			continue // the denial stands without it
 		}

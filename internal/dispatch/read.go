@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // reader answers questions about dispatches, as far as policy lets the caller
@@ -21,7 +21,7 @@ type reader struct {
 	*lifecycle
 }
 
-// Engine returns the policy in force; see snapshot.Reader.
+// Engine returns the policy in force; see inforce.Reader.
 func (s *reader) Engine(ctx context.Context) (*policy.Engine, error) { return s.snapshots.Engine(ctx) }
 
 // Catalog returns the number of the revision in force, 0 when none has been
@@ -40,15 +40,15 @@ func (s *reader) Revision(ctx context.Context) (*catalog.Revision, error) {
 	return p.Revision, err
 }
 
-// History returns revisions of the catalog; see snapshot.Reader. It checks no
+// History returns revisions of the catalog; see inforce.Reader. It checks no
 // permissions.
 func (s *reader) History(ctx context.Context, before uint64, limit int) ([]api.CatalogRevision, error) {
 	return s.snapshots.History(ctx, before, limit)
 }
 
-// Step returns a revision of the catalog and the one before it; see snapshot.Reader. It
+// Step returns a revision of the catalog and the one before it; see inforce.Reader. It
 // checks no permissions.
-func (s *reader) Step(ctx context.Context, number uint64, read func(snapshot.Step, func(api.File, int64) ([]byte, error))) (snapshot.Step, error) {
+func (s *reader) Step(ctx context.Context, number uint64, read func(inforce.Step, func(api.File, int64) ([]byte, error))) (inforce.Step, error) {
 	return s.snapshots.Step(ctx, number, read)
 }
 
@@ -93,7 +93,7 @@ func (s *reader) counts(ctx context.Context) (map[string]int, error) {
 // Artifacts returns the artifacts of a kind that the caller may use: metadata of
 // the revision in force (R-B6). It sets the principal, ceiling and repositories of
 // q.
-func (s *reader) Artifacts(ctx context.Context, caller Caller, q snapshot.Query) (api.ArtifactPage, error) {
+func (s *reader) Artifacts(ctx context.Context, caller Caller, q inforce.Query) (api.ArtifactPage, error) {
 	p, err := s.snapshots.Current(ctx)
 	if err != nil {
 		return api.ArtifactPage{}, err

@@ -11,14 +11,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // records reads the stored state of dispatches. It checks no permissions.
 type records struct {
 	cfg       Config
-	snapshots *snapshot.Reader
+	snapshots *inforce.Reader
 }
 
 // row returns the row of a dispatch, and whether it exists.

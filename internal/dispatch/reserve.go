@@ -2,7 +2,7 @@ package dispatch
 
 import (
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // holdSchema is the dispatches that unsettled runs may still need. Several runs

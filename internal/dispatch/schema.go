@@ -1,9 +1,9 @@
 package dispatch
 
-import "github.com/bailiwick-dev/bailiwick/internal/store"
+import "github.com/bailiwick-dev/bailiwick/internal/state/store"
 
 // Migration returns the schema of this package, and of the highest revision that
-// internal/snapshot has accepted.
+// internal/state/inforce has accepted.
 func Migration() store.Migration {
 	return store.Migration{Owner: "dispatch", Steps: []string{`
 CREATE TABLE dispatch (

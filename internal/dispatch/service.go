@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // Config is what a Service needs.
@@ -92,8 +92,8 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-func openSnapshots(ctx context.Context, cfg Config) (*snapshot.Reader, error) {
-	return snapshot.Open(ctx, snapshot.Config{Dirs: cfg.Dirs, Store: cfg.Store, Ledger: cfg.Ledger, Operator: cfg.Operator, Logger: cfg.Logger})
+func openSnapshots(ctx context.Context, cfg Config) (*inforce.Reader, error) {
+	return inforce.Open(ctx, inforce.Config{Dirs: cfg.Dirs, Store: cfg.Store, Ledger: cfg.Ledger, Operator: cfg.Operator, Logger: cfg.Logger})
 }
 
 func newService(ctx context.Context, cfg Config) *Service {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/operator"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 const stopManifest = `version: 1

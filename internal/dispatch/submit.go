@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // submission is a request on its way to a decision.
@@ -37,7 +37,7 @@ type submission struct {
 	taint     *api.Taint     // that it begins with
 	decidedBy api.DispatchID // that the taint is from, where no need and no item has it
 	digest    api.Digest     // of principal, request and task request
-	snapshot  snapshot.Snapshot
+	snapshot  inforce.Snapshot
 	subagent  api.Subagent // zero when the name does not exist
 	target    api.Name
 	commit    string       // pinned, when there is a source
@@ -113,7 +113,7 @@ func (s *Service) repeated(ctx context.Context, sub *submission) (api.Dispatch, 
 
 // snapshotAt returns the snapshot that a request is decided by: with the names of a
 // pinned revision, or of the one in force.
-func (s *Service) snapshotAt(ctx context.Context, pinned api.Digest) (snap snapshot.Snapshot, err error) {
+func (s *Service) snapshotAt(ctx context.Context, pinned api.Digest) (snap inforce.Snapshot, err error) {
 	if pinned != "" {
 		snap, err = s.snapshots.At(ctx, pinned)
 	} else {

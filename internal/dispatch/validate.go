@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
 // maxCommits bounds how many commits one Validate resolves: each takes a process
@@ -71,7 +71,7 @@ type validator struct {
 	Validation
 	s        *Service
 	caller   Caller
-	snapshot snapshot.Snapshot
+	snapshot inforce.Snapshot
 	decided  map[string]judged
 	schemas  map[api.Name]schema
 	commits  map[api.SourceRequest]pin

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/operator"
+	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
 )
 
 const vetManifest = `version: 1

@@ -6,10 +6,10 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// People keeps what people approved; see internal/approval.
+// People keeps what people approved; see internal/state/approval.
 type People interface {
 	// UseTask marks as used, in the transaction that admits its dispatch, the approval of
 	// exactly what action says. It reports false without one.

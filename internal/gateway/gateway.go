@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/upstream"
 )
 
@@ -28,13 +28,13 @@ type Config struct {
 	Observe   func(Observed) // may be nil
 }
 
-// Registry is what operators decided about a dispatch; see internal/operator.
+// Registry is what operators decided about a dispatch; see internal/state/operator.
 type Registry interface {
 	Consent(p api.Principal) api.Tier
 	StopsFor(w api.StopSubject) []string
 }
 
-// Approvals are the requests for approvals; see internal/approval.
+// Approvals are the requests for approvals; see internal/state/approval.
 type Approvals interface {
 	// Ask returns the request for the same call that stands, or makes one. words are those
 	// that the agent reported last.

@@ -1,6 +1,6 @@
 package gateway
 
-import "github.com/bailiwick-dev/bailiwick/internal/store"
+import "github.com/bailiwick-dev/bailiwick/internal/state/store"
 
 // Migration returns the schema of this package: the calls of the attempts that run. Seal
 // and Drop move those of an ended attempt to a blob.

@@ -12,7 +12,7 @@ import (
 )
 
 // oauthScope is the scope that the service requires of tokens of another issuer
-// (internal/oauth, which this package may not link).
+// (internal/state/oauth, which this package may not link).
 const oauthScope = "bailiwick"
 
 const wellKnown = "/.well-known/oauth-protected-resource"

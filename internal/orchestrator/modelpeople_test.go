@@ -13,17 +13,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/approval"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/approval"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // The people who vote, as themselves or by another way in, and a program that may not.
 var voters = []api.Principal{ann, "human:ann", ben, "human:ben", "human:cid", "local:dan", "agent:bot"}
 
-// ballots keep votes without their signatures, which internal/operator tests. As there,
+// ballots keep votes without their signatures, which internal/state/operator tests. As there,
 // reading them takes no connection.
 type ballots struct {
 	store *store.Store

@@ -10,10 +10,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// Approvals asks people for their approval of tasks; see internal/approval.
+// Approvals asks people for their approval of tasks; see internal/state/approval.
 type Approvals interface {
 	// AskTask asks once for a task, and returns how its request stands. waits fails if the
 	// task does not wait in the transaction that makes the request durable.

@@ -1,6 +1,6 @@
 package orchestrator
 
-import "github.com/bailiwick-dev/bailiwick/internal/store"
+import "github.com/bailiwick-dev/bailiwick/internal/state/store"
 
 // Migration returns the schema of this package. A task without a row is pending;
 // the state ready is never stored.

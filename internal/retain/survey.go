@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 )
 
 // survey is every blob with its references, and the dispatches that rules apply to.

@@ -8,7 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
-// Approvals is what the server needs of internal/approval.
+// Approvals is what the server needs of internal/state/approval.
 type Approvals interface {
 	Get(ctx context.Context, id api.ApprovalID) (api.Approval, error)
 	List(ctx context.Context, all bool) ([]api.Approval, error)

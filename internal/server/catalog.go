@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
 // Bounds of what a caller can have logged about calls that never became
@@ -68,7 +68,7 @@ func (c *catalogCalls) artifacts(ctx context.Context, r *request) (api.ArtifactP
 
 // page returns a page of what the caller may use of a kind.
 func (c *catalogCalls) page(ctx context.Context, r *request, kind api.Kind) (page api.ArtifactPage, err error) {
-	q := snapshot.Query{Kind: kind}
+	q := inforce.Query{Kind: kind}
 	if text := r.URL.Query().Get("cursor"); text != "" {
 		b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 		if err == nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/oauth"
+	"github.com/bailiwick-dev/bailiwick/internal/state/oauth"
 )
 
 // issued returns a house that accepts an issuer's tokens, and a function that makes

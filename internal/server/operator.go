@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalogdiff"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
 // decide decides about an operator call.
@@ -108,7 +108,7 @@ func (c *operatorCalls) revision(ctx context.Context, r *request) (api.RevisionC
 		return api.RevisionChanges{}, malformed(api.CodeInvalid, "revision %.40q: want its number, from 1", r.PathValue("number"))
 	}
 	var diff api.CatalogDiff
-	step, err := c.cfg.Dispatch.Step(ctx, number, func(s snapshot.Step, file func(api.File, int64) ([]byte, error)) {
+	step, err := c.cfg.Dispatch.Step(ctx, number, func(s inforce.Step, file func(api.File, int64) ([]byte, error)) {
 		before := (*catalog.Set)(nil)
 		if s.Before != nil {
 			before = s.Before.Set()

@@ -4,7 +4,7 @@ import "testing"
 
 // Whose act each kind of entry records, written out by hand: a new kind has to be
 // added here, and the log refuses an entry that names a principal for an act of the
-// service (internal/audit: TestTheLogNamesOnlyWhoDidIt).
+// service (internal/state/audit: TestTheLogNamesOnlyWhoDidIt).
 //
 // proves R-A3
 func TestEachKindHasAnActor(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 )
 
 // StampFile is the file in the directory of an installed program that says what is

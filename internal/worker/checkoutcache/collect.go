@@ -13,7 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
-	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 )
 
 // ErrInUse means that a worker uses, creates or removes a checkout.

@@ -1,0 +1,123 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+)
+
+// Config is what Open needs.
+type Config struct {
+	Store  *store.Store // opened with Migration among its migrations
+	Ledger *audit.Ledger
+	Votes  Votes
+	// Engine returns the rules in force: who may approve.
+	Engine func(context.Context) (*policy.Engine, error)
+	// Decided is called after a request about a task was approved, denied or expired. It
+	// must not block; nil: nobody waits.
+	Decided func(api.RunID, api.TaskID)
+	Now     func() time.Time
+	Steady  func() time.Time // measures time; its readings are only compared with each other; nil: Now
+	Logger  *slog.Logger     // nil discards
+	// Hold waits before an approval that a passkey signed is recorded; nil: HoldTime by the
+	// clock of the machine.
+	Hold func(context.Context) error
+}
+
+// HoldTime is how long an approval of a call at tier stateful or above that a passkey
+// signed waits before it is recorded. A touch proves presence, not reading: a stop or a
+// cancel can come first.
+const HoldTime = 5 * time.Second
+
+func hold(ctx context.Context) error {
+	timer := time.NewTimer(HoldTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Votes keeps the signed votes. internal/state/operator does.
+type Votes interface {
+	// Votes returns the votes in force about the action with a digest.
+	Votes(id api.ApprovalID, action api.Digest) []api.Vote
+	// VotesIn is Votes as of a transaction.
+	VotesIn(tx *store.Tx, id api.ApprovalID, action api.Digest) ([]api.Vote, error)
+	// CanVote returns why a vote of p would be refused, whatever it is about.
+	CanVote(p api.Principal) error
+	// Vote verifies and records a vote that by submits. apply checks it in the
+	// transaction that makes it durable; earlier are the votes in force before it.
+	Vote(ctx context.Context, by api.Principal, envelope []byte, apply func(tx *store.Tx, r *api.OperatorRecord, v api.Vote, earlier []api.Vote) error) (api.OperatorReceipt, error)
+}
+
+// Approvals holds the requests for approvals. It is safe for concurrent use.
+type Approvals struct {
+	cfg   Config
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+	wake  chan struct{}                 // a request was made
+	rules atomic.Pointer[policy.Engine] // as of the last read
+
+	mu      sync.Mutex
+	due     map[api.ApprovalID]time.Time // when open requests expire, by Config.Steady; guarded by mu
+	changed chan struct{}                // closed at the next change; guarded by mu
+}
+
+// New returns what Start begins to expire.
+func New(cfg Config) (*Approvals, error) {
+	if cfg.Store == nil || cfg.Ledger == nil || cfg.Votes == nil || cfg.Engine == nil || cfg.Now == nil {
+		return nil, errors.New("approval: Config needs Store, Ledger, Votes, Engine and Now")
+	}
+	if cfg.Steady == nil {
+		cfg.Steady = cfg.Now
+	}
+	if cfg.Hold == nil {
+		cfg.Hold = hold
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Approvals{cfg: cfg, stop: func() {}, wake: make(chan struct{}, 1), due: map[api.ApprovalID]time.Time{}, changed: make(chan struct{})}, nil
+}
+
+// Start begins to expire what is due, once Engine can be called.
+func (a *Approvals) Start(ctx context.Context) {
+	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
+	a.work.Go(func() { a.expire(ctx) })
+}
+
+// Close ends the work of Start.
+func (a *Approvals) Close() {
+	a.stop()
+	a.work.Wait()
+}
+
+// Changed returns a channel that is closed at the next change. Callers get it before
+// they read, so they miss none.
+func (a *Approvals) Changed() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changed
+}
+
+// announce tells those who wait that a request has changed.
+func (a *Approvals) announce(action api.Action) {
+	a.mu.Lock()
+	close(a.changed)
+	a.changed = make(chan struct{})
+	a.mu.Unlock()
+	if action.Step != nil && a.cfg.Decided != nil {
+		a.cfg.Decided(action.Run, action.Task)
+	}
+}
