@@ -22,7 +22,7 @@ func bounded() map[string]string {
 		"internal/base/cron/cron.go":                "the offset of a zone",
 		"internal/daemoncli/retention.go":           "at most 36525 days",
 		"internal/verify/evidence/receipt/stamp.go": "refused above 1<<32 seconds",
-		"internal/toolclient/credential.go":         "at most 1<<20 seconds",
+		"internal/tool/toolclient/credential.go":    "at most 1<<20 seconds",
 	}
 }
 

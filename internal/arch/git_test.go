@@ -26,7 +26,7 @@ func starters() map[string]string {
 		"internal/executor":         "the worker",
 		"internal/faultdisk":        "the kernel's fault disk, in tests",
 		"internal/worker/jail":      "programs in jails",
-		"internal/toolclient":       "the tool host",
+		"internal/tool/toolclient":  "the tool host",
 	}
 }
 

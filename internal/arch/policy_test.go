@@ -13,10 +13,10 @@ func floors() [][]string {
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
 		{"client", "internal/state/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/state/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
-		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/state/operator", "internal/runcli", "internal/state/inforce", "internal/toolclient"},
+		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/state/operator", "internal/runcli", "internal/state/inforce", "internal/tool/toolclient"},
 		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/cli", "internal/executor", "internal/state/export", "internal/state/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
-		{"internal/deploycli", "internal/upstream"},
-		{"internal/gateway"},
+		{"internal/deploycli", "internal/tool/toolcall"},
+		{"internal/tool/gateway"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},
 		{"internal/schedule"},
@@ -127,15 +127,15 @@ func only() map[string][]string {
 		"internal/state/oauth":  {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/state/anchor": {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/state/notify": {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/store":  {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/retain", "internal/state/inforce", "internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/store":  {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/retain", "internal/state/inforce", "internal/tool/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		// Only a worker's broker holds values of secrets for requests.
 		"internal/worker/broker": {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-worker"},
 		// The process that fetches holds a credential; the service does not link it.
 		"internal/worker/sourcefetch": {"cmd/bailiwick-worker"},
 		// Only the service decides and makes calls of tools; only a process of its own runs
 		// a server of them.
-		"internal/gateway":         {"internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/upstream":        {"internal/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/tool/gateway":    {"internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/tool/toolcall":   {"internal/tool/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/worker/toolhost": {"cmd/bailiwick-worker"},
 		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}

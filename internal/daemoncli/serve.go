@@ -21,7 +21,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
-	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/schedule"
@@ -37,6 +36,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/secret"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 

@@ -10,21 +10,21 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/approval"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
-	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
 // toolGate is what agents call tools through.
 type toolGate struct {
 	gateway   *gateway.Gateway
-	pool      *upstream.Pool
+	pool      *toolcall.Pool
 	approvals *approval.Approvals
 	rules     atomic.Pointer[dispatch.Service]          // nil until it is open
 	runs      atomic.Pointer[orchestrator.Orchestrator] // likewise; it asks how requests stand when it opens
@@ -49,7 +49,7 @@ func (g *toolGate) engine(ctx context.Context) (*policy.Engine, error) {
 // openTools opens the gateway, and records that the outcome of calls that an earlier
 // service left is unknown. Dispatches, whose ends follow in the log, are recovered later.
 func (s *service) openTools(ctx context.Context) (err error) {
-	g := &toolGate{pool: upstream.New(upstream.Config{
+	g := &toolGate{pool: toolcall.New(toolcall.Config{
 		Client:  toolclient.Config{Program: s.t.worker(), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: s.sweepJails},
 		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: s.toolsChanged, Failed: s.telemetry.ToolServerFailed,
 		Listed: func(server api.Name, dispatch api.DispatchID) { s.tools.gateway.Listed(server, dispatch) },
@@ -100,7 +100,7 @@ func (g *toolGate) closedSince(revision *catalog.Revision, tool api.Tool) time.T
 }
 
 // toolsChanged records that a server defines tools otherwise than their pins.
-func (s *service) toolsChanged(server api.Name, closed []upstream.Change) {
+func (s *service) toolsChanged(server api.Name, closed []toolcall.Change) {
 	for _, c := range closed {
 		_, err := s.ledger.Record(context.Background(), record.Entry{
 			Kind: record.KindToolChanged, Resource: string(server), Tool: string(server) + "/" + c.Tool, Detail: record.ToolChange{Pinned: string(c.Pinned), Found: string(c.Found)},

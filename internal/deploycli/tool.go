@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalogdiff"
-	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
 // define asks a server for the definitions of its tools, with the values of its secrets

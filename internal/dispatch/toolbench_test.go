@@ -20,9 +20,9 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 const benchManifest = `version: 1
@@ -85,21 +85,21 @@ func (s *benchServer) send(ctx context.Context, message []byte) ([]byte, error) 
 	return io.ReadAll(resp.Body)
 }
 
-// Call implements upstream.Caller.
-func (s *benchServer) Call(ctx context.Context, c upstream.Call) (upstream.Answer, error) {
+// Call implements toolcall.Caller.
+func (s *benchServer) Call(ctx context.Context, c toolcall.Call) (toolcall.Answer, error) {
 	b, err := s.send(ctx, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, c.Tool, c.Arguments))
 	if err != nil {
-		return upstream.Answer{}, err
+		return toolcall.Answer{}, err
 	}
 	var m struct {
 		Result json.RawMessage `json:"result"`
 	}
 	err = json.Unmarshal(b, &m)
-	return upstream.Answer{Result: m.Result}, err
+	return toolcall.Answer{Result: m.Result}, err
 }
 
-// End implements upstream.Caller.
-func (*benchServer) Closed(upstream.Owner) []string { return nil }
+// End implements toolcall.Caller.
+func (*benchServer) Closed(toolcall.Owner) []string { return nil }
 
 func (s *benchServer) End(api.DispatchID) {}
 
@@ -153,7 +153,7 @@ func throughWorker(b *testing.B, h http.Handler) *httptest.Server {
 }
 
 // view is the view of a started attempt of a dispatch with a row.
-func (g gate) view(b *testing.B, caller upstream.Caller) *gateway.View {
+func (g gate) view(b *testing.B, caller toolcall.Caller) *gateway.View {
 	b.Helper()
 	gw, err := gateway.New(gateway.Config{Store: g.cfg.Store, Ledger: g.cfg.Ledger, Blobs: g.cfg.Blobs, Registry: g.cfg.Registry, Upstream: caller, Now: time.Now})
 	if err != nil {

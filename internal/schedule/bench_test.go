@@ -13,7 +13,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
-	"github.com/bailiwick-dev/bailiwick/internal/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
@@ -21,6 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/budget"
 	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 )
 
 // idle is a dispatcher whose dispatches do not end, and the rules of a bench. It counts

@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 // A server is called once the entry of the call is durable, and the agent has the answer
@@ -23,7 +23,7 @@ func TestCallsAreInTheLogBeforeTheirEffect(t *testing.T) {
 	w := newWorld(t)
 	v := w.view("transform", "local", api.Stateful)
 	var before []record.Kind
-	w.answer = func(context.Context, upstream.Call) (upstream.Answer, error) {
+	w.answer = func(context.Context, toolcall.Call) (toolcall.Answer, error) {
 		before = w.kinds()
 		return text("rows"), nil
 	}
@@ -262,7 +262,7 @@ func TestCallsAreKeptAndSealed(t *testing.T) {
 	w := newWorld(t)
 	v := w.view("quality", "local", api.Observe)
 	large := strings.Repeat("x", 100_000)
-	w.answer = func(_ context.Context, c upstream.Call) (upstream.Answer, error) {
+	w.answer = func(_ context.Context, c toolcall.Call) (toolcall.Answer, error) {
 		if strings.Contains(string(c.Arguments), "large") {
 			return text(large), nil
 		}

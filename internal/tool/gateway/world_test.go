@@ -26,7 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 const worldManifest = `version: 1
@@ -141,10 +141,10 @@ type world struct {
 	marks    []Mark
 	spent    []string
 	asked    []api.Question
-	calls    []upstream.Call
+	calls    []toolcall.Call
 	ended    []api.DispatchID
 	closed   map[api.Name][]string                                         // tools, by server
-	answer   func(context.Context, upstream.Call) (upstream.Answer, error) // nil: text
+	answer   func(context.Context, toolcall.Call) (toolcall.Answer, error) // nil: text
 	dispatch int
 }
 
@@ -200,7 +200,7 @@ func (o *operators) StopsFor(api.StopSubject) []string {
 // servers are the upstream servers of a world.
 type servers world
 
-func (s *servers) Call(ctx context.Context, c upstream.Call) (upstream.Answer, error) {
+func (s *servers) Call(ctx context.Context, c toolcall.Call) (toolcall.Answer, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, c)
 	answer := s.answer
@@ -211,7 +211,7 @@ func (s *servers) Call(ctx context.Context, c upstream.Call) (upstream.Answer, e
 	return text("ok"), nil
 }
 
-func (s *servers) Closed(o upstream.Owner) []string {
+func (s *servers) Closed(o toolcall.Owner) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed[o.Server]
@@ -223,8 +223,8 @@ func (s *servers) End(id api.DispatchID) {
 	s.ended = append(s.ended, id)
 }
 
-func text(s string) upstream.Answer {
-	return upstream.Answer{Result: json.RawMessage(fmt.Sprintf(`{"content":[{"text":%q,"type":"text"}],"structuredContent":{"hits":1}}`, s))}
+func text(s string) toolcall.Answer {
+	return toolcall.Answer{Result: json.RawMessage(fmt.Sprintf(`{"content":[{"text":%q,"type":"text"}],"structuredContent":{"hits":1}}`, s))}
 }
 
 // attempt is a started attempt of a new dispatch, with its entries in the log.

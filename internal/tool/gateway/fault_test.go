@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 // A log that cannot be written refuses the call, and one that fails while the call is out
@@ -22,7 +22,7 @@ import (
 func TestNothingIsCalledOrAnsweredWithoutTheLog(t *testing.T) {
 	w := newWorld(t)
 	v := w.view("quality", "local", api.Observe)
-	w.answer = func(context.Context, upstream.Call) (upstream.Answer, error) {
+	w.answer = func(context.Context, toolcall.Call) (toolcall.Answer, error) {
 		return text("secret rows"), w.cfg.Store.Close()
 	}
 	r := call1(t, v, "warehouse_query")
@@ -45,29 +45,29 @@ func TestNothingIsCalledOrAnsweredWithoutTheLog(t *testing.T) {
 func TestFaultsOfServersAreClearErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool   string
-		answer func(context.Context, upstream.Call) (upstream.Answer, error)
+		answer func(context.Context, toolcall.Call) (toolcall.Answer, error)
 		want   string
 	}{
-		"it is not there": {"warehouse_query", func(context.Context, upstream.Call) (upstream.Answer, error) {
-			return upstream.Answer{}, &upstream.Fault{Message: "warehouse does not start", Unsent: true}
+		"it is not there": {"warehouse_query", func(context.Context, toolcall.Call) (toolcall.Answer, error) {
+			return toolcall.Answer{}, &toolcall.Fault{Message: "warehouse does not start", Unsent: true}
 		}, "warehouse does not start; the call had no effect"},
-		"it breaks off": {"warehouse_query", func(context.Context, upstream.Call) (upstream.Answer, error) {
-			return upstream.Answer{}, &upstream.Fault{Message: "warehouse broke off"}
+		"it breaks off": {"warehouse_query", func(context.Context, toolcall.Call) (toolcall.Answer, error) {
+			return toolcall.Answer{}, &toolcall.Fault{Message: "warehouse broke off"}
 		}, "it is not known whether the call took effect"},
-		"something else": {"warehouse_query", func(context.Context, upstream.Call) (upstream.Answer, error) {
-			return upstream.Answer{}, errors.New("/secret/path")
+		"something else": {"warehouse_query", func(context.Context, toolcall.Call) (toolcall.Answer, error) {
+			return toolcall.Answer{}, errors.New("/secret/path")
 		}, "the call failed"},
-		"it floods": {"warehouse_query", func(context.Context, upstream.Call) (upstream.Answer, error) {
+		"it floods": {"warehouse_query", func(context.Context, toolcall.Call) (toolcall.Answer, error) {
 			return text(strings.Repeat("x", api.MaxToolAnswer)), nil
 		}, "at most"},
-		"another shape": {"search_find", func(context.Context, upstream.Call) (upstream.Answer, error) {
-			return upstream.Answer{Result: json.RawMessage(`{"content":[],"structuredContent":{"hits":"many"}}`)}, nil
+		"another shape": {"search_find", func(context.Context, toolcall.Call) (toolcall.Answer, error) {
+			return toolcall.Answer{Result: json.RawMessage(`{"content":[],"structuredContent":{"hits":"many"}}`)}, nil
 		}, "something else than its definition says"},
-		"no structured part": {"search_find", func(context.Context, upstream.Call) (upstream.Answer, error) {
-			return upstream.Answer{Result: json.RawMessage(`{"content":[]}`)}, nil
+		"no structured part": {"search_find", func(context.Context, toolcall.Call) (toolcall.Answer, error) {
+			return toolcall.Answer{Result: json.RawMessage(`{"content":[]}`)}, nil
 		}, "something else than its definition says"},
-		"an error of its own": {"search_find", func(context.Context, upstream.Call) (upstream.Answer, error) {
-			return upstream.Answer{Result: json.RawMessage(`{"content":[{"text":"no such table","type":"text"}],"isError":true}`), IsError: true}, nil
+		"an error of its own": {"search_find", func(context.Context, toolcall.Call) (toolcall.Answer, error) {
+			return toolcall.Answer{Result: json.RawMessage(`{"content":[{"text":"no such table","type":"text"}],"isError":true}`), IsError: true}, nil
 		}, "no such table"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,11 +87,11 @@ func TestFaultsOfServersAreClearErrors(t *testing.T) {
 }
 
 // hang is a server that answers when its call is cancelled.
-func hang(began chan<- struct{}) func(context.Context, upstream.Call) (upstream.Answer, error) {
-	return func(ctx context.Context, _ upstream.Call) (upstream.Answer, error) {
+func hang(began chan<- struct{}) func(context.Context, toolcall.Call) (toolcall.Answer, error) {
+	return func(ctx context.Context, _ toolcall.Call) (toolcall.Answer, error) {
 		began <- struct{}{}
 		<-ctx.Done()
-		return upstream.Answer{}, &upstream.Fault{Message: "cancelled"}
+		return toolcall.Answer{}, &toolcall.Fault{Message: "cancelled"}
 	}
 }
 
@@ -145,7 +145,7 @@ func TestCancelledCallsAreInTheLog(t *testing.T) {
 func TestCallsThatAreOutBecomeUnknown(t *testing.T) {
 	w := newWorld(t)
 	began, release := make(chan struct{}), make(chan struct{})
-	w.answer = func(context.Context, upstream.Call) (upstream.Answer, error) {
+	w.answer = func(context.Context, toolcall.Call) (toolcall.Answer, error) {
 		began <- struct{}{}
 		<-release
 		return text("late"), nil
@@ -180,7 +180,7 @@ func TestAServerThatDoesNotReturnDoesNotKeepAnAttempt(t *testing.T) {
 	w := newWorld(t)
 	w.closeTime = 50 * time.Millisecond
 	began, release := make(chan struct{}), make(chan struct{})
-	w.answer = func(context.Context, upstream.Call) (upstream.Answer, error) {
+	w.answer = func(context.Context, toolcall.Call) (toolcall.Answer, error) {
 		began <- struct{}{}
 		<-release
 		return text("late"), nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 // list returns the tools of the view that are not closed.
@@ -43,7 +43,7 @@ func (v *View) closedTools() map[string]bool {
 		}
 		names, ok := byServer[t.Server]
 		if !ok {
-			names = v.g.cfg.Upstream.Closed(upstream.Owner{Server: t.Server, Revision: v.a.Revision, Dispatch: v.a.Manifest.ID})
+			names = v.g.cfg.Upstream.Closed(toolcall.Owner{Server: t.Server, Revision: v.a.Revision, Dispatch: v.a.Manifest.ID})
 			byServer[t.Server] = names
 		}
 		if slices.Contains(names, t.ToolAllow.Tool) {

@@ -1,4 +1,4 @@
-package upstream
+package toolcall
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
-	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
 // errFull is why a server gets no place.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 // sent is the answer to a message that a worker sent with a key.
@@ -111,11 +111,11 @@ func TestACallIsNotRepeated(t *testing.T) {
 	a := w.attempt("quality", "local", api.Observe)
 	query, unknown := callMessage("warehouse_query", map[string]any{}), callMessage("warehouse_drop", map[string]any{})
 	began, release := make(chan struct{}), make(chan struct{})
-	w.answer = func(ctx context.Context, _ upstream.Call) (upstream.Answer, error) {
+	w.answer = func(ctx context.Context, _ toolcall.Call) (toolcall.Answer, error) {
 		began <- struct{}{}
 		select {
 		case <-ctx.Done():
-			return upstream.Answer{}, &upstream.Fault{Message: "cancelled"}
+			return toolcall.Answer{}, &toolcall.Fault{Message: "cancelled"}
 		case <-release:
 			return text("late"), nil
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 // run makes an admitted call, makes what came back durable, and returns it.
@@ -54,12 +54,12 @@ func (v *View) run(ctx context.Context, c *call, adm audit.Admission) (json.RawM
 }
 
 // forward calls what the tool belongs to.
-func (v *View) forward(ctx context.Context, c *call) (upstream.Answer, error) {
+func (v *View) forward(ctx context.Context, c *call) (toolcall.Answer, error) {
 	if c.tool.Server == "" {
 		return v.runOwn(ctx, c)
 	}
-	return v.g.cfg.Upstream.Call(ctx, upstream.Call{
-		Owner:     upstream.Owner{Server: c.tool.Server, Revision: v.a.Revision, Dispatch: v.a.Manifest.ID},
+	return v.g.cfg.Upstream.Call(ctx, toolcall.Call{
+		Owner:     toolcall.Owner{Server: c.tool.Server, Revision: v.a.Revision, Dispatch: v.a.Manifest.ID},
 		Tool:      c.tool.ToolAllow.Tool,
 		Arguments: c.arguments,
 		Progress:  c.stream.progress,
@@ -86,9 +86,9 @@ func (v *View) returned(ctx context.Context, c *call, d record.ToolReturn, resul
 }
 
 // checkAnswer refuses an answer that is too large, or is not what the definition says.
-func (c *call) checkAnswer(a upstream.Answer) error {
+func (c *call) checkAnswer(a toolcall.Answer) error {
 	if len(a.Result) > api.MaxToolAnswer {
-		return &upstream.Fault{Message: fmt.Sprintf("the tool answered with %d bytes: at most %d; ask it for less", len(a.Result), api.MaxToolAnswer)}
+		return &toolcall.Fault{Message: fmt.Sprintf("the tool answered with %d bytes: at most %d; ask it for less", len(a.Result), api.MaxToolAnswer)}
 	}
 	if c.tool.output == nil || a.IsError {
 		return nil
@@ -97,17 +97,17 @@ func (c *call) checkAnswer(a upstream.Answer) error {
 		Structured any `json:"structuredContent"`
 	}
 	if err := json.Unmarshal(a.Result, &result); err != nil {
-		return &upstream.Fault{Message: "the tool answered with something that is not a result"}
+		return &toolcall.Fault{Message: "the tool answered with something that is not a result"}
 	}
 	if err := c.tool.output.Validate(result.Structured); err != nil {
-		return &upstream.Fault{Message: "the tool answered with something else than its definition says: " + mcpwire.Truncate(canon.SchemaText(err), 500)}
+		return &toolcall.Fault{Message: "the tool answered with something else than its definition says: " + mcpwire.Truncate(canon.SchemaText(err), 500)}
 	}
 	return nil
 }
 
 // faultText says why a call has no answer, and whether it may have had an effect.
 func faultText(ctx context.Context, err error) string {
-	fault, ok := errors.AsType[*upstream.Fault](err)
+	fault, ok := errors.AsType[*toolcall.Fault](err)
 	effect := "it is not known whether the call took effect"
 	if ok && fault.Unsent {
 		effect = "the call had no effect"
@@ -149,11 +149,11 @@ func (c *call) readOwn(v *View) error {
 }
 
 // runOwn does what is left to do for ask and report once they are durable.
-func (v *View) runOwn(ctx context.Context, c *call) (upstream.Answer, error) {
+func (v *View) runOwn(ctx context.Context, c *call) (toolcall.Answer, error) {
 	text := "reported"
 	if c.question != nil {
 		if err := v.a.Ask(ctx, *c.question); err != nil {
-			return upstream.Answer{}, &upstream.Fault{Message: "the question is stored, but your worker does not answer"}
+			return toolcall.Answer{}, &toolcall.Fault{Message: "the question is stored, but your worker does not answer"}
 		}
 		text = "The question was passed on. Your attempt ends now, and you continue with the answer when it has come."
 	} else {
@@ -162,7 +162,7 @@ func (v *View) runOwn(ctx context.Context, c *call) (upstream.Answer, error) {
 		v.mu.Unlock()
 	}
 	result, err := canon.Marshal(map[string]any{"content": []any{textContent(text)}})
-	return upstream.Answer{Result: result}, err
+	return toolcall.Answer{Result: result}, err
 }
 
 // reported returns what the agent reported last.

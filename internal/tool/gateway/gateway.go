@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/upstream"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
 // Config is what a Gateway needs.
@@ -21,7 +21,7 @@ type Config struct {
 	Ledger    *audit.Ledger
 	Blobs     *blob.Store // of the state
 	Registry  Registry
-	Upstream  upstream.Caller
+	Upstream  toolcall.Caller
 	Approvals Approvals // nil: calls that need an approval are denied
 	Now       func() time.Time
 	Logger    *slog.Logger

@@ -1,4 +1,4 @@
-package upstream
+package toolcall
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
 // Config configures a Pool.

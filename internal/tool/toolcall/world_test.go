@@ -1,4 +1,4 @@
-package upstream
+package toolcall
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
-	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
 const password = "correct horse battery"
@@ -29,7 +29,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for out, pkg := range map[string]string{"worker": "../../cmd/bailiwick-worker", "hostile": "./testdata/hostile"} {
+	for out, pkg := range map[string]string{"worker": "../../../cmd/bailiwick-worker", "hostile": "./testdata/hostile"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, out), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if b, err := cmd.CombinedOutput(); err != nil {

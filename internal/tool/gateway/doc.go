@@ -1,7 +1,7 @@
 // Package gateway is the only way from an agent to a tool. It makes one view for each
 // attempt, from the role of the authenticated dispatch and never from what an agent
 // says; it decides each call in one place, makes the decision durable in the log, has
-// internal/upstream call the server, logs what came back, and answers.
+// internal/tool/toolcall call the server, logs what came back, and answers.
 //
 // What is not in the view is absent from its list and refused when it is called, in the
 // same words whether or not it exists.

@@ -1,13 +1,13 @@
-// Package upstream calls tools of registered servers: MCP servers in jails of their own
+// Package toolcall calls tools of registered servers: MCP servers in jails of their own
 // or over streamable HTTP, and declared commands.
 //
 // It holds the credentials of servers, which come from the secret store and never from
-// an agent. It decides nothing: internal/gateway has decided and logged a call before
+// an agent. It decides nothing: internal/tool/gateway has decided and logged a call before
 // it comes here. What a server says is hostile: each part has a bound, definitions are
 // compared with their pins, and its own requests are refused.
 //
 // Carries R-G5 and R-G7.
-package upstream
+package toolcall
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package upstream
+package toolcall
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
-	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
 // source is a server for one owner: its session, if it has one.

@@ -1,4 +1,4 @@
-package upstream
+package toolcall
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/toolclient"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
 // order is everything that a server is made of in one revision.
