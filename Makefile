@@ -85,7 +85,7 @@ FORCE:
 # Packages whose tests compute, compile or wait for scrypt, which the race detector makes many times slower.
 UNRACED := internal/arch internal/base/cron internal/deploycli e2e/suite
 # Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
-FULL := e2e internal/worker/jail internal/state/audit internal/verify/evidence internal/orchestrator
+FULL := e2e internal/worker/jail internal/state/audit internal/verify/evidence internal/run/orchestrator
 
 check: static race ## format, vet, lint, tidy, import policy, unit tests with -race
 
@@ -118,7 +118,7 @@ prove: build setup ## prove in three ways, each with its control, that the MCP s
 	@scripts/prove $(BIN)
 
 bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/state/audit ./internal/worker/broker ./internal/worker/capture ./internal/dispatch ./internal/verify/evidence ./internal/rule/plan ./internal/orchestrator ./internal/schedule ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/worker/jail ./internal/state/audit ./internal/worker/broker ./internal/worker/capture ./internal/run/dispatch ./internal/verify/evidence ./internal/rule/plan ./internal/run/orchestrator ./internal/run/schedule ./e2e
 
 soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/state/store ./internal/state/audit ./e2e
@@ -145,7 +145,7 @@ mutants: ## verify MUTANTS bundles that were changed from SEED by who has the se
 
 STEPS ?= 1000000
 model: ## compare runs, budgets and schedules with a reference model for STEPS random steps
-	go test -v -timeout 240m -run TestEngineMatchesTheReferenceModel ./internal/orchestrator -steps $(STEPS)
+	go test -v -timeout 240m -run TestEngineMatchesTheReferenceModel ./internal/run/orchestrator -steps $(STEPS)
 
 HONEST ?= 10000
 honest: ## verify HONEST honest bundles with every documented copy of an anchor, without one false alarm

@@ -23,7 +23,7 @@ func starters() map[string]string {
 		"internal/console":          "the pager of the user",
 		"internal/daemoncli":        "this program",
 		"internal/deploycli":        "npm, to install agents",
-		"internal/executor":         "the worker",
+		"internal/run/executor":     "the worker",
 		"internal/faultdisk":        "the kernel's fault disk, in tests",
 		"internal/worker/jail":      "programs in jails",
 		"internal/tool/toolclient":  "the tool host",

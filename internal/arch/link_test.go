@@ -76,7 +76,7 @@ func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 	touch(t)
 	linksOnly(t, "cmd/bailiwick-mcp", "api", "client", "internal/mcphttp", "internal/mcpserve")
 	for program, powers := range map[string][]string{
-		"cmd/bailiwickd": {"internal/state/store", "internal/document/seal", "internal/dispatch"}, "cmd/bailiwick-deploy": {"deploy", "internal/document/seal"},
+		"cmd/bailiwickd": {"internal/state/store", "internal/document/seal", "internal/run/dispatch"}, "cmd/bailiwick-deploy": {"deploy", "internal/document/seal"},
 	} {
 		there := linked(t, program)
 		for _, power := range powers {

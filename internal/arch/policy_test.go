@@ -14,12 +14,12 @@ func floors() [][]string {
 		{"client", "internal/state/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
 		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/state/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
 		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/state/operator", "internal/runcli", "internal/state/inforce", "internal/tool/toolclient"},
-		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/cli", "internal/executor", "internal/state/export", "internal/state/notify", "internal/retain", "internal/worker/toolhost", "internal/worker/supervisor"},
+		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/cli", "internal/run/executor", "internal/state/export", "internal/state/notify", "internal/run/retention", "internal/worker/toolhost", "internal/worker/supervisor"},
 		{"internal/deploycli", "internal/tool/toolcall"},
 		{"internal/tool/gateway"},
-		{"internal/dispatch"},
-		{"internal/orchestrator"},
-		{"internal/schedule"},
+		{"internal/run/dispatch"},
+		{"internal/run/orchestrator"},
+		{"internal/run/schedule"},
 		{"internal/server"},
 		{"internal/daemoncli"},
 		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-tool", "cmd/bailiwick-verify", "cmd/bailiwick-web", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/scriptmodel", "e2e/suite", "e2e/sweep", "e2e/toolserver"},
@@ -41,10 +41,10 @@ func testOnly() []string { return []string{"github.com/transparency-dev/tessera/
 func never() map[string][]string {
 	return map[string][]string{
 		"internal/rule/catalog":      {module + "deploy", "database/sql"},
-		"internal/dispatch":          {module + "deploy", module + "internal/orchestrator", module + "internal/rule/plan"}, // R-O1: it works without
+		"internal/run/dispatch":      {module + "deploy", module + "internal/run/orchestrator", module + "internal/rule/plan"}, // R-O1: it works without
 		"internal/worker/supervisor": {module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/rule/policy", "database/sql"},
-		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/dispatch", module + "internal/state/store", module + "internal/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
-		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/run/dispatch", module + "internal/state/store", module + "internal/run/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick":              slices.Concat([]string{module + "internal/state/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
 		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
 		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
@@ -123,19 +123,19 @@ func only() map[string][]string {
 		"internal/softkey":     {},                  // tests only
 		"internal/telemetry":   {"internal/daemoncli", "cmd/bailiwickd"},
 		// R-O1: one process runs plans.
-		"internal/orchestrator": {"internal/schedule", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/oauth":  {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/anchor": {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/notify": {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/store":  {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/retain", "internal/state/inforce", "internal/tool/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/run/orchestrator": {"internal/run/schedule", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/oauth":      {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/anchor":     {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/notify":     {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/state/store":      {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/run/retention", "internal/state/inforce", "internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		// Only a worker's broker holds values of secrets for requests.
 		"internal/worker/broker": {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-worker"},
 		// The process that fetches holds a credential; the service does not link it.
 		"internal/worker/sourcefetch": {"cmd/bailiwick-worker"},
 		// Only the service decides and makes calls of tools; only a process of its own runs
 		// a server of them.
-		"internal/tool/gateway":    {"internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/tool/toolcall":   {"internal/tool/gateway", "internal/dispatch", "internal/orchestrator", "internal/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/tool/gateway":    {"internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/tool/toolcall":   {"internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/worker/toolhost": {"cmd/bailiwick-worker"},
 		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}

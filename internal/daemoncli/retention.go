@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/retain"
+	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
 
@@ -20,7 +20,7 @@ import (
 // never do.
 type retentionSettings struct {
 	Every time.Duration
-	Rules retain.Rules
+	Rules retention.Rules
 }
 
 // rules returns the settings with their defaults.
@@ -109,7 +109,7 @@ func (a *ageText) UnmarshalText(b []byte) error {
 // dispatches.
 func (s *service) openRetention(ctx context.Context) (err error) {
 	dirs, set := s.t.Dirs, s.set.Retention.rules()
-	s.retain, err = retain.Open(ctx, retain.Config{
+	s.retain, err = retention.Open(ctx, retention.Config{
 		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Runs: s.archive, Checkouts: checkoutcache.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,
 		Database: dirs.Store(), Attempts: filepath.Dir(filepath.Dir(dirs.Dispatch("x", 1))), Now: s.t.Now, Logger: s.logger, Room: s.reserve.Ensure,
 	})

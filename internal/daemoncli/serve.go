@@ -18,12 +18,12 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/executor"
-	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
-	"github.com/bailiwick-dev/bailiwick/internal/retain"
-	"github.com/bailiwick-dev/bailiwick/internal/schedule"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
+	"github.com/bailiwick-dev/bailiwick/internal/run/schedule"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/approval"
@@ -92,7 +92,7 @@ type service struct {
 	settled    *settledRuns
 	evidence   *evidenceService
 	notify     *notify.Keeper // nil: no receiver is configured
-	retain     *retain.Collector
+	retain     *retention.Collector
 	telemetry  *telemetry.Telemetry
 	metrics    telemetry.Address // zero: not served
 	report     jail.Report
@@ -332,7 +332,7 @@ func (s *service) openRegistry(ctx context.Context) (err error) {
 
 // migrations returns the schemas of all packages with tables in the state database.
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration(), notify.Migration(), gateway.Migration(), approval.Migration(), budget.Migration(), schedule.Migration()}
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retention.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration(), notify.Migration(), gateway.Migration(), approval.Migration(), budget.Migration(), schedule.Migration()}
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {

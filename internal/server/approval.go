@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 )
 
 // Approvals is what the server needs of internal/state/approval.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 )
 
 // Schedules shows and steers the schedules of the catalog; see schedule.Keeper.

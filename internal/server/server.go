@@ -26,9 +26,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
-	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/retain"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
@@ -57,7 +57,7 @@ type Config struct {
 	Evidence  Evidence
 	// CheckState compares all rows of the state with the log; nil: none are.
 	CheckState func(context.Context) error
-	Retain     *retain.Collector
+	Retain     *retention.Collector
 	Login      func(uid uint32) (string, error) // login name of an account; an error when it has none
 	Status     func(context.Context) (api.ServiceStatus, error)
 	Trust      func(context.Context) ([]byte, error) // the trust file for auditors

@@ -1,0 +1,94 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+)
+
+// maxFetches is how many sources are fetched at once. Requests for one source wait for
+// each other, so that a slow server delays its own.
+const maxFetches = 8
+
+// fetches admits them.
+type fetches struct {
+	all chan struct{}
+
+	mu  sync.Mutex
+	one map[string]chan struct{} // by Dirs.Fetched
+}
+
+func newFetches() *fetches {
+	return &fetches{all: make(chan struct{}, maxFetches), one: map[string]chan struct{}{}}
+}
+
+// enter waits for the turn of a source.
+func (f *fetches) enter(ctx context.Context, source string) (leave func(), err error) {
+	f.mu.Lock()
+	one, ok := f.one[source]
+	if !ok {
+		one = make(chan struct{}, 1)
+		f.one[source] = one
+	}
+	f.mu.Unlock()
+	for i, c := range []chan struct{}{one, f.all} {
+		select {
+		case c <- struct{}{}:
+		case <-ctx.Done():
+			if i > 0 {
+				<-one
+			}
+			return nil, context.Cause(ctx)
+		}
+	}
+	return func() { <-f.all; <-one }, nil
+}
+
+// fetchSource returns the commit that a source by URL refers to now, once it is in the
+// state. It uses the network for a caller that may start from the source, before the
+// decision is durable: it reads what the decision will name.
+func (s *Service) fetchSource(ctx context.Context, p inforce.Snapshot, src api.Source, commit string) (string, error) {
+	leave, err := s.fetches.enter(ctx, s.cfg.Dirs.Fetched(src))
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	req := record.FetchRequest{Source: src, Commit: commit}
+	if src.Secret != "" {
+		secret, _, err := p.Revision.Secret(src.Secret)
+		if err != nil {
+			return "", err
+		}
+		if req.Secret, err = s.resolveSecret(ctx, secret); err != nil {
+			return "", api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
+		}
+	}
+	pinned, err := s.cfg.Executor.Fetch(ctx, req)
+	switch {
+	case errors.Is(err, executor.ErrFetch):
+		err = api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
+	case err != nil: // its process may have been killed
+		s.cfg.Sweep()
+	}
+	return pinned, err
+}
+
+// resolveSecret returns the value of a secret.
+func (s *Service) resolveSecret(ctx context.Context, secret api.Secret) (string, error) {
+	if s.cfg.Secrets == nil {
+		return "", errors.New("this service has no secret store")
+	}
+	ctx, cancel := context.WithTimeout(ctx, secretTime)
+	defer cancel()
+	value, err := s.cfg.Secrets.Resolve(ctx, secret.Ref)
+	if err != nil {
+		err = fmt.Errorf("secret %q: %w", secret.Name, err)
+	}
+	return value, err
+}

@@ -1,0 +1,118 @@
+// Package dispatch turns a request into a running worker and a durable record.
+//
+// The order is fixed: policy decides, the log makes the decision durable and
+// yields an Admission, and only an Admission starts a worker. The same code
+// collects what a worker left, whether the service saw it exit or recovered its
+// directory after a restart. The package does not know the orchestrator.
+//
+// Carries R-D1, R-D2, R-D3, R-D4, R-D5, R-T10, R-B7 and R-A8.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+)
+
+// Config is what a Service needs.
+type Config struct {
+	Dirs       api.Dirs
+	Store      *store.Store
+	Ledger     *audit.Ledger
+	Blobs      *blob.Store  // of the state, not of the catalog
+	Key        seal.Signer  // of the service
+	Keys       seal.History // every key that the service has had; the zero value: only Key
+	Statements seal.Signer  // signs attestations; nil: Key
+	Executor   *executor.Local
+	Tools      ToolsFunc // nil: agents have no tools
+	// ToolClosed returns when a tool was found to be closed; the zero time for an open one.
+	// nil: none is closed.
+	ToolClosed func(*catalog.Revision, api.Tool) time.Time
+	Calls      CallsFunc     // what the calls of tools said; nil: that is not kept
+	Seal       SealFunc      // likewise
+	Unasked    UnaskedFunc   // ends requests for approvals; nil: agents request none
+	Forget     UnaskedFunc   // removes them with the evidence of their dispatch; nil: likewise
+	Shown      ShownFunc     // nil: nobody approves tasks
+	People     People        // nil: likewise, and no task writes that people have to approve
+	Secrets    Secrets       // nil: no dispatch has any
+	Operator   api.Principal // may read everything; see policy.Rules
+	Registry   Registry      // what operators decided
+	Mode       string        // same-user or system
+	Sweep      func()        // removes what jails of killed processes left on the machine; it may take seconds
+	Now        func() time.Time
+	Steady     func() time.Time // measures time; its readings are only compared with each other; nil: Now
+	Logger     *slog.Logger
+	Observer   Observer // may be nil
+}
+
+// Service admits dispatches, runs them and answers questions about them. Its
+// methods are split over the types that it embeds. It is safe for concurrent
+// use.
+type Service struct {
+	*records
+	*reader    // what callers may read
+	*retained // pins, and what may be removed
+	*attester  // signed statements of outcomes
+	*lifecycle // from the start of a worker to the durable outcome
+
+	fetches *fetches
+	trees   trees
+}
+
+// Open recovers what an earlier service left: it adopts running workers,
+// collects those that exited, and records those that died as lost.
+func Open(ctx context.Context, cfg Config) (*Service, error) {
+	if cfg.Registry == nil {
+		return nil, errors.New("dispatch: Config.Registry is required")
+	}
+	s := newService(ctx, cfg)
+	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.snapshots, err = openSnapshots(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if err := s.recover(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.work.Go(s.expireQuestions)
+	s.work.Go(s.attestAll)
+	return s, nil
+}
+
+func openSnapshots(ctx context.Context, cfg Config) (*inforce.Reader, error) {
+	return inforce.Open(ctx, inforce.Config{Dirs: cfg.Dirs, Store: cfg.Store, Ledger: cfg.Ledger, Operator: cfg.Operator, Logger: cfg.Logger})
+}
+
+func newService(ctx context.Context, cfg Config) *Service {
+	if cfg.Observer == nil {
+		cfg.Observer = noObserver{}
+	}
+	if len(cfg.Keys.Keys) == 0 {
+		cfg.Keys = seal.NewHistory(seal.KeyOf(cfg.Key, ""))
+	}
+	if cfg.Statements == nil {
+		cfg.Statements = cfg.Key
+	}
+	if cfg.Steady == nil {
+		cfg.Steady = cfg.Now
+	}
+	s := &Service{records: &records{cfg: cfg}, fetches: newFetches()}
+	s.lifecycle = newLifecycle(ctx, s.records)
+	s.attester = &attester{records: s.records, lifetime: s.life, wake: s.ended}
+	s.reader = &reader{records: s.records, lifecycle: s.lifecycle}
+	s.retained = &retained{reader: s.reader}
+	return s
+}

@@ -1,0 +1,229 @@
+package orchestrator
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+)
+
+// A task for which others have reserved the rest of a budget has started and waits: it
+// keeps its locks, as it would while its dispatch runs, and gives its slot back. Nothing
+// is stored or logged while it waits.
+//
+// Tasks take from a budget in the order in which they started: one that would take from a
+// budget for which an earlier one waits comes into that line, whether it would fit or not.
+// An earlier task never waits for a later one, and a task reserves all its budgets at once,
+// so that tasks that share several budgets do not wait for each other.
+
+// budgetLine is the tasks of a principal that wait for room in one budget, in the order
+// in which they started.
+type budgetLine struct {
+	by      api.Principal
+	name    string // see dispatch.Reserved; empty: of tasks that a restart found, for budgets that are not known yet
+	tasks   []taskRef
+	refused taskRef // the first, if it was tried and no attempt has ended since
+}
+
+// affording is how a task waits for room in a budget. It is in its line until it is
+// admitted, or does not want to be any more.
+type affording struct {
+	line   *budgetLine
+	budget string // with its period; empty after a restart
+	due    bool   // it waits for a slot, to be submitted again
+	tries  bool   // it has a slot and is submitted again
+}
+
+// reserved returns why a task waits for room in a budget; nil: it does not.
+func (f submitted) reserved() *dispatch.Reserved {
+	w, _ := errors.AsType[*dispatch.Reserved](f.err)
+	return w
+}
+
+// hasSlot reports whether a task that runs has a slot of its queue: it does not wait for
+// room in a budget.
+func (t *task) hasSlot() bool { return t.affording == nil || t.affording.tries }
+
+// awaitBudget makes a task that runs, and has a slot, wait for room in a budget.
+func (e *engine) awaitBudget(r *run, i int32, name, title string) {
+	t := &r.tasks[i]
+	r.queue.running--
+	if t.affording != nil && t.affording.line.name == name {
+		*t.affording = affording{line: t.affording.line, budget: title}
+		return
+	}
+	e.leaveLine(r, i)
+	n := slices.IndexFunc(e.lines, func(l *budgetLine) bool { return l.by == r.principal && l.name == name })
+	if n < 0 {
+		n = len(e.lines)
+		e.lines = append(e.lines, &budgetLine{by: r.principal, name: name})
+	}
+	t.affording = &affording{line: e.lines[n], budget: title}
+	e.lines[n].add(taskRef{r, i})
+}
+
+// add puts a task into its place in the line.
+func (l *budgetLine) add(t taskRef) {
+	at, _ := slices.BinarySearchFunc(l.tasks, t, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })
+	l.tasks = slices.Insert(l.tasks, at, t)
+}
+
+func (t taskRef) get() *task { return &t.run.tasks[t.task] }
+
+// leaveLine takes a task out of its line, if it is in one; its slot is its caller's to
+// count.
+func (e *engine) leaveLine(r *run, i int32) {
+	t := &r.tasks[i]
+	if t.affording == nil {
+		return
+	}
+	l := t.affording.line
+	t.affording = nil
+	l.tasks = slices.DeleteFunc(l.tasks, func(t taskRef) bool { return t == taskRef{r, i} })
+	if len(l.tasks) == 0 {
+		e.lines = slices.DeleteFunc(e.lines, func(o *budgetLine) bool { return o == l })
+	}
+}
+
+// counts reports whether a task holds back those behind it: it would begin if there was
+// room.
+func (t taskRef) counts() bool {
+	return t.run.pausedBy == "" && !t.run.queue.paused() && t.get().cancelBy == ""
+}
+
+// first returns the task of a line that is the next to take from its budget; nil: all are
+// paused or cancelled.
+func (l *budgetLine) first() (t taskRef) {
+	if n := slices.IndexFunc(l.tasks, taskRef.counts); n >= 0 {
+		t = l.tasks[n]
+	}
+	return t
+}
+
+// behind returns the budgets for which earlier tasks than this one wait.
+func (e *engine) behind(r *run, i int32) (names []string) {
+	for _, l := range e.lines {
+		if l.by != r.principal {
+			continue
+		}
+		if first := l.first(); first.run != nil && first.get().fence < r.tasks[i].fence {
+			names = append(names, l.name)
+		}
+	}
+	return names
+}
+
+// follow makes a task that has a slot wait without being submitted, if an earlier attempt
+// of its subagent in its run waits: both have the same budgets.
+func (e *engine) follow(r *run, i int32) bool {
+	for _, l := range e.lines {
+		if l.by != r.principal || l.name == "" { // it may have no budget
+			continue
+		}
+		for _, t := range l.tasks {
+			if t.get().fence >= r.tasks[i].fence {
+				break
+			}
+			if t.run == r && r.plan.Tasks[t.task].Subagent == r.plan.Tasks[i].Subagent && t.counts() {
+				e.awaitBudget(r, i, l.name, t.get().affording.budget)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// recheck lets the first task of each line of a principal try again: an attempt has ended.
+func (e *engine) recheck(by api.Principal) {
+	e.ends[by]++
+	for _, l := range e.lines {
+		if l.by == by {
+			l.refused = taskRef{}
+		}
+	}
+}
+
+// admitFirst queues the first task of each line for a slot, to be submitted again, unless
+// it was refused and no attempt has ended since.
+func (e *engine) admitFirst() {
+	for _, l := range e.lines {
+		t := l.first()
+		if t.run == nil || t == l.refused {
+			continue
+		}
+		if a := t.get().affording; !a.due && !a.tries {
+			a.due = true
+			t.run.queue.push(t.get().lease)
+		}
+	}
+}
+
+// retryAdmission submits a task that has its slot again.
+func (e *engine) retryAdmission(b *batch, w *lease) {
+	r, i := w.run, w.task
+	t := &r.tasks[i]
+	t.affording.due = false
+	if t.cancelBy != "" {
+		return // it ends as soon as its dispatch is known not to run
+	}
+	t.affording.tries = true
+	r.queue.running++
+	if !e.follow(r, i) {
+		t.inFlight = true
+		b.effects = append(b.effects, e.submission(r, i))
+	}
+}
+
+// refuse makes a task wait whose submission has found no room in a budget.
+func (e *engine) refuse(r *run, i int32, full *dispatch.Reserved) {
+	t := &r.tasks[i]
+	e.awaitBudget(r, i, full.Line, full.Budget)
+	// If an attempt has ended since the submission, there may be room; and the earlier tasks
+	// may be gone that this one was behind.
+	if l, ref := t.affording.line, (taskRef{r, i}); !full.Behind && e.ends[r.principal] == t.ends && l.first() == ref {
+		l.refused = ref
+	}
+}
+
+// parkAffording makes a task that waits for a slot wait in its line only: its run or its
+// queue is paused.
+func (e *engine) parkAffording(r *run, i int32) {
+	if a := r.tasks[i].affording; a != nil && a.due {
+		a.due = false
+		r.queue.remove(r.tasks[i].lease)
+	}
+}
+
+// adoptWaiting submits tasks that are stored as running and whose attempts have not begun,
+// in the order in which they started, as far as there are slots. The others wait for one.
+func (e *engine) adoptWaiting(b *batch, found []taskRef) {
+	slices.SortFunc(found, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })
+	for _, t := range found {
+		t.run.queue.running++ // as awaitBudget expects
+		e.awaitBudget(t.run, t.task, "", "")
+		switch q := t.run.queue; {
+		case !t.counts():
+		case q.running < q.slots: // most have no budget, and need not wait for each other
+			e.retryAdmission(b, t.get().lease)
+		default:
+			t.get().affording.due = true
+			q.push(t.get().lease)
+		}
+	}
+}
+
+// submission is the effect that submits or resumes the dispatch of a task that runs.
+func (e *engine) submission(r *run, i int32) effect {
+	t := &r.tasks[i]
+	t.ends = e.ends[r.principal]
+	ef := r.effect(effectSubmit, i)
+	ef.behind = e.behind(r, i)
+	if t.answer != nil {
+		ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
+	} else {
+		ef.request = r.taskRequest(i)
+	}
+	return ef
+}

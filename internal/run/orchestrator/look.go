@@ -1,0 +1,253 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+)
+
+// look is what a control task waits for: what a product says. It has copies of what it
+// needs, because only the engine may read a plan that grows. A crash loses it, and
+// recovery looks again, since the products do not change.
+type look struct {
+	task     api.PlanTask
+	child    int32          // whose verdict it is; -1 for none
+	when     bool           // it is about the condition
+	of       api.TaskID     // that gave the product
+	dispatch api.DispatchID // that gave it; empty: none is needed
+	subject  api.ShownTask  // whose patch a protected gate judges
+	caller   dispatch.Caller
+}
+
+// look has the product read that decides how a task continues.
+func (e *engine) look(b *batch, r *run, i, child int32) {
+	p := &r.plan.Tasks[i]
+	l := &look{task: *p, child: child, caller: r.caller()}
+	l.caller.Pinned = r.doc.Revision
+	from := child
+	if child < 0 {
+		id := api.TaskID("")
+		switch {
+		case p.When != nil && !r.tasks[i].holds:
+			id, l.when = p.When.Task, true
+		case p.ForEach != nil:
+			id = p.ForEach.From
+		}
+		if n, ok := r.plan.Index(id); ok {
+			from = int32(n) //nolint:gosec // G115: bounded by api.MaxRunTasks
+		}
+	}
+	if from >= 0 {
+		l.of, l.dispatch = r.plan.Tasks[from].ID, r.tasks[from].dispatch
+	}
+	if child >= 0 && p.Gate != nil && p.Gate.Protected {
+		of := r.plan.Subject(child)
+		l.subject = api.ShownTask{Task: r.plan.Tasks[of].ID, Dispatch: r.tasks[of].dispatch}
+	}
+	e.looking++
+	b.effects = append(b.effects, effect{kind: effectLook, run: r, task: i, name: p.ID, look: l})
+}
+
+// looked is what a look found. bad says what is wrong with the product.
+type looked struct {
+	run    *run
+	task   int32
+	child  int32
+	when   bool // it is about the condition
+	yes    bool
+	growth plan.Growth
+	bad    error
+	refuse error // why a protected gate refuses the patch
+}
+
+// lookAt reads the product of a look.
+func (o *Orchestrator) lookAt(ctx context.Context, x effect) error {
+	l := x.look
+	seen := looked{run: x.run, task: x.task, child: l.child}
+	sum, err := o.finished(ctx, l.dispatch)
+	if err != nil {
+		return err
+	}
+	p := &l.task
+	switch {
+	case l.child >= 0 && p.Gate != nil:
+		seen.yes, seen.bad = plan.VerdictOf(sum, api.VerdictGreen, api.VerdictRed)
+		if p.Gate.Protected {
+			if sum, err = o.finished(ctx, l.subject.Dispatch); err == nil {
+				seen.refuse = plan.CheckProtected(p.Gate, l.subject.Task, sum)
+			}
+		}
+	case l.child >= 0:
+		seen.yes, seen.bad = plan.VerdictOf(sum, api.VerdictApprove, api.VerdictReject)
+	case l.when:
+		seen.when = true
+		seen.yes, seen.bad = plan.Holds(p.When, sum)
+	case p.ForEach != nil:
+		seen.growth, seen.bad, err = o.items(ctx, l, sum)
+	case p.Quorum != nil:
+		seen.growth = plan.Growth{Cause: plan.CauseQuorum, Task: p.ID}
+	}
+	if err != nil {
+		return err
+	}
+	if seen.bad != nil && l.of != "" {
+		seen.bad = fmt.Errorf("result of task %s: %w", l.of, seen.bad)
+	}
+	o.inbox.put(seen)
+	return nil
+}
+
+// finished returns the result of a finished dispatch, and an empty one of any other.
+func (o *Orchestrator) finished(ctx context.Context, id api.DispatchID) (*api.ResultSummary, error) {
+	if id != "" {
+		d, found, err := o.cfg.Dispatch.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if found && d.State == api.EventFinished && d.Outcome != nil {
+			return d.Outcome, nil
+		}
+	}
+	return &api.ResultSummary{}, nil
+}
+
+// items returns the growth of a task with a for_each, whose tasks its subagent accepts.
+func (o *Orchestrator) items(ctx context.Context, l *look, sum *api.ResultSummary) (g plan.Growth, bad, err error) {
+	items, bad := plan.ItemsOf(l.task.ForEach, sum)
+	if bad != nil {
+		return g, bad, nil
+	}
+	tasks, bad := plan.Instances(&l.task, items)
+	if bad != nil {
+		return g, bad, nil
+	}
+	g = plan.Growth{Cause: plan.CauseForEach, Task: l.task.ID, Items: items}
+	v := vettingOf(tasks, func(int) bool { return true })
+	for i := range v.reqs {
+		v.reqs[i].Source = nil // which the run has pinned
+	}
+	if err := v.validate(ctx, o, l.caller); err != nil {
+		if transient(err) {
+			return g, nil, err
+		}
+		return g, err, nil
+	}
+	for _, p := range v.Problems { // whether it may be dispatched is decided when it is
+		if p.Member == "input" {
+			return g, fmt.Errorf("item %q: %s", items[v.places[p.Index].task].Name, p.Message), nil
+		}
+	}
+	return g, nil, nil
+}
+
+// apply continues a task after a look, unless it has ended meanwhile.
+func (l looked) apply(e *engine, b *batch) {
+	e.looking--
+	r, i := l.run, l.task
+	if !r.settled.IsZero() {
+		return
+	}
+	t, p := &r.tasks[i], &r.plan.Tasks[i]
+	switch {
+	case t.cancelBy != "" || r.cancelBy != "":
+	case l.child >= 0 && t.state == api.TaskGrowing && p.Quorum != nil:
+		if l.bad != nil && t.faulty == "" {
+			t.faulty = clipped(l.bad)
+		}
+		r.count(i, l.child, l.yes && l.bad == nil)
+		e.tally(b, r, i)
+	case l.child >= 0 && t.state == api.TaskGrowing:
+		e.verdict(b, r, i, l)
+	case t.state == api.TaskGrowing && p.ForEach != nil && t.children.open == 0:
+		e.forEachEnded(b, r, i, i)
+	case l.child >= 0 || t.state != api.TaskPending:
+	case l.bad != nil:
+		e.cannotGrow(b, r, i, l.bad)
+	case l.when && l.yes:
+		t.holds = true
+		e.advance(b, r, i)
+	case l.when:
+		e.conditionFails(b, r, i)
+	case p.Approval != nil:
+		e.waitForPeople(b, r, i)
+	default:
+		e.growBy(b, r, i, l.growth)
+	}
+}
+
+// conditionFails skips a task whose condition does not hold.
+func (e *engine) conditionFails(b *batch, r *run, i int32) {
+	w := r.plan.Tasks[i].When
+	cause, _ := r.plan.Index(w.Task)                                                                                    // plan.Parse checked it
+	e.skip(b, r, i, int32(cause), clipped(fmt.Errorf("%s of the result of task %s is not %s", w.Result, w.Task, w.Is))) //nolint:gosec // G115: bounded by api.MaxRunTasks
+	e.release(b, r, i)
+	e.settleRun(b, r)
+}
+
+// verdict ends a task by the verdict of its gate, or has the finding fixed.
+func (e *engine) verdict(b *batch, r *run, i int32, l looked) {
+	p := &r.plan.Tasks[i]
+	of := r.plan.Children(int(i))
+	round := len(of)/2 + 1
+	switch {
+	case of[len(of)-1] != l.child: // an earlier one
+	case l.refuse != nil:
+		e.finishTask(b, r, i, record.EventFail, record.TaskStep{Reason: string(api.ReasonVerify), Message: clipped(l.refuse)})
+	case l.bad != nil:
+		e.cannotGrow(b, r, i, l.bad)
+	case l.yes:
+		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
+	case round > plan.Fixes(p.Gate):
+		e.finishTask(b, r, i, record.EventFail, record.TaskStep{
+			Reason: string(api.ReasonVerify), Message: fmt.Sprintf("the verdict of task %s is %s, and no fix is left", r.plan.Tasks[l.child].ID, api.VerdictRed),
+		})
+	default:
+		e.growBy(b, r, i, plan.Growth{Cause: plan.CauseGate, Task: p.ID, Round: round + 1})
+	}
+}
+
+// countChildren counts how the tasks stand that grew from others, of a run that was
+// read.
+func (r *run) countChildren() {
+	for n := range r.tasks {
+		r.tasks[n].children = children{open: int32(len(r.plan.Children(n)))} //nolint:gosec // G115: bounded by api.MaxRunTasks
+	}
+	for n := range r.tasks {
+		if parent := r.plan.Parent(n); parent >= 0 && r.tasks[n].state.Settled() {
+			r.tasks[parent].children.settled(r.tasks[n].state)
+		}
+	}
+}
+
+// resumeGrowing looks again at the verdicts that tasks of a run waited for before a
+// restart.
+func (e *engine) resumeGrowing(b *batch, r *run) {
+	for n := range r.tasks {
+		i := int32(n) //nolint:gosec // G115: bounded by api.MaxRunTasks
+		p, of := &r.plan.Tasks[n], r.plan.Children(n)
+		if r.tasks[n].state != api.TaskGrowing || len(of) == 0 {
+			continue
+		}
+		switch {
+		case p.ForEach != nil:
+			if r.tasks[n].children.open == 0 { // a retry took all of them over
+				e.look(b, r, i, -1)
+			}
+		case p.Quorum != nil:
+			for _, voter := range of {
+				switch t := &r.tasks[voter]; {
+				case t.state == api.TaskDone && r.plan.Tasks[voter].Approval == nil:
+					e.look(b, r, i, voter)
+				case t.state.Settled():
+					r.count(i, voter, t.state == api.TaskDone)
+				}
+			}
+		case r.tasks[of[len(of)-1]].state == api.TaskDone:
+			e.look(b, r, i, of[len(of)-1])
+		}
+	}
+}
