@@ -48,7 +48,7 @@ func toolsOf(w *world, program, revision string) []string {
 // otherServer builds a copy of the shipped server with one file changed.
 func otherServer(t *testing.T, file, old, fresh string) string {
 	t.Helper()
-	where, err := filepath.Abs(filepath.Join("../internal/mcpserve", file))
+	where, err := filepath.Abs(filepath.Join("../internal/front/mcpserve", file))
 	must(t, err)
 	source, err := os.ReadFile(where)
 	must(t, err)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/deploycli"
+	"github.com/bailiwick-dev/bailiwick/internal/front/deploycli"
 )
 
 func main() { os.Exit(run()) }

@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
-	"github.com/bailiwick-dev/bailiwick/internal/mcphttp"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
+	"github.com/bailiwick-dev/bailiwick/internal/front/mcphttp"
+	"github.com/bailiwick-dev/bailiwick/internal/front/mcpserve"
 )
 
 // process is the environment that run acts in.

@@ -19,7 +19,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
-	"github.com/bailiwick-dev/bailiwick/internal/webpage"
+	"github.com/bailiwick-dev/bailiwick/internal/front/webpage"
 )
 
 func main() {

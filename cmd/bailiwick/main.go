@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/cli"
-	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/front/cli"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
 func main() {

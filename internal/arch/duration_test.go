@@ -18,9 +18,9 @@ func bounded() map[string]string {
 	return map[string]string{
 		"api/artifact.go":                           "Span itself",
 		"api/log.go":                                "16 bits of days",
-		"internal/cli/token.go":                     "16 bits of days",
+		"internal/front/cli/token.go":               "16 bits of days",
 		"internal/base/cron/cron.go":                "the offset of a zone",
-		"internal/daemoncli/retention.go":           "at most 36525 days",
+		"internal/front/daemoncli/retention.go":     "at most 36525 days",
 		"internal/verify/evidence/receipt/stamp.go": "refused above 1<<32 seconds",
 		"internal/tool/toolclient/credential.go":    "at most 1<<20 seconds",
 	}

@@ -19,10 +19,10 @@ func starters() map[string]string {
 	return map[string]string{
 		"internal/base/gitexec":     "git, in directories of ours",
 		"internal/base/hostcommand": "commands of the service's configuration",
-		"internal/cli":              "programs in the folder of this one",
-		"internal/console":          "the pager of the user",
-		"internal/daemoncli":        "this program",
-		"internal/deploycli":        "npm, to install agents",
+		"internal/front/cli":        "programs in the folder of this one",
+		"internal/front/console":    "the pager of the user",
+		"internal/front/daemoncli":  "this program",
+		"internal/front/deploycli":  "npm, to install agents",
 		"internal/run/executor":     "the worker",
 		"internal/faultdisk":        "the kernel's fault disk, in tests",
 		"internal/worker/jail":      "programs in jails",
@@ -108,13 +108,13 @@ func TestOnlyOnePackageRunsGit(t *testing.T) {
 		t.Errorf("os/exec is imported by %q, the list has %q", got, want)
 	}
 	for src, want := range map[string]string{
-		"package runcli\n\nimport _ \"os/exec\"\n":                                                "internal/runcli imports os/exec",
+		"package runcli\n\nimport _ \"os/exec\"\n":                                                "internal/front/runverbs imports os/exec",
 		"package runcli\n\nfunc f() { exec.Command(\"git\", \"status\") }\n":                      "runs git",
 		"package runcli\n\nfunc f() { exec.CommandContext(ctx, \"/usr/bin/git\") }\n":             "runs git",
 		"package runcli\n\nfunc f() { syscall.ForkExec(\"/usr/bin/git\", nil, nil) }\n":           "runs git",
 		"package runcli\n\nfunc f() { command.Run([]string{\"git\", \"-C\", repo, \"status\"}) }": "has a command that is git",
 	} {
-		if found := gitViolations("internal/runcli/planted.go", src); !strings.Contains(strings.Join(found, "\n"), want) {
+		if found := gitViolations("internal/front/runverbs/planted.go", src); !strings.Contains(strings.Join(found, "\n"), want) {
 			t.Errorf("control: found %q in %s, want %q", found, src, want)
 		}
 	}

@@ -65,7 +65,7 @@ func linksOnly(t *testing.T, program string, must ...string) {
 // What browsers speak to. TestTheMCPServerHasNoPowerLinked has the control.
 func TestThePageHasNoPowerLinked(t *testing.T) {
 	touch(t)
-	linksOnly(t, "cmd/bailiwick-web", "api", "client", "internal/base/httpguard", "internal/webpage")
+	linksOnly(t, "cmd/bailiwick-web", "api", "client", "internal/base/httpguard", "internal/front/webpage")
 }
 
 // The symbols of the linked program are the final evidence. The control: the same
@@ -74,7 +74,7 @@ func TestThePageHasNoPowerLinked(t *testing.T) {
 // proves R-B4
 func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 	touch(t)
-	linksOnly(t, "cmd/bailiwick-mcp", "api", "client", "internal/mcphttp", "internal/mcpserve")
+	linksOnly(t, "cmd/bailiwick-mcp", "api", "client", "internal/front/mcphttp", "internal/front/mcpserve")
 	for program, powers := range map[string][]string{
 		"cmd/bailiwickd": {"internal/state/store", "internal/document/seal", "internal/run/dispatch"}, "cmd/bailiwick-deploy": {"deploy", "internal/document/seal"},
 	} {
@@ -99,7 +99,7 @@ func TestTheSDKsTwoHalvesAreSeparate(t *testing.T) {
 		}
 	}
 	// The control: the check finds the packages that import them.
-	if !slices.Contains(pkgs["internal/mcpserve"].Deps, module+"client") || !slices.Contains(pkgs["internal/deploycli"].Deps, module+"deploy") {
+	if !slices.Contains(pkgs["internal/front/mcpserve"].Deps, module+"client") || !slices.Contains(pkgs["internal/front/deploycli"].Deps, module+"deploy") {
 		t.Error("the check does not find the packages that import them")
 	}
 }

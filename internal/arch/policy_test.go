@@ -11,17 +11,17 @@ func floors() [][]string {
 		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
-		{"client", "internal/state/blob", "internal/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/decision", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/mcpserve", "internal/rule/plan", "internal/readiness", "internal/state/secret", "internal/softkey", "internal/telemetry", "internal/webpage"},
-		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/mcphttp", "internal/state/operator", "internal/runcli", "internal/state/inforce", "internal/tool/toolclient"},
-		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/cli", "internal/run/executor", "internal/state/export", "internal/state/notify", "internal/run/retention", "internal/worker/toolhost", "internal/worker/supervisor"},
-		{"internal/deploycli", "internal/tool/toolcall"},
+		{"client", "internal/state/blob", "internal/front/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
+		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/front/decisiontext", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/front/mcpserve", "internal/rule/plan", "internal/front/readiness", "internal/state/secret", "internal/softkey", "internal/front/telemetry", "internal/front/webpage"},
+		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/front/mcphttp", "internal/state/operator", "internal/front/runverbs", "internal/state/inforce", "internal/tool/toolclient"},
+		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/front/cli", "internal/run/executor", "internal/state/export", "internal/state/notify", "internal/run/retention", "internal/worker/toolhost", "internal/worker/supervisor"},
+		{"internal/front/deploycli", "internal/tool/toolcall"},
 		{"internal/tool/gateway"},
 		{"internal/run/dispatch"},
 		{"internal/run/orchestrator"},
 		{"internal/run/schedule"},
-		{"internal/server"},
-		{"internal/daemoncli"},
+		{"internal/front/server"},
+		{"internal/front/daemoncli"},
 		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-tool", "cmd/bailiwick-verify", "cmd/bailiwick-web", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/scriptmodel", "e2e/suite", "e2e/sweep", "e2e/toolserver"},
 	}
 }
@@ -48,7 +48,7 @@ func never() map[string][]string {
 		"cmd/bailiwick":              slices.Concat([]string{module + "internal/state/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
 		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
 		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
-		"cmd/bailiwickd":             slices.Concat([]string{module + "deploy", module + "internal/deploycli", "plugin"}, testOnly()),
+		"cmd/bailiwickd":             slices.Concat([]string{module + "deploy", module + "internal/front/deploycli", "plugin"}, testOnly()),
 		// R-A7: offline.
 		"cmd/bailiwick-verify": slices.Concat([]string{"database/sql", "modernc.org/...", "os/exec", "plugin"}, testOnly()),
 	}
@@ -58,23 +58,23 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/base/canon", "internal/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick": {"api", "client", "internal/base/canon", "internal/cli", "internal/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/readiness", "internal/document/record", "internal/runcli", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/front/cli": {"api", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick":      {"api", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
-		"internal/webpage/graph":   {"api"},
-		"internal/webpage/logview": {"api", "internal/base/visibletext"},
-		"internal/webpage/patch":   {"api", "internal/base/visibletext"},
+		"internal/front/webpage/graph":   {"api"},
+		"internal/front/webpage/logview": {"api", "internal/base/visibletext"},
+		"internal/front/webpage/patch":   {"api", "internal/base/visibletext"},
 		// R-A7: all that an auditor has to read and trust.
 		"internal/verify/evidence": verifier(),
 		"cmd/bailiwick-verify":     append(verifier(), "internal/verify/evidence"),
 		// R-B4: what an AI's client starts.
-		"internal/mcpserve":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
-		"internal/mcphttp":   {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/mcpserve", "internal/base/mcpwire"},
-		"cmd/bailiwick-tool": {"api"}, // it runs in jails, and asks the gateway
-		"cmd/bailiwick-mcp":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/mcphttp", "internal/mcpserve", "internal/base/mcpwire"},
+		"internal/front/mcpserve": {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
+		"internal/front/mcphttp":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcpserve", "internal/base/mcpwire"},
+		"cmd/bailiwick-tool":      {"api"}, // it runs in jails, and asks the gateway
+		"cmd/bailiwick-mcp":       {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
-		"internal/webpage":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
-		"cmd/bailiwick-web": {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/webpage", "internal/webpage/graph", "internal/webpage/logview", "internal/webpage/patch"},
+		"internal/front/webpage": {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
+		"cmd/bailiwick-web":      {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
 	}
 }
 
@@ -92,17 +92,17 @@ func direct() map[string][]string {
 	return map[string][]string{
 		"api":                             {"os", "os/*", "net", "syscall", "unsafe"},
 		"internal/base/canon":             {"os", "os/*", "net", "net/*"},
-		"internal/webpage/graph":          {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/logview":        {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/webpage/patch":          {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/front/webpage/graph":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/front/webpage/logview":  {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/front/webpage/patch":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/base/visibletext":       {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/base/egress":            {"os", "os/*", "unsafe"},
 		"internal/rule/plan":              {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/rule/policy":            {"os", "os/*", "net", "net/*", "time"},
 		"internal/base/httpguard":         {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcphttp":                {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcpserve":               {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/webpage":                {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/front/mcphttp":          {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/front/mcpserve":         {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/front/webpage":          {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/document/logproof":      {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
 		"internal/document/record":        {"os", "os/*", "net", "net/*"},
 		"internal/verify/evidence":        {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
@@ -117,27 +117,27 @@ func direct() map[string][]string {
 // only lists, for some packages, the packages that may reach them.
 func only() map[string][]string {
 	return map[string][]string{
-		"deploy":               {"internal/deploycli", "cmd/bailiwick-deploy"},
-		"internal/faultdisk":   {},                  // tests only
-		"internal/scriptmodel": {"e2e/scriptmodel"}, // tests and the demo only
-		"internal/softkey":     {},                  // tests only
-		"internal/telemetry":   {"internal/daemoncli", "cmd/bailiwickd"},
+		"deploy":                   {"internal/front/deploycli", "cmd/bailiwick-deploy"},
+		"internal/faultdisk":       {},                  // tests only
+		"internal/scriptmodel":     {"e2e/scriptmodel"}, // tests and the demo only
+		"internal/softkey":         {},                  // tests only
+		"internal/front/telemetry": {"internal/front/daemoncli", "cmd/bailiwickd"},
 		// R-O1: one process runs plans.
-		"internal/run/orchestrator": {"internal/run/schedule", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/oauth":      {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/anchor":     {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/notify":     {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/state/store":      {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/run/retention", "internal/state/inforce", "internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/run/orchestrator": {"internal/run/schedule", "internal/front/daemoncli", "cmd/bailiwickd"},
+		"internal/state/oauth":      {"internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
+		"internal/state/anchor":     {"internal/front/daemoncli", "cmd/bailiwickd"},
+		"internal/state/notify":     {"internal/front/daemoncli", "cmd/bailiwickd"},
+		"internal/state/store":      {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/run/retention", "internal/state/inforce", "internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		// Only a worker's broker holds values of secrets for requests.
 		"internal/worker/broker": {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-worker"},
 		// The process that fetches holds a credential; the service does not link it.
 		"internal/worker/sourcefetch": {"cmd/bailiwick-worker"},
 		// Only the service decides and makes calls of tools; only a process of its own runs
 		// a server of them.
-		"internal/tool/gateway":    {"internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/tool/toolcall":   {"internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/tool/gateway":    {"internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
+		"internal/tool/toolcall":   {"internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/worker/toolhost": {"cmd/bailiwick-worker"},
-		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/front/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }
 

@@ -41,8 +41,8 @@ func powers() map[string][]string {
 func powersAllowed() map[string]map[string]string {
 	return map[string]map[string]string{
 		"cmd/bailiwick-mcp":       {"syscall.Exec": "executes itself again, without variables that debug Go"},
-		"internal/mcpserve":       {"os.OpenFile": "reads the token that --token-file names"},
-		"internal/mcphttp":        {"crypto/tls.LoadX509KeyPair": "the certificate that --tls-key names: the server signs handshakes with it"},
+		"internal/front/mcpserve": {"os.OpenFile": "reads the token that --token-file names"},
+		"internal/front/mcphttp":  {"crypto/tls.LoadX509KeyPair": "the certificate that --tls-key names: the server signs handshakes with it"},
 		"internal/base/httpguard": {module + "internal/base/egress.Unix": "finds out whether a socket's server has exited"},
 		// What the package defines itself is not in the table of its uses: the symbols of the
 		// program are checked for operator calls.
@@ -122,7 +122,7 @@ func plantedPowers() map[string]struct{ imports, body, uses, links string } {
 func TestAPlantedPowerIsFound(t *testing.T) {
 	w := loadWorld(t)
 	for name, c := range plantedPowers() {
-		for in, pkg := range map[string]string{"cmd/bailiwick-mcp": "main", "internal/mcpserve": "mcpserve"} {
+		for in, pkg := range map[string]string{"cmd/bailiwick-mcp": "main", "internal/front/mcpserve": "mcpserve"} {
 			src := "package " + pkg + "\n\nimport " + c.imports + "\n\n" + c.body + "\n"
 			found := w.powersOf(t, "cmd/bailiwick-mcp", in, src)
 			hit := slices.ContainsFunc(found, func(f finding) bool {

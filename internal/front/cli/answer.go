@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+)
+
+type answerFlags struct {
+	followFlags
+	option, attempt int
+}
+
+func (t *dispatchVerbs) answerCommand() *cobra.Command {
+	var f answerFlags
+	cmd := t.verb(&cobra.Command{
+		Use: "answer ID [TEXT]", Short: "Answer the question of a dispatch, and follow its next attempt", Args: cobra.RangeArgs(1, 2),
+		Long: `Answer the question of a dispatch that needs input. The dispatch resumes with a new attempt
+that has the answer, the state that the agent kept and the patch so far. The dispatch of a
+task of a run resumes when the task has its locks again; this command does not wait for it.
+
+TEXT is the answer; @FILE reads it from a file and - from standard input.`,
+		Example: console.Examples("bailiwick dispatch show ID", `bailiwick dispatch answer ID "use the second one"`, "bailiwick dispatch answer ID --option 2 --detach"),
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
+		return t.answer(ctx, r, id, args[1:], f)
+	})
+	cmd.Flags().IntVar(&f.option, "option", 0, "answer with this option of the question, counted from 1")
+	cmd.Flags().IntVar(&f.attempt, "attempt", 0, "answer only the question of this attempt (default: the current one)")
+	f.add(cmd)
+	return cmd
+}
+
+func (t *dispatchVerbs) answer(ctx context.Context, r client.Runtime, id api.DispatchID, text []string, f answerFlags) error {
+	var a console.Args
+	if a.Wait("--wait", f.wait); a.Err != nil {
+		return a.Err
+	}
+	req := api.AnswerRequest{Option: f.option, Attempt: f.attempt}
+	var err error
+	if req.Text, err = console.ReadAnswer(text, f.option, t.Stdin, "bailiwick dispatch show "+string(id)); err != nil {
+		return err
+	}
+	if req.Attempt == 0 {
+		// Name the attempt whose question is open now, so that a late answer reaches
+		// no other question.
+		d, err := r.Describe(ctx, id, 0)
+		if err != nil {
+			return err
+		}
+		req.Attempt = d.Attempt
+	}
+	d, err := r.Answer(ctx, id, req)
+	if err != nil {
+		return err
+	}
+	if d.Run != "" { // its state changes only when the task has its locks: nothing to follow yet
+		fmt.Fprintf(t.Stderr, "task %s of run %s has its answer and resumes when it has its locks again\nnext: bailiwick run watch %[2]s\n", d.Task, d.Run)
+		return t.printAccepted(t.newSteps(), d, true)
+	}
+	return t.follow(ctx, r, d, f.followFlags)
+}
+
+// printQuestion prints earlier questions with their answers, the current
+// question, and how to answer it.
+func (t *dispatchVerbs) printQuestion(d api.Dispatch) {
+	for _, a := range d.Attempts {
+		if a.Answer != nil {
+			t.Row("attempt", "%d asked: %s", a.Attempt, a.Message)
+			t.Row("", "%s answered: %s", a.Answer.By, console.Quoted(a.Answer.Text))
+		}
+	}
+	q := d.Question
+	if q == nil {
+		return
+	}
+	t.Row("question", "%s", console.Quoted(q.Question))
+	for i, o := range q.Options {
+		t.Row("", "%d. %s", i+1, console.Quoted(o))
+	}
+	if len(q.Context) > 0 {
+		t.Row("context", "%s", q.Context)
+	}
+	if len(q.State) > 0 {
+		t.Row("state", "%d bytes that the agent gets back", len(q.State))
+	}
+	switch {
+	case d.Answer != nil:
+		t.Row("answer", "%s, by %s", console.Quoted(d.Answer.Text), d.Answer.By)
+	case d.State == api.EventNeedsInput && d.AnswerBy != nil:
+		t.Row("", "answer by %s: bailiwick dispatch answer %s %s", t.Time(*d.AnswerBy), d.ID, d.Question.AnswerForm())
+	}
+}

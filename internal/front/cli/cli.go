@@ -1,0 +1,285 @@
+// Package cli is the command tree of bailiwick, the front door.
+//
+// Run-time verbs are calls to the service through package client; package runcli
+// has those about runs. Deploy verbs, and verbs that start or inspect a service,
+// are passed to the program that has that privilege. It must lie in the folder of
+// this executable and is never searched for on PATH. This package links neither
+// the catalog writer nor the state (R-O1).
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/front/runverbs"
+)
+
+// Config is what the command tree needs of the process that it runs in.
+type Config struct {
+	console.Output
+	Args    []string // without the program's name
+	Stdin   io.Reader
+	Dirs    api.Dirs
+	UIDs    []int  // accounts whose service is trusted
+	Beside  string // folder of this executable
+	Version string
+}
+
+// tree runs the commands. The types for single nouns embed it.
+type tree struct {
+	Config
+	socket string
+	idle   time.Duration
+}
+
+// Run executes one command line and returns the exit status.
+func Run(ctx context.Context, cfg Config) int {
+	t := &tree{Config: cfg}
+	return console.Run(ctx, t.root(), &t.Output, cfg.Args)
+}
+
+func (t *tree) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "bailiwick",
+		Short: "Run AI agent workers under authority that humans set beforehand",
+		Long: `Bailiwick runs AI agent workers in jails, under a catalog that humans signed,
+and keeps a record of every decision.
+
+Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
+          bailiwick ceiling set PRINCIPAL TIER
+Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
+Plans:    bailiwick up --orchestrator, bailiwick run submit PLAN.yaml --watch,
+          bailiwick run show RUN, bailiwick run apply RUN
+Find:     bailiwick can, bailiwick whoami, bailiwick subagent show SUBAGENT
+Look:     bailiwick waiting, bailiwick dispatch show ID,
+          bailiwick dispatch patch ID, bailiwick audit list
+Stop:     bailiwick stop --all`,
+		Version: t.Version,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first that exists of $XDG_RUNTIME_DIR/bailiwick/api.sock, /run/bailiwick/api.sock and $XDG_STATE_HOME/bailiwick/api.sock)")
+	flags.StringVarP(&t.Format, "output", "o", "text", "text, json, jsonl or name")
+	flags.DurationVar(&t.idle, "idle", defaultIdle, "a service that this command starts shuts down after being idle for this time")
+	flags.BoolVar(&t.NoPager, "no-pager", false, "print long answers without a pager")
+	t.AddTimeFlag(root)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
+			return console.BadFormat(cmd, t.Format, "text, json, jsonl or name")
+		}
+		if t.idle <= 0 {
+			return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)
+		}
+		return nil
+	}
+	service := &serviceVerbs{t}
+	operator := &operatorVerbs{t}
+	dispatch := &dispatchVerbs{t}
+	find := &findVerbs{t}
+	runs := runverbs.Commands(t.runConfig())
+	console.AddGroups(root,
+		console.Group{Title: "Set up:", Commands: []*cobra.Command{
+			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
+			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
+			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
+			t.catalogCommand(),
+			t.delegatedCommand("agent", "Install and list agent programs", deployProgram, "agent", "bailiwick agent install claude-code", "bailiwick agent list"),
+			(&mcpVerbs{t}).noun(), t.webNoun(),
+		}},
+		console.Group{Title: "Service:", Commands: []*cobra.Command{
+			t.delegatedCommand("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
+			service.downCommand(), service.statusCommand(),
+			t.delegatedCommand("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
+			service.gcCommand(),
+		}},
+		console.Group{Title: "Work:", Commands: append([]*cobra.Command{dispatch.noun()}, runs...)},
+		console.Group{Title: "Find:", Commands: append([]*cobra.Command{find.whoamiCommand(), find.canCommand()}, find.nouns()...)},
+		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.operatorsNoun(), operator.decisionNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}},
+		console.Group{Title: "Evidence:", Commands: []*cobra.Command{(&auditVerbs{t}).noun(), operator.anchorNoun()}},
+		console.Group{Title: "Help:", Commands: []*cobra.Command{t.versionCommand(), t.manCommand(root)}})
+	root.SetHelpCommandGroupID("Help:")
+	root.SetCompletionCommandGroupID("Help:")
+	suggestFor(root)
+	t.addCompletions(root)
+	return root
+}
+
+// runConfig is what the verbs about runs and patches need.
+func (t *tree) runConfig() runverbs.Config {
+	return runverbs.Config{
+		Output: &t.Output, Stdin: t.Stdin,
+		Connect: func() *client.Conn { return t.connect(false) }, Start: func() *client.Conn { return t.connect(true) },
+	}
+}
+
+// The programs of an installation that this one executes. They lie in the same
+// folder.
+const (
+	deployProgram = "bailiwick-deploy"
+	daemonProgram = "bailiwickd"
+	verifyProgram = "bailiwick-verify"
+	mcpProgram    = "bailiwick-mcp"
+	webProgram    = "bailiwick-web"
+)
+
+// sibling returns the path of another program of the installation.
+func (t *tree) sibling(program string) string { return filepath.Join(t.Beside, program) }
+
+// missing is the error of a program that could not be started.
+func missing(path string, err error) error {
+	return api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of an installation must be in the same folder")
+}
+
+// delegatedCommand returns a verb that another program of the installation carries out.
+func (t *tree) delegatedCommand(use, short, program, verb string, examples ...string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, DisableFlagParsing: true, Example: console.Examples(examples...),
+		Long: short + ".\n\n" + program + " " + verb + " carries it out; see its help.", ValidArgsFunction: t.completeDelegated(program, verb),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.execute(cmd.Context(), program, slices.Concat([]string{verb}, args), t.Stdin, t.File())
+		},
+	}
+}
+
+// execute runs another program of the installation. Its exit status becomes the
+// one of this command.
+func (t *tree) execute(ctx context.Context, program string, args []string, stdin io.Reader, stdout io.Writer) error {
+	return t.executeTo(ctx, program, args, stdin, stdout, t.Stderr)
+}
+
+func (t *tree) executeTo(ctx context.Context, program string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	path := t.sibling(program)
+	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // G204: a program in the folder of this one
+	child.Stdin, child.Stdout, child.Stderr = stdin, stdout, stderr
+	// The terminal interrupts the child too, which then exits and restores the
+	// terminal if it was asking for a passphrase. SIGTERM comes to this process alone.
+	child.Cancel = func() error { return os.ErrProcessDone }
+	err := child.Start()
+	if err == nil {
+		stop := forward(child.Process)
+		err = child.Wait()
+		stop()
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return console.Exit{Status: max(exit.ExitCode(), 1)} // -1: killed by a signal
+	}
+	if err != nil {
+		return missing(path, err)
+	}
+	return nil
+}
+
+// forward sends p each SIGTERM that this process gets, until stop is called.
+func forward(p *os.Process) (stop func()) {
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				_ = p.Signal(s) // it fails once p has exited
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(signals); close(done) }
+}
+
+// connect connects to the service. If none answers and --socket is not given, it
+// starts one, if start is set.
+func (t *tree) connect(start bool) *client.Conn {
+	cfg := client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs, Trace: t.trace()}
+	if start && t.starts() {
+		cfg.Spawn = t.spawn
+	}
+	return client.New(cfg)
+}
+
+// starts reports whether a command may start a service.
+func (t *tree) starts() bool { return canSpawn && t.socket == "" }
+
+// withConn calls do with a connection to a service, which it starts if none is
+// running.
+func (t *tree) withConn(do func(*client.Conn) error) error {
+	c := t.connect(true)
+	defer c.Close()
+	return do(c)
+}
+
+// withOperator is withConn for the operator's part of the API.
+func (t *tree) withOperator(do func(client.Operator) error) error {
+	return t.withConn(func(c *client.Conn) error { return do(c.Operator()) })
+}
+
+// operatorVerb is a verb that calls the operator's part of the API.
+func (t *tree) operatorVerb(cmd *cobra.Command, do func(ctx context.Context, o client.Operator, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return t.withOperator(func(o client.Operator) error { return do(cmd.Context(), o, args) })
+	}
+	return cmd
+}
+
+// listVerb is a verb that prints a list of the service.
+func listVerb[T any](t *tree, cmd *cobra.Command, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) *cobra.Command {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return t.withConn(func(c *client.Conn) error {
+			list, err := fetch(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return console.List(&t.Output, list, name, head, row)
+		})
+	}
+	return cmd
+}
+
+// trace is the parent span from the environment, or nothing if the variable is
+// not a valid traceparent.
+func (t *tree) trace() api.Trace {
+	value, _ := t.Lookup(api.TraceVariable)
+	parent, _ := api.ParseTrace(value)
+	return parent
+}
+
+func (t *tree) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, Example: console.Examples("bailiwick version", "bailiwick version -o json"),
+		RunE: func(*cobra.Command, []string) error {
+			name := "bailiwick " + t.Version
+			return t.Emit(map[string]string{"version": t.Version}, name, func() { fmt.Fprintln(t.Stdout, name) })
+		},
+	}
+}
+
+// manCommand writes the pages of all programs that have commands, and of the offline
+// verifier.
+func (t *tree) manCommand(root *cobra.Command) *cobra.Command {
+	return console.ManCommand(root, func(cmd *cobra.Command, dir string) error {
+		for _, program := range []string{deployProgram, daemonProgram} {
+			if err := t.execute(cmd.Context(), program, []string{"man", dir}, t.Stdin, t.Stdout); err != nil {
+				return err
+			}
+		}
+		var help bytes.Buffer
+		if err := t.execute(cmd.Context(), verifyProgram, []string{"--help"}, nil, &help); err != nil {
+			return err
+		}
+		return console.WriteHelpPage(dir, verifyProgram, t.Version, "Verify the evidence about a run or a dispatch offline", help.String())
+	})
+}

@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+)
+
+// lodgedEvery is how often a verb looks whether its decision is signed.
+const lodgedEvery = time.Second
+
+func (t *operatorVerbs) decisionNoun() *cobra.Command {
+	return console.Noun("decision", "Show and sign decisions that wait for signatures",
+		console.Group{Title: "Look:", Commands: []*cobra.Command{t.decisionListCommand(), t.decisionShowCommand()}},
+		console.Group{Title: "Sign:", Commands: []*cobra.Command{t.decisionSignCommand()}})
+}
+
+func (t *operatorVerbs) decisionListCommand() *cobra.Command {
+	return listVerb(t.tree, &cobra.Command{
+		Use: "list", Short: "List the decisions that wait for signatures, and those of the last ten minutes",
+		Long: `List the decisions that are lodged: the verbs that decide lodge theirs with --passkey, and
+so does the signing page. A passkey signs no other. Look here for decisions that you did not
+lodge: a page that lies about what it has you sign lodges it first.`,
+		Example: console.Examples("bailiwick decision list", "bailiwick decision list -o json"),
+	}, func(ctx context.Context, c *client.Conn) ([]api.LodgedRecord, error) { return c.Operator().Lodged(ctx) },
+		func(l api.LodgedRecord) string { return string(l.ID) }, "ID\tSTATE\tVERB\tABOUT\tSIGNED\tLODGED\tEXPIRES", func(l api.LodgedRecord) string {
+			r := l.Record
+			about := string(r.Principal)
+			for _, s := range []string{string(r.Approval), r.Stop, string(r.Secret)} {
+				if s != "" {
+					about = strings.TrimSpace(about + " " + s)
+				}
+			}
+			if about == "" {
+				about = "-"
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%d of %d\t%s\t%s", l.ID, l.State, r.Verb, about, len(l.Signed), l.Threshold, t.Ago(l.At), t.Ago(l.Expires))
+		})
+}
+
+// lodgedVerb is a verb about one lodged record.
+func (t *operatorVerbs) lodgedVerb(cmd *cobra.Command, do func(context.Context, client.Operator, api.LodgedRecord) error) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var id api.LodgedID
+		if err := id.UnmarshalText([]byte(args[0])); err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: bailiwick decision list")
+		}
+		return t.withOperator(func(o client.Operator) error {
+			l, err := o.LodgedRecord(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			return do(cmd.Context(), o, l)
+		})
+	}
+	return cmd
+}
+
+func (t *operatorVerbs) decisionShowCommand() *cobra.Command {
+	cmd := t.lodgedVerb(&cobra.Command{
+		Use: "show ID|NUMBER", Short: "Show exactly what a decision decides",
+		Long: `Show in plain words what a lodged decision, or one in force with its number, decides, and
+what is signed: -o json has it as payload. Compare the challenge with the one that the
+signing page shows.`,
+		Example: console.Examples("bailiwick decision show ID", "bailiwick decision show 3", "bailiwick decision show ID -o json"),
+	}, func(_ context.Context, _ client.Operator, l api.LodgedRecord) error {
+		return t.Emit(l, string(l.ID), func() {
+			fmt.Fprintln(t.Stdout, console.Plain(l.Text))
+			t.Row("lodged", "%s by %s, %s", t.Ago(l.At), l.By, l.State)
+			t.Row("signed", "%d of %d %s", len(l.Signed), l.Threshold, strings.Join(l.Signed, " "))
+			t.Row("challenge", "%x", l.Challenge)
+			t.OptionalRow("refused", "%s", console.Line(l.Refusal))
+		})
+	})
+	lodged := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		number, err := strconv.ParseUint(args[0], 10, 53)
+		if err != nil {
+			return lodged(cmd, args)
+		}
+		return t.withOperator(func(o client.Operator) error {
+			d, err := o.Decision(cmd.Context(), number)
+			if err != nil {
+				return err
+			}
+			return t.Emit(d, strconv.FormatUint(d.Number, 10), func() { t.printDecision(d) })
+		})
+	}
+	return cmd
+}
+
+func (t *operatorVerbs) printDecision(d api.Decision) {
+	fmt.Fprintln(t.Stdout, console.Plain(d.Text))
+	t.Row("in force", "since log entry #%d", d.AuditEntry)
+	t.Row("set", "%d of the operator keys, %d must sign", d.Set, d.Threshold)
+	for _, s := range d.Signatures {
+		name, kind := "", "key of a file"
+		if s.Name != "" {
+			name = " " + console.Cell(s.Name)
+		}
+		if s.Assertion != nil {
+			kind = "passkey"
+		}
+		t.Row("signed by", "%s%s, %s", s.Key, name, kind)
+	}
+	t.Row("digest", "%s", d.Digest)
+	t.Row("challenge", "%x", d.Challenge)
+}
+
+func (t *operatorVerbs) decisionSignCommand() *cobra.Command {
+	var keys []string
+	cmd := t.lodgedVerb(&cobra.Command{
+		Use: "sign ID", Short: "Sign a lodged decision with an operator key of a file",
+		Long: `Show a lodged decision, ask for the passphrase of an operator key, and add its signature. The
+decision is in force with the last signature that the threshold asks for.`,
+		Example: console.Examples("bailiwick decision sign ID", "bailiwick decision sign ID --key bob.key"),
+	}, func(ctx context.Context, o client.Operator, l api.LodgedRecord) error {
+		input := l.Payload
+		if l.Record.Approval != "" {
+			doc, err := t.actionOf(ctx, l.Record.Approval)
+			if err != nil {
+				return err
+			}
+			input = append(append(input, '\n'), doc...)
+		}
+		envelope, err := t.sign(ctx, keys, input)
+		if err != nil {
+			return err
+		}
+		l, err = o.SignLodged(ctx, l.ID, api.LodgedSignature{Envelope: envelope})
+		if err != nil {
+			return err
+		}
+		if l.Receipt != nil {
+			return t.printReceipt(*l.Receipt, fmt.Sprintf("%s is signed and in force.", l.ID))
+		}
+		return t.Emit(l, string(l.ID), func() {
+			fmt.Fprintf(t.Stdout, "%s has %d of %d signatures.\n", l.ID, len(l.Signed), l.Threshold)
+		})
+	})
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "operator key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/operator.key)")
+	return cmd
+}
+
+// actionOf returns the action that a vote is about, in canonical form.
+func (t *operatorVerbs) actionOf(ctx context.Context, id api.ApprovalID) (doc []byte, err error) {
+	err = t.withConn(func(c *client.Conn) error {
+		v, err := c.Runtime().Approval(ctx, id)
+		if err == nil {
+			doc, err = canon.Marshal(v.Action)
+		}
+		return err
+	})
+	return doc, err
+}
+
+// sign has bailiwick-deploy sign a record, which shows it and asks for the passphrase on
+// the terminal (R-B9). This program has no key.
+func (t *operatorVerbs) sign(ctx context.Context, keys []string, input []byte) ([]byte, error) {
+	args := []string{"operator", "sign"}
+	for _, k := range keys {
+		args = append(args, "--key", k)
+	}
+	var envelope bytes.Buffer
+	if err := t.execute(ctx, deployProgram, args, bytes.NewReader(input), &envelope); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(envelope.Bytes(), []byte("\n")), nil
+}
+
+// lodge lodges a decision and waits until it is signed and in force.
+func (t *operatorVerbs) lodge(ctx context.Context, o client.Operator, f decideFlags, r api.OperatorRecord, content []byte) (api.OperatorReceipt, error) {
+	if len(f.keys) > 0 {
+		return api.OperatorReceipt{}, api.Errorf(api.CodeInvalid, "--passkey and --key exclude each other").WithHint("further signatures: bailiwick decision sign ID --key FILE")
+	}
+	r.Reason = f.reason
+	l, err := o.Lodge(ctx, api.LodgeRequest{Record: r, Content: content})
+	if err != nil {
+		return api.OperatorReceipt{}, err
+	}
+	fmt.Fprintln(t.Stderr, console.Plain(l.Text))
+	fmt.Fprintf(t.Stderr, "Lodged as %s until %s. Sign it with: bailiwick decision sign %s\n", l.ID, t.Time(l.Expires), l.ID)
+	for _, p := range l.Passkeys {
+		fmt.Fprintf(t.Stderr, "or with the passkey %s at %s/%s\n", console.Cell(p.Name), strings.Join(p.Origins, ", "), l.ID)
+	}
+	tick := time.NewTicker(lodgedEvery)
+	defer tick.Stop()
+	for l.State == api.LodgedOpen {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return api.OperatorReceipt{}, ctx.Err()
+		}
+		if l, err = o.LodgedRecord(ctx, l.ID); err != nil {
+			return api.OperatorReceipt{}, err
+		}
+	}
+	if l.Receipt == nil {
+		return api.OperatorReceipt{}, api.Errorf(api.CodeConflict, "decision %s is %s %s", l.ID, l.State, l.Refusal).WithHint("run the command again")
+	}
+	return *l.Receipt, nil
+}

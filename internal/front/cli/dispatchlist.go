@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+)
+
+type listFlags struct {
+	states                                 []string
+	since, subagent, principal, run, after string
+	last                                   int
+}
+
+func (t *dispatchVerbs) listCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "list", Short: "List dispatches, newest first", Args: cobra.NoArgs,
+		Long: `List the dispatches that you may see, newest first. --after ID continues a list behind its
+last dispatch.
+
+STATE is accepted, started, finished, needs_input, failed, cancelled, open or ended. TIME is
+an age such as 90m, 2h or 7d, a day such as 2026-11-21, or a time in RFC 3339.`,
+		Example: console.Examples("bailiwick dispatch list --last 10", "bailiwick dispatch list --state failed --since 24h", "bailiwick dispatch list --run nightly-7 -o name"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := f.filter(t.tree)
+			if err != nil {
+				return err
+			}
+			return t.withConn(func(c *client.Conn) error { return t.list(cmd.Context(), c.Runtime(), filter, f) })
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.states, "state", nil, "only dispatches in this `STATE`; may be repeated")
+	fl.StringVar(&f.since, "since", "", "only dispatches accepted since this `TIME`")
+	fl.StringVar(&f.subagent, "subagent", "", "only dispatches of this subagent")
+	fl.StringVar(&f.principal, "principal", "", "only dispatches that this principal requested")
+	fl.StringVar(&f.run, "run", "", "only dispatches of this run")
+	fl.IntVar(&f.last, "last", 50, "how many")
+	fl.StringVar(&f.after, "after", "", "continue behind this `ID`, the last one of a list")
+	return cmd
+}
+
+// filter returns what the flags select.
+func (f listFlags) filter(t *tree) (api.DispatchFilter, error) {
+	var a console.Args
+	filter := api.DispatchFilter{
+		Subagent: a.Name("subagent", f.subagent), Principal: console.Optional(&a, f.principal, api.ParsePrincipal),
+		Run: console.Optional(&a, f.run, api.ParseRunID), After: console.Optional(&a, f.after, api.ParseDispatchID), Limit: f.last,
+	}
+	for _, word := range f.states {
+		filter.States = append(filter.States, console.Parse(&a, word, api.ParseEvents)...)
+	}
+	filter.Since = a.Since(f.since, t.Now())
+	a.Last(f.last)
+	return filter, a.Err
+}
+
+// listPage is the most dispatches in an answer of the service.
+const listPage = 1000
+
+func (t *dispatchVerbs) list(ctx context.Context, r client.Runtime, filter api.DispatchFilter, f listFlags) error {
+	var list []api.Dispatch
+	more := true
+	for left := f.last; left > 0 && more; left = f.last - len(list) {
+		filter.Limit = min(left, listPage)
+		page, err := r.List(ctx, filter)
+		if err != nil {
+			return err
+		}
+		list = append(list, page...)
+		if more = len(page) == filter.Limit; more {
+			filter.After = page[len(page)-1].ID
+		}
+	}
+	if more { // there is another page only if it has a dispatch
+		filter.Limit = 1
+		next, err := r.List(ctx, filter)
+		if err != nil {
+			return err
+		}
+		more = len(next) > 0
+	}
+	head, usage := "ID\tSTATE\tSUBAGENT\tPRINCIPAL\tACCEPTED\tRUN\tTASK", slices.ContainsFunc(list, func(d api.Dispatch) bool { return len(usageOf(&d)) > 0 })
+	if usage {
+		head += "\tCOST"
+	}
+	err := console.List(&t.Output, list, func(d api.Dispatch) string { return string(d.ID) }, head, func(d api.Dispatch) string {
+		row := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", d.ID, stateText(d), d.Subagent, d.Principal, t.Ago(d.AcceptedAt), console.Dash(string(d.Run)), console.Dash(string(d.Task)))
+		if usage {
+			row += "\t" + console.Dash(console.Cost(usageOf(&d)))
+		}
+		return row
+	})
+	if err == nil && t.Format == "text" && more {
+		fmt.Fprintf(t.Stderr, "older dispatches: %s\n", f.behind(filter.After))
+	}
+	return err
+}
+
+// usageOf is what the current attempt of a dispatch used of its model, if it has one.
+func usageOf(d *api.Dispatch) []api.ModelUsage {
+	if d.Outcome == nil || d.Outcome.Usage.Model == nil {
+		return nil
+	}
+	return []api.ModelUsage{*d.Outcome.Usage.Model}
+}
+
+// behind returns the command that lists the next page.
+func (f listFlags) behind(id api.DispatchID) string {
+	words := []string{"bailiwick", "dispatch", "list"}
+	for _, s := range f.states {
+		words = append(words, "--state", s)
+	}
+	for _, flag := range []struct{ name, value string }{{"since", f.since}, {"subagent", f.subagent}, {"principal", f.principal}, {"run", f.run}} {
+		if flag.value != "" {
+			words = append(words, "--"+flag.name, flag.value)
+		}
+	}
+	return console.ShellText(append(words, "--last", strconv.Itoa(f.last), "--after", string(id))...)
+}

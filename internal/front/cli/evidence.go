@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+)
+
+func (t *auditVerbs) exportCommand() *cobra.Command {
+	var out string
+	var dispatch bool
+	var req api.EvidenceRequest
+	var checkpoints []string
+	var wait coverage
+	cmd := t.operatorVerb(&cobra.Command{
+		Use: "export ID --out FILE", Short: "Write the evidence of a settled run or an ended dispatch, for an auditor", Args: cobra.ExactArgs(1),
+		Long: `Write the evidence of a settled run or an ended dispatch: one file from which
+bailiwick-verify recomputes what ran, who decided it and whether anything is missing. It
+has the digests of inputs and results; it has their content only with --with-blobs.`,
+		Example: console.Examples("bailiwick audit export nightly-17 --out nightly-17.evidence", "bailiwick audit export ID --dispatch --with-blobs --out work.evidence"),
+	}, func(ctx context.Context, o client.Operator, args []string) error {
+		for _, name := range checkpoints {
+			b, err := newestCheckpoint(name)
+			if err != nil {
+				return api.Errorf(api.CodeInvalid, "--checkpoint %s: %w", name, err)
+			}
+			req.Checkpoints = append(req.Checkpoints, b)
+		}
+		if out == "" {
+			return api.Errorf(api.CodeInvalid, "name the file to write: --out FILE")
+		}
+		if err := wait.check(); err != nil {
+			return err
+		}
+		req.Wait = wait.limit
+		waits := wait.tell(t.Stderr, "the end of "+args[0])
+		defer waits.Stop()
+		return exportEvidence(args[0], req, !dispatch, func(req api.EvidenceRequest) error {
+			return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(ctx, req, beginning{w, waits}) })
+		})
+	})
+	cmd.Flags().StringVar(&out, "out", "", "the new file to write")
+	cmd.Flags().BoolVar(&req.Blobs, "with-blobs", false, "include inputs, patches, outputs and logs")
+	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is a dispatch, even if a run has the same id")
+	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a signed checkpoint that the auditor has, or with those of an anchor; proves that the log is an extension of the newest; may be repeated")
+	wait.flag(cmd)
+	return cmd
+}
+
+// coverage is how long a verb waits for a signed checkpoint.
+type coverage struct{ limit time.Duration }
+
+func (c *coverage) flag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&c.limit, "wait", 30*time.Second, "wait at most this long for a signed checkpoint that covers what is asked for")
+}
+
+func (c *coverage) check() error {
+	if c.limit <= 0 || c.limit > time.Minute {
+		return api.Errorf(api.CodeInvalid, "--wait %s: want more than 0s and at most 1m", c.limit)
+	}
+	return nil
+}
+
+// tell says in a second what the verb waits for, unless the timer is stopped.
+func (c *coverage) tell(stderr io.Writer, what string) *time.Timer {
+	return time.AfterFunc(time.Second, func() {
+		fmt.Fprintf(stderr, "waiting up to %s for a signed checkpoint that covers %s\n", c.limit, console.Line(what))
+	})
+}
+
+// beginning stops a timer when something is written.
+type beginning struct {
+	io.Writer
+	timer *time.Timer
+}
+
+func (b beginning) Write(p []byte) (int, error) {
+	b.timer.Stop()
+	return b.Writer.Write(p)
+}
+
+// exportEvidence fetches the evidence of the run with an id, if tryRun is set, or
+// else of the dispatch with that id.
+func exportEvidence(id string, req api.EvidenceRequest, tryRun bool, fetch func(api.EvidenceRequest) error) error {
+	var run console.Args
+	if tryRun {
+		ofRun := req
+		if ofRun.Run = console.Parse(&run, id, api.ParseRunID); run.Err == nil {
+			if run.Err = fetch(ofRun); run.Err == nil || api.CodeOf(run.Err) != api.CodeNotFound {
+				return run.Err
+			}
+		}
+	}
+	var dispatch console.Args
+	req.Dispatch = console.Parse(&dispatch, id, api.ParseDispatchID)
+	if dispatch.Err != nil {
+		return errors.Join(run.Err, dispatch.Err)
+	}
+	err := fetch(req)
+	if run.Err != nil && api.CodeOf(err) == api.CodeNotFound {
+		return api.Errorf(api.CodeNotFound, "the log has no run and no dispatch %s", id).WithHint("see: bailiwick run list, bailiwick dispatch list")
+	}
+	return err
+}
+
+// newestCheckpoint returns the newest signed checkpoint in a file: a checkpoint, or a
+// copy of an anchor in any form that bailiwick-verify reads.
+func newestCheckpoint(name string) (newest []byte, err error) {
+	b, err := os.ReadFile(name) //nolint:gosec // G304: the user's own file, by the user's own name
+	if err != nil {
+		return nil, err
+	}
+	list, err := receipt.Checkpoints(b)
+	size := uint64(0)
+	for _, signed := range list {
+		if c, err := logproof.Peek(signed); err == nil && c.Size >= size {
+			newest, size = signed, c.Size
+		}
+	}
+	return newest, err
+}
+
+func (t *auditVerbs) verifyCommand() *cobra.Command {
+	var log bool
+	var trust, require, html, stamps string
+	var anchors []string
+	cmd := &cobra.Command{
+		Use: "verify [FILE]", Short: "Verify evidence in a file, or the whole log of the service", Args: cobra.MaximumNArgs(1),
+		Long: `Verify evidence in a file with bailiwick-verify, which needs neither a service nor a
+network. With --log, have the service read every entry of its log again, compute the signed
+root, and follow the chains of runs.`,
+		Example: console.Examples("bailiwick audit verify nightly-17.evidence --trust trust.json", "bailiwick audit verify --log"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if log == (len(args) == 1) {
+				return api.Errorf(api.CodeInvalid, "name a file, or --log")
+			}
+			if log {
+				return t.withOperator(func(o client.Operator) error { return t.verifyLog(cmd.Context(), o) })
+			}
+			if trust == "" {
+				return api.Errorf(api.CodeInvalid, "--trust FILE: want the keys whose signatures count").WithHint("to check your own evidence: bailiwick audit trust > trust.json")
+			}
+			rest := []string{args[0], "--trust", trust, "--require", require}
+			if t.Format == "json" {
+				rest = append(rest, "-o", "json")
+			}
+			if html != "" {
+				rest = append(rest, "--html", html)
+			}
+			if stamps != "" {
+				rest = append(rest, "--stamps", stamps)
+			}
+			for _, a := range anchors {
+				rest = append(rest, "--anchor", a)
+			}
+			return t.execute(cmd.Context(), verifyProgram, rest, t.Stdin, t.File())
+		},
+	}
+	cmd.Flags().BoolVar(&log, "log", false, "verify the whole log of the running service")
+	cmd.Flags().StringVar(&trust, "trust", "", "trust file: the keys whose signatures count")
+	cmd.Flags().StringVar(&require, "require", "none", "the weakest acceptable finding about the log")
+	cmd.Flags().StringVar(&html, "html", "", "write the report to this new file too, as one page to file or print")
+	cmd.Flags().StringVar(&stamps, "stamps", "", "write the time-stamp tokens, and what they stamp, to this folder for openssl")
+	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "a file with signed checkpoints from another source than the evidence, or NAME=FILE from an anchor; may be repeated")
+	return cmd
+}
+
+func (t *auditVerbs) verifyLog(ctx context.Context, o client.Operator) error {
+	check, err := o.CheckLog(ctx)
+	if err != nil {
+		return err
+	}
+	if t.Format != "text" {
+		if err := t.JSON(check); err != nil {
+			return err
+		}
+	} else if check.Wrong == "" {
+		fmt.Fprintf(t.Stdout, "verified against the signed root: %s; the chains of %s, including later ones, are intact\n", record.Plural(check.Entries, "entry"), record.Plural(check.Chained, "entry"))
+	}
+	switch {
+	case strings.HasPrefix(check.Wrong, api.StateDiffers):
+		return api.Errorf(api.CodeIntegrity, "%s", check.Wrong)
+	case check.Wrong != "":
+		return api.Errorf(api.CodeIntegrity, "the log was changed: %s", check.Wrong)
+	}
+	return nil
+}
+
+func (t *auditVerbs) trustCommand() *cobra.Command {
+	return t.operatorVerb(&cobra.Command{
+		Use: "trust", Short: "Print the trust file for an auditor of this installation", Args: cobra.NoArgs,
+		Long: `Print the trust file for an auditor of this installation.
+
+It has the keys whose signatures count. Evidence is only worth something to an auditor who
+got this file through another channel than the evidence, from a person they trust.`,
+		Example: console.Examples("bailiwick audit trust", "bailiwick audit trust > trust.json"),
+	}, func(ctx context.Context, o client.Operator, _ []string) error {
+		if err := o.Trust(ctx, t.Stdout); err != nil {
+			return err
+		}
+		fmt.Fprintln(t.Stderr, "send this to auditors through another channel than the evidence; a copy that came with the evidence proves nothing")
+		return nil
+	})
+}

@@ -1,0 +1,169 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/front/server"
+	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
+)
+
+func (t *tree) anchorCommand() *cobra.Command {
+	return console.Noun("anchor", "Compare an anchor with the log, and name it as lost, while no service runs",
+		console.Group{Commands: []*cobra.Command{t.anchorShowCommand(), t.anchorRecordCommand()}})
+}
+
+func (t *tree) anchorShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "Compare all that an anchor holds with the log", Args: cobra.ExactArgs(1),
+		Long: `Compare all that an anchor holds with the log, as the start of the service does, and print
+what it would refuse. The service must be stopped. Nothing is changed.`,
+		Example: "  bailiwickd anchor show disk",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.withAnchor(cmd.Context(), func(s *service) error {
+				f, err := s.anchorFinding(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return t.Emit(f, string(f.Found), func() { t.printFinding(&f) })
+			})
+		},
+	}
+	t.outputFlag(cmd)
+	return cmd
+}
+
+func (t *tree) printFinding(f *api.AnchorFinding) {
+	if f.Found == "" {
+		fmt.Fprintf(t.Stdout, "anchor %q agrees with the log\n", f.Name)
+		return
+	}
+	fmt.Fprintln(t.Stdout, console.Line(f.Message))
+	for _, one := range f.Findings {
+		fmt.Fprintln(t.Stdout, "  "+console.Line(one))
+	}
+	fmt.Fprintln(t.Stdout, f.Found)
+}
+
+func (t *tree) anchorRecordCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "record", Short: "Record the signed decision that an anchor is lost", Args: cobra.NoArgs,
+		Long: `Read an envelope from standard input that bailiwick-deploy operator sign wrote, with a decision
+of the verb anchor.lost, and record it in the state and in the log. It is refused unless the
+anchor is in exactly the state that it names. The service must be stopped.
+
+bailiwick anchor lost NAME makes the decision, has it signed and calls this.`,
+		Example: "  bailiwickd anchor record < envelope.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.withAnchor(cmd.Context(), func(s *service) error { return s.recordLost(cmd.Context()) })
+		},
+	}
+	t.outputFlag(cmd)
+	return cmd
+}
+
+// withAnchor calls do with the state, the tree and the decisions open, while no
+// service runs.
+func (t *tree) withAnchor(ctx context.Context, do func(*service) error) (err error) {
+	s, err := t.openStopped(ctx, "compare an anchor")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.closeTree(), s.store.Close()) }()
+	if err := s.reread(); err != nil {
+		return err
+	}
+	if err := s.checkMemory(ctx); err != nil {
+		return err
+	}
+	if err := s.openTree(ctx); err != nil {
+		return err
+	}
+	if err := s.openRegistry(ctx); err != nil {
+		return err
+	}
+	return do(s)
+}
+
+func (s *service) anchorFinding(ctx context.Context, name string) (f api.AnchorFinding, err error) {
+	f = api.AnchorFinding{Name: name, Head: s.registry.Head()}
+	cfg, err := s.anchorConfig(ctx)
+	if err != nil {
+		return f, err
+	}
+	found, err := s.findAnchor(ctx, cfg, name)
+	if found != nil {
+		f.Found, f.Message, f.Findings = found.Found, found.Error(), found.All
+		return f, nil // also if the rest cannot be reached: the start refuses it
+	}
+	if _, unfit := errors.AsType[*anchor.UnfitError](err); unfit {
+		return f, nil
+	}
+	if errors.Is(err, anchor.ErrNoAnchor) {
+		return f, api.Errorf(api.CodeNotFound, "no such anchor %q", name).WithHint("see anchors in %s", s.t.Dirs.ServiceConfig())
+	}
+	if err != nil {
+		return f, api.Errorf(api.CodeUnavailable, "anchor %q cannot be compared: %w", name, err).WithHint("the service starts without an anchor that it cannot reach, and compares it first when it answers")
+	}
+	return f, nil
+}
+
+// findAnchor compares the log with the anchor of a name, as the start does: with the
+// configured one, and then with one of the previous configuration.
+func (s *service) findAnchor(ctx context.Context, cfg anchor.Config, name string) (*anchor.MismatchError, error) {
+	found, err := anchor.Find(ctx, cfg, name)
+	for _, a := range s.set.former {
+		if a.Name == name && found == nil {
+			found, err = s.findFormer(ctx, cfg, a)
+		}
+	}
+	return found, err
+}
+
+// maxEnvelope bounds an envelope, in bytes.
+const maxEnvelope = 256 << 10
+
+func (s *service) recordLost(ctx context.Context) error {
+	t := s.t
+	envelope, err := io.ReadAll(io.LimitReader(t.Stdin, maxEnvelope))
+	if err != nil {
+		return err
+	}
+	var r api.OperatorRecord
+	payload, err := seal.Payload(envelope, seal.Operator)
+	if err == nil {
+		err = canon.DecodeExact(payload, &r)
+	}
+	if err == nil && r.Verb != api.VerbAnchorLost {
+		err = fmt.Errorf("its verb is %.40q", string(r.Verb))
+	}
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "want a signed decision of the verb %s: %w", api.VerbAnchorLost, err).WithHint("run: bailiwick anchor lost NAME")
+	}
+	f, err := s.anchorFinding(ctx, r.Anchor)
+	if err != nil {
+		return err
+	}
+	if f.Found != r.Found {
+		return api.Errorf(api.CodeConflict, "anchor %q is not in the state that the decision names", r.Anchor).WithHint("run again: bailiwick anchor lost %s", r.Anchor)
+	}
+	me, err := server.LocalPrincipal(uint32(t.UID), t.Login) //nolint:gosec // G115: a uid
+	if err != nil {
+		return err
+	}
+	receipt, err := s.registry.Add(ctx, me, envelope, nil)
+	if err != nil {
+		return err
+	}
+	return t.Emit(receipt, fmt.Sprint(receipt.Number), func() {
+		fmt.Fprintf(t.Stdout, "anchor %q is named as lost (decision %d, log entry #%d)\n", r.Anchor, receipt.Number, receipt.AuditEntry)
+	})
+}

@@ -1,0 +1,125 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/front/server"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+)
+
+// diskCheck is how often a full disk is probed.
+const diskCheck = 500 * time.Millisecond
+
+// cannotStart says what to do about a disk without room for a start: there is no
+// service that could collect garbage.
+func cannotStart(err error) error {
+	if short, ok := errors.AsType[*store.DiskError](err); ok && !short.ReadOnly {
+		return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("the reserve is used up, and gc needs the service: move files that are not Bailiwick's off this disk")
+	}
+	return err
+}
+
+// awaitRoom returns true when the disk was full or read-only, so that the store
+// refuses everything, and can be written again: then the service opens its state
+// again, which is what a restart does. It returns false when ctx ends. It leaves
+// any other failure of the disk to a person.
+func (s *service) awaitRoom(ctx context.Context) bool {
+	failed := s.awaitPoison(ctx)
+	if failed == nil {
+		return false
+	}
+	if !failed.Full() && s.reserve.Writable() == nil {
+		<-ctx.Done()
+		return false
+	}
+	tick := time.NewTicker(diskCheck)
+	defer tick.Stop()
+	for err := s.reserve.Ensure(); err != nil; err = s.reserve.Ensure() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	s.logger.InfoContext(ctx, "the disk of the state can be written again; opening the state again")
+	return true
+}
+
+// awaitPoison returns why the store refuses everything, once it does; nil when
+// ctx ends.
+func (s *service) awaitPoison(ctx context.Context) *store.PoisonedError {
+	for {
+		changed := s.store.Committed()
+		if p, ok := errors.AsType[*store.PoisonedError](s.store.Poisoned()); ok {
+			return p
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// standIn answers on the socket while the state cannot be opened again because of
+// err, a lack of room that may pass. It returns true when it is time to try again,
+// and false when err is for a person or ctx ends.
+func (s *service) standIn(ctx context.Context, f *front, err error) bool {
+	if !store.IsFault(err) {
+		return false
+	}
+	s.logger.WarnContext(ctx, "the state cannot be opened again yet", slog.Any("err", err))
+	l, err2 := f.listen()
+	if err2 != nil {
+		return false
+	}
+	why := func() error {
+		if now := s.reserve.Writable(); now != nil {
+			return now
+		}
+		return err
+	}
+	srv := server.NewHTTP(s.refusing(f.path, why), s.logger)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = srv.Serve(l) // it says that l is closed
+	}()
+	defer func() {
+		// Shutdown would break off a request that it has not read yet: each
+		// connection ends with its answer, and new ones wait on the socket.
+		srv.SetKeepAlivesEnabled(false)
+		_ = l.Close()
+		<-ended
+	}()
+	tick := time.NewTicker(diskCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+		if s.reserve.Ensure() == nil {
+			return true
+		}
+	}
+}
+
+// refusing answers on the socket while the state is not open because of why.
+func (s *service) refusing(socket string, why func() error) http.Handler {
+	return server.StandIn(func() api.ServiceStatus {
+		st := s.identity(socket)
+		st.StateError = why().Error()
+		st.NotReady = "store: " + st.StateError
+		return st
+	}, func() *api.Error {
+		now := why()
+		return api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", now).WithHint("%s", store.Advice(now))
+	})
+}

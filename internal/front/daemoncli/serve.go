@@ -1,0 +1,456 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/front/server"
+	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
+	"github.com/bailiwick-dev/bailiwick/internal/run/schedule"
+	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
+	"github.com/bailiwick-dev/bailiwick/internal/state/approval"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/state/budget"
+	"github.com/bailiwick-dev/bailiwick/internal/state/notify"
+	"github.com/bailiwick-dev/bailiwick/internal/state/oauth"
+	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
+	"github.com/bailiwick-dev/bailiwick/internal/state/secret"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
+)
+
+// mode is the protection mode that every result states. The other mode, system,
+// needs an account of the service's own.
+const mode = "same-user"
+
+func (t *tree) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run the service in the foreground", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The process that started the service may be gone when it reports that it
+			// listens. Unlike ignoring SIGPIPE, a handler is not inherited by children.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+			return t.finish(t.serve(cmd.Context()))
+		},
+	}
+	t.idleFlag(cmd)
+	t.runsFlag(cmd)
+	cmd.Flags().BoolVar(&t.join, "join", false, "if another service owns the state, wait until it answers; report in JSON")
+	_ = cmd.Flags().MarkHidden("join") // for start
+	return cmd
+}
+
+// service is the running service with everything it has opened.
+type service struct {
+	t          *tree
+	set        settings
+	again      bool // it opens its state again, with the same settings
+	logger     *slog.Logger
+	started    time.Time
+	socket     string
+	reserve    *store.Reserve
+	store      *store.Store
+	ledger     *audit.Ledger
+	log        atomic.Pointer[audit.Tree] // nil until openTree
+	agree      atomic.Pointer[agreement]  // nil until openAgreement
+	anchors    *anchor.Keeper
+	uncompared []api.AnchorStatus // remembered anchors that cannot be reached
+	blobs      *blob.Store
+	keys       keys
+	registry   *operator.Registry
+	secrets    *secret.Store
+	files      *secret.Files   // its directory
+	issuer     *oauth.Verifier // nil: only the service's own tokens are accepted
+	me         api.Principal   // the service's own account, which is the operator
+	tools      *toolGate
+	dispatch   *dispatch.Service
+	relay      *relay
+	runs       *orchestrator.Orchestrator // may be nil
+	archive    *orchestrator.Archive      // of its runs
+	schedules  *schedule.Keeper
+	settled    *settledRuns
+	evidence   *evidenceService
+	notify     *notify.Keeper // nil: no receiver is configured
+	retain     *retention.Collector
+	telemetry  *telemetry.Telemetry
+	metrics    telemetry.Address // zero: not served
+	report     jail.Report
+}
+
+func (t *tree) serve(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := t.checkRuns(); err != nil {
+		return err
+	}
+	set, err := t.settings()
+	if err != nil {
+		return err
+	}
+	if err := t.ownData(); err != nil {
+		return err
+	}
+	if err := t.ownState(); err != nil {
+		return err
+	}
+	started, logger := t.Now().UTC(), set.logger(t.Stderr)
+	var f *front // of every generation
+	for {
+		first := f == nil
+		s := &service{t: t, set: set, again: !first, logger: logger, started: started, reserve: store.NewReserve(t.Dirs.State)}
+		err := s.open(ctx)
+		set, logger = s.set, s.logger // read again
+		if err == nil && first {
+			f, err = t.claimFront(ctx, set)
+		}
+		if err == nil {
+			var again bool
+			if again, err = s.serve(ctx, stop, f, first); again {
+				continue
+			}
+			return errors.Join(err, f.close())
+		}
+		err = errors.Join(err, s.close())
+		if first {
+			return cannotStart(err)
+		}
+		if !s.standIn(ctx, f, err) {
+			if ctx.Err() != nil {
+				err = nil // it was told to stop
+			}
+			return errors.Join(err, f.close())
+		}
+	}
+}
+
+// serve answers requests until ctx ends, or, and it then returns true, until the
+// state has to be opened again.
+func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) (again bool, err error) {
+	s.socket = f.path
+	listener, err := f.listen()
+	if err != nil {
+		return false, errors.Join(err, s.close())
+	}
+	srv := server.New(server.Config{
+		Dispatch: s.dispatch, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.tools.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Secrets: s.listSecrets, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
+	})
+	s.telemetry.Watch(s.state)
+	failed, room := make(chan error, 1), make(chan bool, 1)
+	watching, unwatch := context.WithCancel(ctx)
+	go func() { failed <- srv.Serve(listener) }()
+	go func() { room <- s.awaitRoom(watching) }()
+	if first {
+		f.address.set(s.socket)
+		failpoint.Hit(failpoint.ServiceListening, s.socket)
+		s.t.report(report{Listening: s.socket})
+	}
+	select {
+	case err = <-failed:
+		unwatch()
+		<-room
+	case again = <-room:
+		unwatch()
+	}
+	again = again && ctx.Err() == nil
+	if again && srv.Stays() {
+		s.t.idle = 0
+	}
+	return again, errors.Join(err, s.shutdown(srv, again))
+}
+
+// stopTimeout bounds how long open requests may take at shutdown.
+const stopTimeout = 5 * time.Second
+
+// shutdown closes the service. If it opens its state again, the log cannot say that
+// it stops.
+func (s *service) shutdown(srv *server.Server, again bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	running := s.dispatch.Running()
+	failpoint.Hit(failpoint.ServiceStopping, "")
+	var standIn http.Handler
+	if why := s.store.Poisoned(); again && why != nil {
+		standIn = s.refusing(s.socket, func() error { return why })
+	}
+	err := srv.Shutdown(ctx, standIn)
+	if !again {
+		_, logErr := s.ledger.Record(ctx, record.Entry{
+			Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: srv.StoppedBecause(), Running: int64(running)},
+		}, nil)
+		err = errors.Join(err, logErr)
+	}
+	failpoint.Hit(failpoint.ServiceStopped, "")
+	err = errors.Join(err, s.close())
+	failpoint.Hit(failpoint.ServiceClosed, "")
+	return err
+}
+
+// open opens everything in the order of dependencies. Anything missing or damaged
+// refuses the start.
+func (s *service) open(ctx context.Context) (err error) {
+	dirs := s.t.Dirs
+	if s.report = jail.Probe(ctx); !s.report.Full {
+		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
+	}
+	if err := s.openState(ctx); err != nil {
+		return err
+	}
+	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
+		return err
+	}
+	if err := s.serveMetrics(); err != nil {
+		return err
+	}
+	if s.keys, err = openKeys(ctx, dirs.State, s.ledger); err != nil {
+		return err
+	}
+	if err := s.openTree(ctx); err != nil {
+		return err
+	}
+	if err := s.openRegistry(ctx); err != nil {
+		return err
+	}
+	if err := s.openSecrets(); err != nil {
+		return err
+	}
+	if err := s.openAnchors(ctx); err != nil {
+		return err
+	}
+	if err := s.keys.openStatements(ctx, s.set.Keys); err != nil {
+		return err
+	}
+	if s.blobs, err = openBlobs(dirs.Blobs()); err != nil {
+		return err
+	}
+	if err := s.blobs.RemoveTemp(); err != nil {
+		return err
+	}
+	// The parts opened from here on may write to the log.
+	if err := s.announce(ctx); err != nil {
+		return err
+	}
+	if err := s.keys.settleStatements(ctx, dirs.State, s.ledger); err != nil {
+		return err
+	}
+	me, err := server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
+	if err != nil {
+		return err
+	}
+	s.me = me
+	if err := s.checkState(ctx); err != nil {
+		return err
+	}
+	// The evidence of everything that ends from here on is checked.
+	before, err := s.ledger.Len(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.openTools(ctx); err != nil {
+		return err
+	}
+	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
+	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, Mode: mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
+		Secrets: s.secrets, Tools: s.tools.openView, ToolClosed: s.tools.closedSince, Calls: s.tools.gateway.Calls, Seal: s.tools.gateway.Seal, Unasked: s.tools.approvals.EndDispatch, Forget: s.tools.approvals.ForgetDispatch, Shown: s.tools.approvals.Shows, People: s.tools.approvals,
+		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
+	})
+	if err != nil {
+		return err
+	}
+	s.tools.rules.Store(s.dispatch)
+	s.tools.approvals.Start(ctx)
+	if err := s.openRuns(ctx); err != nil {
+		return err
+	}
+	if err := s.openSchedules(ctx); err != nil {
+		return err
+	}
+	s.openAgreement(ctx)
+	s.openEvidence(ctx, me, before)
+	if err := s.openNotify(ctx, me); err != nil {
+		return err
+	}
+	if err := s.openRetention(ctx); err != nil {
+		return err
+	}
+	s.schedules.Start(ctx)
+	return nil
+}
+
+// openState opens or creates the state, its log, and the settings to start it with.
+func (s *service) openState(ctx context.Context) (err error) {
+	if err := s.reserve.Ensure(); err != nil {
+		return err
+	}
+	observe := func(n int) (ended func()) { return s.telemetry.Commit(n) } // opened before the first transaction
+	cfg := store.Config{Dir: s.t.Dirs.Store(), Logger: s.logger, Observe: observe, Migrations: migrations()}
+	if s.store, err = s.t.own(ctx, cfg); err != nil {
+		return err
+	}
+	if err := s.reread(); err != nil {
+		return err
+	}
+	if err := s.openTelemetry(); err != nil {
+		return err
+	}
+	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry, Admit: s.admit}); err != nil {
+		return err
+	}
+	return s.checkMemory(ctx)
+}
+
+// openRegistry verifies the operators' decisions. It needs the keys.
+func (s *service) openRegistry(ctx context.Context) (err error) {
+	if s.files, err = secret.OpenFiles(s.t.Dirs.Secrets()); err != nil {
+		return err
+	}
+	s.registry, err = operator.Open(ctx, operator.Config{Root: s.t.Dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Secrets: s.files, Now: s.t.Now})
+	return err
+}
+
+// migrations returns the schemas of all packages with tables in the state database.
+func migrations() []store.Migration {
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retention.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration(), notify.Migration(), gateway.Migration(), approval.Migration(), budget.Migration(), schedule.Migration()}
+}
+
+func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
+	st, err := store.Open(ctx, cfg)
+	if errors.Is(err, store.ErrNotExist) {
+		return store.Create(ctx, cfg)
+	}
+	return st, err
+}
+
+func openBlobs(dir string) (*blob.Store, error) {
+	cfg := blob.Config{Dir: dir, Private: true, Swept: true}
+	b, err := blob.Open(cfg)
+	if errors.Is(err, blob.ErrNoStore) {
+		return blob.Create(cfg)
+	}
+	return b, err
+}
+
+// workerEnv keeps the variables that name directories and the certificates of servers,
+// and no others.
+func workerEnv(env []string) []string {
+	keep := []string{"HOME", "PATH", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return !slices.Contains(keep, name)
+	})
+}
+
+// sweepJails removes the control groups that jails of killed processes left.
+func (s *service) sweepJails() {
+	if left := jail.Sweep(); left > 0 {
+		s.logger.WarnContext(context.Background(), "control groups of killed processes could not be removed; the next jail retries", slog.Int("left", left))
+	}
+}
+
+func (s *service) announce(ctx context.Context) error {
+	_, err := s.ledger.Record(ctx, record.Entry{
+		Kind:   record.KindServiceStarted,
+		Detail: record.ServiceStart{Config: s.set.logged(s.t.Dirs.State), Version: s.t.Version, PID: int64(os.Getpid()), Mode: mode, Isolation: active(s.report)},
+	}, nil)
+	return err
+}
+
+func (s *service) close() error {
+	var errs []error
+	if s.notify != nil {
+		s.notify.Close()
+	}
+	if s.evidence != nil {
+		s.evidence.close()
+	}
+	s.closeAgreement()
+	if s.retain != nil {
+		errs = append(errs, s.retain.Close())
+	}
+	if s.schedules != nil {
+		s.schedules.Close()
+	}
+	if s.runs != nil {
+		errs = append(errs, s.runs.Close())
+	}
+	if s.dispatch != nil {
+		errs = append(errs, s.dispatch.Close())
+	}
+	s.closeTools()
+	errs = append(errs, s.closeAnchors(), s.closeTree(), s.closeTelemetry())
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	if s.blobs != nil {
+		errs = append(errs, s.blobs.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// identity is the part of the status that needs no state.
+func (s *service) identity(socket string) api.ServiceStatus {
+	d := s.t.Dirs
+	return api.ServiceStatus{
+		Version: s.t.Version, PID: os.Getpid(), Mode: mode, StartedAt: s.started, Isolation: active(s.report),
+		Socket: socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
+		ConfigFile: s.set.File, ConfigDigest: s.set.Digest, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
+	}
+}
+
+func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
+	st := s.identity(s.socket)
+	st.Log = s.treeStatus(ctx)
+	checked := s.evidence.checker.Status()
+	st.Evidence = &checked
+	st.Notify = s.notifyStatus()
+	err := s.stateStatus(ctx, &st)
+	list, _ := s.conditions(ctx)
+	st.NotReady = notReady(list)
+	st.Ready = st.NotReady == ""
+	if poisoned := s.store.Poisoned(); poisoned != nil {
+		st.StateError = poisoned.Error()
+		return st, nil //nolint:nilerr // the status reports it
+	}
+	return st, err
+}
+
+// stateStatus adds what is read from the state.
+func (s *service) stateStatus(ctx context.Context, st *api.ServiceStatus) (err error) {
+	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
+		return err
+	}
+	if s.runs == nil {
+		if st.UndrivenRuns, err = s.archive.OpenRuns(ctx); err != nil {
+			return err
+		}
+	}
+	if st.Anchors, err = s.anchorStatus(ctx); err != nil {
+		return err
+	}
+	if st.Disk, err = s.retain.DiskUse(ctx); err != nil {
+		st.DiskError = err.Error()
+	}
+	return s.dispatch.Status(ctx, st)
+}

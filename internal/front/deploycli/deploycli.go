@@ -1,0 +1,178 @@
+// Package deploycli is the command tree of bailiwick-deploy: set-up, keys, the
+// catalog, and the signatures under an operator's decisions.
+//
+// It asks for passphrases only on the controlling terminal, never takes one from
+// a variable, a flag or standard input, and does not read the environment itself.
+// Before it signs an operator's decision it shows all of it in plain words. Values of
+// secrets for a plan come from that terminal or a file, and go to the server of tools that
+// uses them.
+// Answers go to standard output, everything else to standard error.
+//
+// It carries the command side of R-B1, R-B9 (key handling) and R-C6.
+package deploycli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mountinfo"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+)
+
+// Config is what the program needs of its process.
+type Config struct {
+	Stdin          io.Reader // the operator record to sign; never a passphrase
+	Stdout, Stderr io.Writer
+	Now            func() time.Time
+	Dirs           api.Dirs
+	Login          string     // of the user, as from api.LocalLogin
+	Host           string     // name of this machine
+	Screen         bool       // the standard output is a terminal
+	Width          func() int // of the terminal, in columns; 0: unknown
+	Colour         bool       // and it shows colour
+	Beside         string     // folder of this executable; empty: unknown
+	Env            []string   // of bailiwick-worker, which runs servers of tools for a plan
+	Version        string
+}
+
+// Run executes one command line and returns the exit status.
+func Run(ctx context.Context, cfg Config, args []string) int {
+	p := &program{Config: cfg, o: console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Screen: cfg.Screen, Width: cfg.Width, Now: cfg.Now}}
+	return console.Run(ctx, p.root(), &p.o, args)
+}
+
+type program struct {
+	Config
+	o       console.Output
+	dataDir string
+	keys    []string
+	format  string
+	secrets record.Secrets // that servers of tools are asked with
+	ceiling *api.Tier      // of the user, as bailiwick asked the service; nil if unknown
+}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:     "bailiwick-deploy",
+		Short:   "Define what subagents are: manage keys and the signed catalog, and sign an operator's decisions",
+		Long:    "bailiwick-deploy defines what subagents are, what they can do and what they have access to.\nIt signs with keys that a person holds, and it cannot dispatch anything.",
+		Version: p.Version,
+	}
+	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", "", "where catalog/ and trust.json are (default $XDG_DATA_HOME/bailiwick)")
+	root.PersistentFlags().StringArrayVar(&p.keys, "key", nil, "key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/deploy.key, and operator.key for operator)")
+	p.o.AddTimeFlag(root)
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if err := shield(); err != nil {
+			return fmt.Errorf("cannot shield this program from other programs of the account: %w", err)
+		}
+		return p.Dirs.Check()
+	}
+	console.AddGroups(root,
+		console.Group{Title: "Catalog:", Commands: []*cobra.Command{p.initCommand(), p.catalogCommand()}},
+		console.Group{Title: "Agents:", Commands: []*cobra.Command{p.agentCommand()}},
+		console.Group{Title: "Keys:", Commands: []*cobra.Command{p.keyCommand(), p.operatorCommand()}},
+		console.Group{Title: "Help:", Commands: []*cobra.Command{console.ManCommand(root, nil)}})
+	root.SetHelpCommandGroupID("Help:")
+	root.SetCompletionCommandGroupID("Help:")
+	return root
+}
+
+// print writes a line for people to standard error.
+func (p *program) print(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.Stderr, format+"\n", args...) // an error here has nowhere to go
+}
+
+func (p *program) data() string {
+	if p.dataDir != "" {
+		return p.dataDir
+	}
+	return p.Dirs.Data
+}
+
+func (p *program) trustPath() string     { return api.Dirs{Data: p.data()}.TrustRoot() }
+func (p *program) operatorsPath() string { return api.Dirs{Data: p.data()}.OperatorRoot() }
+func (p *program) catalogPath() string   { return api.Dirs{Data: p.data()}.Catalog() }
+
+// private are the places of this machine that no target shows.
+func (p *program) private() (api.Private, error) {
+	mounts, err := mountinfo.Read()
+	if err != nil {
+		return api.Private{}, fmt.Errorf("mounts of this machine: %w", err)
+	}
+	v := api.Private{Dirs: p.Dirs, Resolve: filepath.EvalSymlinks, Names: mounts.Names}
+	v.Dirs.Data = p.data()
+	// The worker checks again: a state that this account may not read, or that is elsewhere, is no reason to refuse a plan.
+	if places, err := os.ReadFile(v.Dirs.Private()); err == nil {
+		v.Also = strings.Split(string(places), "\n")
+	}
+	for _, key := range p.keys {
+		if path, err := filepath.Abs(key); err == nil {
+			v.Also = append(v.Also, path)
+		}
+	}
+	return v, nil
+}
+
+// withCatalog calls fn with the catalog, opened under the trust root.
+func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
+	root, err := seal.LoadTrustRoot(p.trustPath())
+	if err != nil {
+		return p.initFirst(err)
+	}
+	private, err := p.private()
+	if err != nil {
+		return err
+	}
+	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: private, Define: p.define})
+	if err != nil {
+		return p.initFirst(err)
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	return fn(c)
+}
+
+// lostRoot returns the error of a catalog whose trust root is missing. A new root could
+// not verify its revisions.
+func (p *program) lostRoot() error {
+	found, err := exists(p.trustPath())
+	if found || err != nil || !console.Published(p.catalogPath()) {
+		return err
+	}
+	return api.Errorf(api.CodeConflict, "the trust root %s is missing, and the catalog %s was signed under it", visible(p.trustPath()), visible(p.catalogPath())).
+		WithHint("restore the file from a backup of the data directory; a new trust root could not verify the catalog. If the backup is lost too: move the catalog away, then run bailiwick init and apply each manifest again")
+}
+
+// initFirst says how to set up a missing catalog.
+func (p *program) initFirst(err error) error {
+	if lost := p.lostRoot(); lost != nil {
+		return lost
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, blob.ErrNoStore) {
+		return api.Errorf(api.CodeNotFound, "%w", err).WithHint("set up a catalog with: bailiwick init; or name another place with --data-dir")
+	}
+	return err
+}
+
+// current returns the current revision, or says how to create the first one.
+func current(ctx context.Context, c *deploy.Catalog) (*deploy.Revision, error) {
+	r, err := c.Reader().Current(ctx)
+	if catalog.FaultOf(err) == catalog.FaultEmpty {
+		return nil, api.Errorf(api.CodeNotFound, "%w", err).WithHint("make the first one with: bailiwick catalog apply")
+	}
+	return r, err
+}

@@ -1,0 +1,121 @@
+package deploycli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/front/decisiontext"
+)
+
+// maxRecord is the largest record to sign, in bytes, and maxAction the largest action that
+// one approves.
+const (
+	maxRecord = 64 << 10
+	maxAction = 2*api.MaxToolArguments + 64<<10
+)
+
+func (p *program) operatorCommand() *cobra.Command {
+	return console.Noun("operator", "Create and show operator keys, and sign single decisions", console.Group{Commands: []*cobra.Command{
+		p.operatorSignCommand(),
+		p.createCommand("operator keygen", p.operatorKey(), "Create an operator key, protected by a passphrase",
+			`Create an operator key, and write its public half beside it, in FILE.pub. Its signatures
+count once an operator adds it: bailiwick operators add FILE.pub --principal PRINCIPAL. init
+creates the first key, and operators.json that lists it.`),
+		p.operatorPasskeyCommand(),
+		p.showKeyCommand("operator show", p.operatorKey(), "Show the public half of an operator key"),
+	}})
+}
+
+func (p *program) operatorSignCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "sign", Short: "Sign one decision, read from standard input", Args: cobra.NoArgs,
+		Long: `Read one operator record, canonical JSON, from standard input, show in plain words what it
+decides, ask for the passphrase on the controlling terminal, and write the signed envelope
+to standard output. Typing the passphrase is the consent to this one decision and nothing
+else. These verbs of bailiwick call it: principal add and remove, token create, rotate and
+revoke, ceiling set, stop lift, anchor lost, secret set and remove, approval approve and
+deny, operators add, retire, rotate and threshold. The record of an approval is followed by a line with the action, which is shown
+completely; it has to be the one that the record names.
+
+The key is $XDG_CONFIG_HOME/bailiwick/operator.key unless --key names others.`,
+		Example: console.Examples("bailiwick operator sign < record.json > envelope.json", "bailiwick operator sign --key ann.key < record.json"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.operatorSign(cmd.Context()) },
+	}
+}
+
+func (p *program) operatorSign(ctx context.Context) error {
+	payload, err := io.ReadAll(io.LimitReader(p.Stdin, maxRecord+maxAction+1))
+	if err != nil {
+		return err
+	}
+	payload, doc, _ := bytes.Cut(payload, []byte("\n"))
+	r, err := readRecord(payload, p.Now())
+	var action *api.Action
+	if err == nil {
+		action, err = readAction(r, doc)
+	}
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "nothing was signed: %w", err).WithHint("the verbs of bailiwick make such a record; see: bailiwick token --help, bailiwick ceiling --help")
+	}
+	signers, err := p.signers(ctx, p.operatorKey(), decisiontext.Text(r, action)+"\n", ", to sign this")
+	if err != nil {
+		return err
+	}
+	envelope, err := seal.Sign(ctx, seal.Operator, payload, signers...)
+	if err != nil {
+		return err
+	}
+	_, err = p.Stdout.Write(append(envelope, '\n'))
+	return err
+}
+
+// readAction decodes the action that a vote is about. It refuses any but the one that r
+// names: what is shown must be what is signed.
+func readAction(r api.OperatorRecord, doc []byte) (*api.Action, error) {
+	if r.Approval == "" {
+		if len(doc) > 0 {
+			return nil, api.Errorf(api.CodeInvalid, "operator record: text follows it")
+		}
+		return nil, nil //nolint:nilnil // only votes have one
+	}
+	var a api.Action
+	switch err := canon.DecodeExact(doc, &a); {
+	case err != nil:
+		return nil, api.Errorf(api.CodeInvalid, "action: %w", err)
+	case api.DigestOf(doc) != r.Content || a.ID != r.Approval:
+		return nil, api.Errorf(api.CodeIntegrity, "action: it is not the one that the record names: %s of approval %s", r.Content, r.Approval)
+	}
+	return &a, nil
+}
+
+// readRecord decodes the record to sign. It refuses anything but the canonical
+// encoding of one complete decision of now: what is shown must be what is signed,
+// and a signature must not be usable later.
+func readRecord(payload []byte, now time.Time) (r api.OperatorRecord, err error) {
+	if len(payload) > maxRecord {
+		return r, api.Errorf(api.CodeInvalid, "operator record: larger than %d bytes", maxRecord)
+	}
+	if err := canon.DecodeExact(payload, &r); err != nil {
+		return r, api.Errorf(api.CodeInvalid, "operator record: %w", err)
+	}
+	if err := r.Check(); err != nil {
+		return r, err
+	}
+	if r.Set != nil {
+		if _, err := seal.ParseTrustRoot(r.Set.Root); err != nil {
+			return r, api.Errorf(api.CodeInvalid, "operator record: set %d of the operator keys: %w", r.Set.Number, err)
+		}
+	}
+	if age := now.Sub(r.At); age > api.OperatorRecordMaxAge || age < -api.OperatorRecordMaxAge {
+		return r, api.Errorf(api.CodeInvalid, "operator record: it is of %s, and now it is %s", r.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return r, nil
+}

@@ -1,0 +1,358 @@
+package runverbs
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
+)
+
+func (t *commands) validateCommand() *cobra.Command {
+	var params []string
+	return paramFlag(&cobra.Command{
+		Use: "validate FILE|-", Short: "Check a plan, YAML or JSON, and list all problems", Args: cobra.ExactArgs(1),
+		Long: `Check a plan without a service. All problems are reported at once, each with its line,
+column and JSONPath; the exit status is then 1. Whether the catalog has its subagents and
+sources, and whether you may use them, is checked when the plan is submitted.`,
+		Example: console.Examples("bailiwick run validate plan.yaml", "bailiwick run validate - -o json < plan.json"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := t.readPlanText(args[0])
+			if err != nil {
+				return err
+			}
+			var p *plan.Plan
+			read, places := plan.ReadText(text)
+			if places == nil {
+				values, err := t.parameters(read, params)
+				if err != nil {
+					return err
+				}
+				p, places = read.Plan(values)
+			}
+			switch {
+			case t.Format == "json" || t.Format == "jsonl":
+				return t.printVerdict(p, places)
+			case p == nil:
+				return t.refusePlan(args[0], places)
+			}
+			return t.Emit(nil, string(p.Digest()), func() {
+				fmt.Fprintf(t.Stdout, "%s: %s\n", console.Line(args[0]), planSize(p))
+				t.Row("queue", "%s", p.Queue)
+				t.Row("digest", "%s", p.Digest())
+			})
+		},
+	}, &params)
+}
+
+// verdict is the JSON answer of validate.
+type verdict struct {
+	Valid    bool         `json:"valid"`
+	Digest   api.Digest   `json:"digest,omitempty"`
+	Tasks    int          `json:"tasks,omitempty"`
+	Problems []plan.Place `json:"problems,omitempty"`
+}
+
+func (t *commands) printVerdict(p *plan.Plan, places []plan.Place) error {
+	v := verdict{Valid: p != nil, Problems: places}
+	if p != nil {
+		v.Digest, v.Tasks = p.Digest(), len(p.Tasks)
+	}
+	if err := t.JSON(v); err != nil || p != nil {
+		return err
+	}
+	return console.ExitFor(api.CodeInvalid)
+}
+
+// refusePlan returns one error for all problems. As text, each is printed here
+// with its place in the file.
+func (t *commands) refusePlan(file string, places []plan.Place) *api.Error {
+	problems := make([]api.Problem, len(places))
+	for i, p := range places {
+		problems[i] = p.Problem
+		if t.Format != "text" {
+			continue
+		}
+		sep := ": "
+		if p.Line > 0 {
+			sep = ":"
+		}
+		fmt.Fprintf(t.Stderr, "%s%s%s\n", console.Line(file), sep, console.Line(p.String()))
+	}
+	e := plan.Error(problems)
+	if t.Format == "text" {
+		e.Problems = nil // printed above
+	}
+	return e.WithHint("see: bailiwick run schema")
+}
+
+// planSize describes the size of a plan.
+func planSize(p *plan.Plan) string {
+	edges, locks := 0, map[string]bool{}
+	for i, task := range p.Tasks {
+		edges += len(p.Deps(i))
+		for _, l := range task.Locks {
+			locks[l.Key] = true
+		}
+	}
+	return strings.Join([]string{
+		counted(len(p.Tasks), "task", "tasks"), counted(edges, "dependency", "dependencies"), counted(len(locks), "lock", "locks"),
+		counted(len(p.Layers()), "layer", "layers"),
+	}, ", ")
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func (t *commands) renderCommand() *cobra.Command {
+	var params []string
+	var run string
+	cmd := paramFlag(&cobra.Command{
+		Use: "render FILE|-", Short: "Draw a plan, or a run: what depends on what, and what can run at once",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if run != "" {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
+		Long: `Draw a plan in layers. The tasks of a layer can run at once, if their locks allow it, when
+those of the layers above are done. Tasks that grow stand for all that grow from them. With
+--run the tasks of a run are drawn, with their states and those that grew so far. Here -o is
+text, dot (Graphviz), mermaid, or json: the plan in its canonical form.`,
+		Example: console.Examples("bailiwick run render plan.yaml", "bailiwick run render plan.yaml -o dot | dot -Tsvg > plan.svg", "bailiwick run render --run RUN -o mermaid"),
+		// In place of the root's, which does not accept dot and mermaid.
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if !slices.Contains([]string{"text", "dot", "mermaid", "json"}, t.Format) {
+				return api.Errorf(api.CodeInvalid, "output %q: want text, dot, mermaid or json", t.Format)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if run != "" {
+				return t.renderRun(cmd, run)
+			}
+			p, _, err := t.readRequest(args[0], params)
+			if err != nil {
+				return err
+			}
+			switch t.Format {
+			case "json":
+				fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
+			case "text":
+				t.drawPlan(p)
+			default:
+				t.drawGraph(p.Drawing())
+			}
+			return nil
+		},
+	}, &params)
+	cmd.Flags().StringVar(&run, "run", "", "draw the tasks of this `RUN` instead of a plan")
+	return cmd
+}
+
+func (t *commands) drawGraph(d plan.Drawing) {
+	if t.Format == "dot" {
+		fmt.Fprint(t.Stdout, console.Plain(d.DOT()))
+		return
+	}
+	fmt.Fprint(t.Stdout, console.Plain(d.Mermaid()))
+}
+
+// renderRun draws the tasks of a run.
+func (t *commands) renderRun(cmd *cobra.Command, arg string) error {
+	id, err := api.ParseRunID(arg)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	return t.withConn(func(c *client.Conn) error {
+		if t.Format == "json" {
+			raw, err := c.Runtime().RunPlan(cmd.Context(), id)
+			if err == nil {
+				fmt.Fprintf(t.Stdout, "%s\n", raw)
+			}
+			return err
+		}
+		run, err := wholeRun(cmd.Context(), c.Runtime(), id)
+		if err != nil {
+			return err
+		}
+		if t.Format != "text" {
+			t.drawGraph(drawingOf(run.Tasks))
+			return nil
+		}
+		for _, line := range newRunTree(run.Tasks).draw(&run, frame{width: 120, height: len(run.Tasks) + 3, now: t.Now()}) {
+			fmt.Fprintln(t.Stdout, console.Line(line))
+		}
+		return nil
+	})
+}
+
+// drawingOf is the graph of the tasks of a run.
+func drawingOf(tasks []api.RunTask) plan.Drawing {
+	number := make(map[api.TaskID]int, len(tasks))
+	for i := range tasks {
+		number[tasks[i].Task] = i
+	}
+	d := make(plan.Drawing, len(tasks))
+	for i := range tasks {
+		task := &tasks[i]
+		d[i] = plan.Node{Name: string(task.Task), Lines: []string{strings.TrimSpace(string(task.Subagent) + " " + string(task.State))}}
+		for _, id := range task.After {
+			if from, ok := number[id]; ok {
+				d[i].Edges = append(d[i].Edges, plan.Edge{From: from})
+			}
+		}
+		if from, ok := number[task.GrewFrom]; ok {
+			d[i].Edges = append(d[i].Edges, plan.Edge{From: from, Grew: true})
+		}
+	}
+	for i := range tasks {
+		if from, ok := number[tasks[i].GrewFrom]; ok {
+			d[from].Grows = true
+		}
+	}
+	return d
+}
+
+// drawPlan draws a plan in layers.
+func (t *commands) drawPlan(p *plan.Plan) {
+	fmt.Fprintln(t.Stdout, planSize(p))
+	ids, workers := 0, 0
+	for i := range p.Tasks {
+		ids, workers = max(ids, len(p.Tasks[i].ID)), max(workers, len(plan.Worker(&p.Tasks[i])))
+	}
+	for n, layer := range p.Layers() {
+		for k, i := range layer {
+			mark := "      "
+			if k == 0 {
+				mark = fmt.Sprintf("%5d ", n+1)
+			}
+			task := &p.Tasks[i]
+			line := fmt.Sprintf("%s%-*s  %-*s  %s", mark, ids, task.ID, min(workers, maxWorker), plan.Worker(task), strings.Join(taskFacts(p, int(i)), "; "))
+			fmt.Fprintln(t.Stdout, console.Line(strings.TrimRight(line, " ")))
+		}
+	}
+}
+
+// maxWorker is the width of the column of the workers.
+const maxWorker = 32
+
+// maxFacts is how many dependencies and how many locks of a task are shown.
+const maxFacts = 8
+
+// taskFacts describes what a task waits for and how often it is tried.
+func taskFacts(p *plan.Plan, i int) []string {
+	var facts []string
+	after := make([]string, 0, len(p.Deps(i)))
+	for _, d := range p.Deps(i) {
+		id := p.Tasks[d].ID
+		after = append(after, strings.Join(append([]string{string(id)}, p.Products(i, id)...), " "))
+	}
+	locks := make([]string, 0, len(p.Tasks[i].Locks))
+	for _, l := range p.Tasks[i].Locks {
+		if l.Shared {
+			l.Key = "shared " + l.Key
+		}
+		locks = append(locks, l.Key)
+	}
+	for _, f := range []struct {
+		word string
+		all  []string
+	}{{"after ", after}, {"holds ", locks}} {
+		if more := len(f.all) - maxFacts; more > 0 {
+			f.all = append(f.all[:maxFacts:maxFacts], fmt.Sprintf("%d more", more))
+		}
+		if len(f.all) > 0 {
+			facts = append(facts, f.word+strings.Join(f.all, ", "))
+		}
+	}
+	facts = append(facts, plan.GrowthText(&p.Tasks[i])...)
+	if n := p.Tasks[i].Retry.Attempts; n > 1 {
+		facts = append(facts, fmt.Sprintf("%d attempts", n))
+	}
+	return facts
+}
+
+func (t *commands) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of a plan", Args: cobra.NoArgs,
+		Long:    "Print the JSON Schema (draft 2020-12) of a plan. An editor that knows it completes and\nchecks plans as you type.",
+		Example: console.Examples("bailiwick run schema", "bailiwick run schema > plan.schema.json"),
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Fprintf(t.Stdout, "%s", api.PlanSchema())
+			return nil
+		},
+	}
+}
+
+func (t *commands) importCommand() *cobra.Command {
+	var executors, approvers []string
+	cmd := &cobra.Command{
+		Use: "import FILE|-", Short: "Translate a Pangolin plan.json into a plan", Args: cobra.ExactArgs(1),
+		Long: `Translate a Pangolin plan, and print it as YAML, or as JSON with -o json. A key without a
+translation is refused, with the way to write it here; none becomes input of a worker.
+Standard error reports what is written differently here, such as ids.`,
+		Example: console.Examples("bailiwick run import plan.json > plan.yaml", "bailiwick run import --executor dispatch-a=local plan.json", "bailiwick run import --approver lead=human:ann plan.json > plan.yaml"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			options := plan.ImportOptions{Targets: map[string]api.Name{}}
+			for _, e := range executors {
+				executor, target, _ := strings.Cut(e, "=")
+				name, err := api.ParseName(target)
+				if err != nil || executor == "" {
+					return api.Errorf(api.CodeInvalid, "--executor %.80q: want EXECUTOR=TARGET, such as dispatch-a=local", e)
+				}
+				options.Targets[executor] = name
+			}
+			options.Approvers = map[string][]api.Principal{}
+			for _, a := range approvers {
+				role, person, _ := strings.Cut(a, "=")
+				p, err := api.ParsePrincipal(person)
+				if err != nil || !p.Person() || role == "" {
+					return api.Errorf(api.CodeInvalid, "--approver %.80q: want ROLE=PERSON, such as lead=human:ann", a)
+				}
+				options.Approvers[role] = append(options.Approvers[role], p)
+			}
+			text, err := t.readPlanText(args[0])
+			if err != nil {
+				return err
+			}
+			return t.importPlan(args[0], text, options)
+		},
+	}
+	cmd.Flags().StringArrayVar(&executors, "executor", nil, "EXECUTOR=TARGET: the target of the items of an executor (repeatable)")
+	cmd.Flags().StringArrayVar(&approvers, "approver", nil, "ROLE=PERSON: who has the role of an approval, as human:NAME or local:NAME (repeatable)")
+	return cmd
+}
+
+func (t *commands) importPlan(file string, text []byte, options plan.ImportOptions) error {
+	read, places := plan.ReadText(text)
+	if places != nil {
+		return t.refusePlan(file, places)
+	}
+	p, notes, problems := plan.Import(read.JSON, options)
+	if p == nil {
+		return t.refusePlan(file, read.Places(problems)).WithHint("see: bailiwick run import --help")
+	}
+	for _, n := range notes {
+		fmt.Fprintf(t.Stderr, "%s: %s\n", console.Line(file), console.Line(n.String()))
+	}
+	if t.Format != "text" {
+		fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
+		return nil
+	}
+	out, err := p.YAML()
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "%s: %w", file, err).WithHint("bailiwick run import %s -o json", file)
+	}
+	return t.Content(false, func(w io.Writer) error { _, err := w.Write(out); return err })
+}

@@ -1,0 +1,298 @@
+package runverbs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+)
+
+func (t *commands) showCommand() *cobra.Command {
+	var states []string
+	var failed bool
+	cmd := t.runVerb(&cobra.Command{
+		Use: "show RUN", Short: "Show the state of a run and of its tasks, and what to do next", Args: cobra.ExactArgs(1),
+		Example: console.Examples("bailiwick run show RUN", "bailiwick run show RUN --failed", "bailiwick run show RUN -o json"),
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		only, err := tasksIn(states, failed)
+		if err != nil {
+			return err
+		}
+		run, err := wholeRun(ctx, c.Runtime(), id)
+		if err != nil {
+			return err
+		}
+		t.looked(ctx, c, &run)
+		return t.Page(func() error { return t.printRun(ctx, c.Runtime(), &run, only) })
+	})
+	cmd.Flags().StringArrayVar(&states, "state", nil, "only tasks in this `STATE`; may be repeated")
+	cmd.Flags().BoolVar(&failed, "failed", false, "only tasks that failed or were denied")
+	return cmd
+}
+
+// taskFilter selects tasks. A nil one selects none.
+type taskFilter func(*api.RunTask) bool
+
+// tasksIn selects the tasks in some states; without any, all of them.
+func tasksIn(states []string, failed bool) (taskFilter, error) {
+	var want []api.TaskState
+	for _, s := range states {
+		if !slices.Contains(api.TaskStates(), api.TaskState(s)) {
+			return nil, api.Errorf(api.CodeInvalid, "--state %q: want one of %s", s, console.Joined(api.TaskStates(), ", ", ""))
+		}
+		want = append(want, api.TaskState(s))
+	}
+	if failed {
+		want = append(want, api.TaskFailed, api.TaskDenied)
+	}
+	return func(task *api.RunTask) bool { return len(want) == 0 || slices.Contains(want, task.State) }, nil
+}
+
+// printRun prints a run; as text, with a line per task that only selects.
+func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run, only taskFilter) error {
+	shown := *run
+	if only != nil {
+		shown.Tasks = slices.DeleteFunc(slices.Clone(run.Tasks), func(task api.RunTask) bool { return !only(&task) })
+	}
+	return t.Emit(&shown, string(run.RunID), func() {
+		t.printHead(run)
+		if only != nil {
+			t.printTasks(&shown)
+		}
+		t.printTainted(&shown)
+		t.printTrouble(ctx, r, &shown)
+		t.printApprovals(run)
+		t.Row("next", "%s", nextCommand(run))
+		if task := denied(run); task != nil && run.State.Settled() {
+			t.Row("then", "bailiwick run retry %s, once %s", run.RunID, console.Line(DenialOf(task.Message).Once))
+		}
+	})
+}
+
+func (t *commands) printHead(run *api.Run) {
+	t.Row("run", "%s %s", run.RunID, stateText(run))
+	if run.Undriven {
+		t.Row("STALLED", "%s", undrivenText(run.RunID))
+	}
+	t.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
+	t.Row("queue", "%s", run.Queue)
+	t.Rows("budget", len(run.Budgets), func(i int) string { return budgetLine(&run.Budgets[i]) })
+	labels := labelWords(run.Labels)
+	t.Rows("labels", len(labels), func(i int) string { return labels[i] })
+	t.Row("principal", "%s", run.Principal)
+	t.Row("submitted", "%s under catalog revision %d", t.Time(run.SubmittedAt), run.Revision)
+	if run.NoReuse {
+		t.Row("reuse", "no: every task runs")
+	}
+	if run.RetryOf != "" {
+		t.Row("retry of", "%s, whose done tasks are taken over unless a change reaches them", run.RetryOf)
+		t.Rows("changed", len(run.Changed), func(i int) string { return run.Changed[i] })
+		t.Rows("again from", len(run.From), func(i int) string { return string(run.From[i]) })
+	}
+	switch {
+	case run.SettledAt != nil:
+		t.Row("settled", "%s, after %s", t.Time(*run.SettledAt), console.Duration(run.SettledAt.Sub(run.SubmittedAt)))
+		if run.Sealed {
+			t.Row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s --out FILE", run.RunID)
+		}
+	case run.Deadline != nil:
+		t.Row("deadline", "%s: then it is cancelled", t.Time(*run.Deadline))
+	}
+	if run.CancelBy != "" {
+		t.Row("cancelled", "by %s", run.CancelBy)
+		if run.CancelReason != "" {
+			t.Row("", "%s", console.AgentText(run.CancelReason))
+		}
+	}
+	for i := range run.Usage {
+		t.Row("models", "%s", console.ModelUsage(run.Usage[i]))
+	}
+	t.Row("plan", "%s", run.Plan)
+}
+
+// wideTable is how wide a terminal must be for the ids of dispatches.
+const wideTable = 100
+
+func (t *commands) printTasks(run *api.Run) {
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	// A narrow terminal has no room for what other verbs find by the task.
+	width, _ := t.Size()
+	narrow := t.Screen && width > 0 && width < wideTable
+	dispatch := func(text string) string {
+		if narrow {
+			return ""
+		}
+		return text + "\t"
+	}
+	cost := func(text string) string {
+		if len(run.Usage) == 0 {
+			return ""
+		}
+		return text + "\t"
+	}
+	notes := approvalNotes(run, t.Now())
+	fmt.Fprintf(w, "\nTASK\tSTATE\tSUBAGENT\tATTEMPT\tTOOK\t%s%sWHY\n", cost("COST"), dispatch("DISPATCH"))
+	for i := range run.Tasks {
+		task := &run.Tasks[i]
+		attempt := "-"
+		if task.Attempt > 0 {
+			attempt = fmt.Sprintf("%d/%d", task.Attempt, max(task.Attempts, task.Attempt))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s%s\n", console.Line(string(task.Task)), task.State, console.Line(string(task.Subagent)), attempt,
+			console.Dash(elapsed(task, t.Now())), cost(console.Dash(console.Cost(task.Usage))), dispatch(console.Dash(console.Line(string(task.DispatchID)))), console.Dash(console.Cut(cmp.Or(notes[task.Task], noteOf(task, t.Now())), 200)))
+	}
+	fmt.Fprintln(w)
+	_ = w.Flush() // to memory
+	fmt.Fprint(t.Stdout, t.Fit(table.String()))
+}
+
+// printTainted names the tasks that have text from outside.
+func (t *commands) printTainted(run *api.Run) {
+	var list []string
+	for i := range run.Tasks {
+		if run.Tasks[i].Taint != nil {
+			list = append(list, console.Line(string(run.Tasks[i].Task)))
+		}
+	}
+	if more := len(list) - maxTroubles; more > 0 {
+		list = append(list[:maxTroubles], fmt.Sprintf("and %d more", more))
+	}
+	t.OptionalRow("tainted", "%s: text from outside was read", strings.Join(list, ", "))
+}
+
+// maxTroubles is how many questions and how many failures are shown in full.
+const maxTroubles = 10
+
+// printTrouble shows the open questions and how to answer them, and the failed
+// and denied tasks with the reason.
+func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.Run) {
+	questions, failed := 0, 0
+	for i := range run.Tasks {
+		task := &run.Tasks[i]
+		switch {
+		case task.Asks:
+			if questions++; questions <= maxTroubles {
+				t.printQuestion(ctx, r, run, task)
+			}
+		case task.State == api.TaskFailed || task.State == api.TaskDenied:
+			if failed++; failed > maxTroubles {
+				continue
+			}
+			why := string(task.Reason)
+			if task.State == api.TaskDenied {
+				why = "by " + DenialOf(task.Message).By
+			}
+			t.Row(string(task.State), "task %s: %s", task.Task, console.Dash(why))
+			if task.Message != "" {
+				t.Row("", "%s", console.AgentText(task.Message))
+			}
+			if task.DispatchID != "" {
+				t.Row("", "see: bailiwick run logs %s %s", run.RunID, task.Task)
+			}
+		}
+	}
+	if questions > maxTroubles {
+		t.Row("", "and %s with a question", record.Plural(questions-maxTroubles, "more task"))
+	}
+	if failed > maxTroubles {
+		t.Row("", "and %s failed or denied", record.Plural(failed-maxTroubles, "more task"))
+	}
+}
+
+func (t *commands) printQuestion(ctx context.Context, r client.Runtime, run *api.Run, task *api.RunTask) {
+	t.Row("question", "of task %s", task.Task)
+	// The record of the dispatch has the question in full; the task has only its
+	// beginning.
+	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil && d.Question != nil {
+		t.Row("", "%s", console.AgentText(d.Question.Question))
+		for i, o := range d.Question.Options {
+			t.Row("", "%d. %s", i+1, console.Quoted(o))
+		}
+		if len(d.Question.Context) > 0 {
+			t.Row("", "context: %s", d.Question.Context)
+		}
+		if d.AnswerBy != nil {
+			t.Row("", "answer by %s", t.Time(*d.AnswerBy))
+		}
+		t.Row("", "answer: %s", answerCommand(run, task, &d))
+		return
+	}
+	t.Row("", "%s", console.AgentText(task.Message))
+	t.Row("", "answer: bailiwick run answer %s --task %s TEXT", run.RunID, task.Task)
+}
+
+// continueRuns is the command that makes open runs continue.
+const continueRuns = "bailiwick up --orchestrator"
+
+// undrivenText says that nothing continues an open run, and what does.
+func undrivenText(id api.RunID) string {
+	return fmt.Sprintf("nothing continues run %s: the service has no orchestrator; start one with: %s", id, continueRuns)
+}
+
+// stateText is the state of a run, and whether nothing continues it.
+func stateText(run *api.Run) string {
+	if run.Undriven {
+		return string(run.State) + " (stalled)"
+	}
+	return string(run.State)
+}
+
+// warnStalled warns of the runs of a list that nothing continues.
+func warnStalled(to io.Writer, list []api.Run) {
+	n := 0
+	for i := range list {
+		if list[i].Undriven {
+			n++
+		}
+	}
+	if n > 0 {
+		fmt.Fprintf(to, "nothing continues the %s in this list: the service has no orchestrator; start one with: %s\n", record.Plural(n, "stalled run"), continueRuns)
+	}
+}
+
+// warnUndriven warns a user who is about to wait for a run that nothing continues.
+// A run that cannot be read is reported by what follows.
+func (t *commands) warnUndriven(ctx context.Context, r client.Runtime, id api.RunID) {
+	if run, err := r.Run(ctx, id, "", 1); err == nil && run.Undriven {
+		fmt.Fprintln(t.Stderr, console.Line(undrivenText(id)))
+	}
+}
+
+// nextCommand suggests the next command about a run.
+func nextCommand(run *api.Run) string {
+	if run.Undriven {
+		return continueRuns
+	}
+	switch run.State {
+	case api.RunDone:
+		return fmt.Sprintf("bailiwick run apply %s", run.RunID)
+	case api.RunFailed, api.RunCancelled:
+		if task := denied(run); task != nil {
+			return DenialOf(task.Message).Next(run.Principal, task.Subagent)
+		}
+		return fmt.Sprintf("bailiwick run retry %s", run.RunID)
+	case api.RunPaused:
+		return fmt.Sprintf("bailiwick run resume %s; or if the queue is paused: bailiwick queue resume %s", run.RunID, run.Queue)
+	case api.RunRunning, api.RunWaiting:
+	}
+	for i := range run.Tasks {
+		if run.Tasks[i].Asks {
+			return fmt.Sprintf("bailiwick run answer %s --task %s TEXT", run.RunID, run.Tasks[i].Task)
+		}
+	}
+	if len(run.Approvals) > 0 {
+		return fmt.Sprintf("bailiwick approval show %s", run.Approvals[0].ID)
+	}
+	return fmt.Sprintf("bailiwick run watch %s", run.RunID)
+}

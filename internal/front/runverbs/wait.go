@@ -1,0 +1,108 @@
+package runverbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+)
+
+func (t *commands) waitCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := t.runsVerb(&cobra.Command{
+		Use: "wait RUN...", Short: "Wait until runs are settled", Args: cobra.MinimumNArgs(1),
+		Long: `Wait until every task of the runs has ended, and print them. The exit status is 0 if all
+tasks are done, 3 if one was denied, 8 if --timeout expires first, else 1.`,
+		Example: console.Examples("bailiwick run wait RUN --timeout 10m", "bailiwick run wait RUN -o json"),
+	}, func(ctx context.Context, c *client.Conn, ids []api.RunID) error {
+		var a console.Args
+		if a.Wait("--timeout", timeout); a.Err != nil {
+			return a.Err
+		}
+		return t.wait(ctx, c.Runtime(), ids, timeout)
+	})
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time with exit status 8; the runs continue")
+	return cmd
+}
+
+func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, timeout time.Duration) error {
+	people := t.newApprovalReports(r)
+	for _, id := range ids {
+		run, err := wholeRun(ctx, r, id)
+		if err != nil {
+			return err
+		}
+		if run.Undriven {
+			fmt.Fprintln(t.Stderr, console.Line(undrivenText(id)))
+		}
+		for i := range run.Tasks {
+			if run.Tasks[i].Asks {
+				fmt.Fprintf(t.Stderr, "task %s waits for an answer; see: bailiwick run show %s\n", run.Tasks[i].Task, id)
+			}
+		}
+		people.report(&run)
+	}
+	what := "run " + string(ids[0]) + " is in progress"
+	if len(ids) > 1 {
+		what = record.Plural(len(ids), "run") + " are in progress"
+	}
+	p := t.NewProgress(what)
+	err := eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
+		saw, stop := people.follow(ctx, id)
+		defer stop()
+		err := awaitRun(ctx, r, id, "", timeout, saw)
+		if api.CodeOf(err) == api.CodeNotFinished {
+			return api.Errorf(api.CodeNotFinished, "run %s has not ended after %s and continues", id, timeout).WithHint("see: bailiwick run show %s", id)
+		}
+		return err
+	})
+	p.Close()
+	if err != nil {
+		return t.interrupted(ctx, ids, err)
+	}
+	_, err = t.finish(ctx, r, ids, true)
+	return err
+}
+
+// awaitRun waits until a run has ended, or a task of it if one is named. A wait
+// of 0 has no limit; after any other it returns CodeNotFinished. It calls saw with each
+// event.
+func awaitRun(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID, wait time.Duration, saw func(api.RunEvent)) error {
+	short := ctx
+	if wait > 0 {
+		var cancel context.CancelFunc
+		short, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	err := r.WatchRun(short, id, "", func(e api.RunEvent) error {
+		saw(e)
+		if task != "" && e.Task == task && settlesTask(e.Event) {
+			return errFound
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return api.Errorf(api.CodeNotFinished, "run %s has not ended", id)
+	}
+	return err
+}
+
+// errFound stops reading events at the one that was searched for.
+var errFound = errors.New("found")
+
+// settlesTask reports whether an event is the last of a task.
+func settlesTask(event string) bool {
+	state, ok := strings.CutPrefix(event, "task.")
+	return ok && api.TaskState(state).Settled()
+}

@@ -1,0 +1,90 @@
+package webpage
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/front/webpage/graph"
+)
+
+// viewers is what the graph, the log and the patch keep between requests.
+type viewers struct {
+	layouts graph.Cache
+	logs    logCache
+}
+
+// viewerRoutes is every path of the graph, the log and the patch.
+func (s *site) viewerRoutes() []route {
+	return []route{
+		{pattern: "GET /runs/{id}/graph", page: s.graph, live: true},
+		{pattern: "GET /dispatches/{id}/log", page: s.logOf},
+		{pattern: "GET /dispatches/{id}/log/lines", raw: s.logLines},
+		{pattern: "GET /dispatches/{id}/log/raw", raw: s.rawLogOf},
+		{pattern: "GET /dispatches/{id}/patch", page: s.patchOf},
+		{pattern: "GET /dispatches/{id}/patch/raw", raw: s.rawPatch},
+	}
+}
+
+// number reads a number of a query. Absent it is otherwise.
+func number(q url.Values, name string, otherwise, least, most int) (int, error) {
+	text := q.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, api.Errorf(api.CodeInvalid, "%s %.20q: want a number from %d to %d", name, text, least, most)
+	}
+	return n, nil
+}
+
+func decimal(n int) string { return strconv.Itoa(n) }
+
+// linkWith is the address of a request with other members in its query; an empty value
+// removes one.
+func linkWith(r *http.Request, members ...string) string {
+	q := given(r)
+	for i := 0; i+1 < len(members); i += 2 {
+		if q.Del(members[i]); members[i+1] != "" {
+			q.Set(members[i], members[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return r.URL.Path
+	}
+	return r.URL.Path + "?" + q.Encode()
+}
+
+// attachment answers with content of an agent as a download, which a browser must not
+// show: if it did, the sandbox lets it run nothing.
+func (s *site) attachment(w http.ResponseWriter, r *http.Request, name string, fill func(context.Context, io.Writer) error) {
+	h := w.Header()
+	policies := h.Get("Content-Security-Policy")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`) // of letters, digits and ._- only
+	began := &began{Writer: w}
+	if err := fill(r.Context(), began); err != nil && !began.written {
+		h.Del("Content-Disposition")
+		h.Set("Content-Security-Policy", policies)
+		s.fail(w, r, err)
+	} else if err != nil {
+		panic(http.ErrAbortHandler) // the browser must not take a part for the whole
+	}
+}
+
+// began notes whether anything was written.
+type began struct {
+	io.Writer
+
+	written bool
+}
+
+func (b *began) Write(p []byte) (int, error) {
+	b.written = true
+	return b.Writer.Write(p)
+}
