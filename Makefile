@@ -83,7 +83,7 @@ $(SUITE): FORCE
 FORCE:
 
 # Packages whose tests compute, compile or wait for scrypt, which the race detector makes many times slower.
-UNRACED := internal/arch internal/base/cron internal/front/deploycli e2e/suite
+UNRACED := internal/testkit/arch internal/base/cron internal/front/deploycli e2e/suite
 # Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
 FULL := e2e internal/worker/jail internal/state/audit internal/verify/evidence internal/run/orchestrator
 

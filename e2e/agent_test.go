@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // pinnedClients returns the directory of the clients of e2e/agents.

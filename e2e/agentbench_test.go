@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // BenchmarkCodingAgent measures one edit of a file by each agent program, with a scripted

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // edit is a scripted edit.

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // The key of a model is in the memory of the broker and on the wire to the model, and

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // inTurn is an agent that makes requests which are refused before, between and after

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // step is the model's response: a tool call, or text.

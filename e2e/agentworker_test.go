@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // coder is an agent program as a worker: its adapter, the format of its model, and the

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // What a dispatch used of its model is in its record, in the table of its run, in

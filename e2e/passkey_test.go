@@ -11,7 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/softkey"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // The four agent programs find the tools of their role, and no other, among their own:

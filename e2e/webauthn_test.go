@@ -11,7 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/softkey"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 )
 
 // webauthnProgram asks go-webauthn, which make setup builds.

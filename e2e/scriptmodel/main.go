@@ -17,7 +17,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 func main() {

@@ -12,7 +12,7 @@
 // The package never reads a proxy or other settings from the environment, never
 // follows a redirect unchecked, refuses a name if one of its addresses is refused,
 // and cannot be disabled. It cannot detect a network-specific NAT64 prefix that
-// leads to internal addresses. internal/arch checks that no other package of the
+// leads to internal addresses. internal/testkit/arch checks that no other package of the
 // module dials, resolves or creates an HTTP client.
 package egress
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/softkey"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 )
 
 func encode(t *testing.T, a seal.Assertion) []byte {

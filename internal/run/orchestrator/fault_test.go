@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 )
 
 // faultPlan is what runs when the disk fails: two after one, and one beside.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
 )
 

@@ -7,8 +7,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/softkey"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 )
 
 // opened is a desk whose votes are envelopes.

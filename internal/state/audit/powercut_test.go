@@ -16,8 +16,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 )
 
 var errOwn = errors.New("its own error")

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 )
 
 func cutContent(i int) []byte {

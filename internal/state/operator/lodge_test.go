@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/softkey"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 )
 
 // touch adds a passkey to the operators' keys, beside the key of the office.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 )
 
 // nth makes the n-th matching operation fail, and records which one it was.

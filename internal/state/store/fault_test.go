@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 )
 
 // After a failed sync the kernel may have dropped the pages. The caller gets

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 )
 
 // The workload: update k inserts a number of rows derived from k and takes the next

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/scriptmodel"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/scriptmodel"
 )
 
 // Real agent programs in a jail, each with a model on the jail's listener that has it run a shell command, and then ends.

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
 )
 
 func resultText(i int) string { return strings.Repeat(fmt.Sprintf("result %d\n", i), 150*(i+1)) }

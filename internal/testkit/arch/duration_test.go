@@ -85,7 +85,7 @@ func named(e ast.Expr) string {
 // A number from a request, an answer or a log becomes a duration without overflow. The
 // controls are planted.
 func TestNumbersBecomeDurationsWithoutOverflow(t *testing.T) {
-	const root = "../.."
+	const root = "../../.."
 	seen := map[string]bool{}
 	for _, top := range []string{"api", "client", "cmd", "deploy", "internal"} {
 		if err := filepath.WalkDir(filepath.Join(root, top), func(path string, d os.DirEntry, err error) error {

@@ -13,7 +13,7 @@ import (
 // front door links.
 func TestDocumentsNameTheProgramsAndTheirClosure(t *testing.T) {
 	text := func(name string) string {
-		b, err := os.ReadFile(filepath.Join("../..", name))
+		b, err := os.ReadFile(filepath.Join("../../..", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,7 +24,7 @@ func TestDocumentsNameTheProgramsAndTheirClosure(t *testing.T) {
 	if want := closure()["cmd/bailiwick"]; !ok || !slices.Equal(quotedNames(row), want) {
 		t.Errorf("docs/architecture.md: the front door links %q, want %q", quotedNames(row), want)
 	}
-	programs, err := filepath.Glob("../../cmd/*")
+	programs, err := filepath.Glob("../../../cmd/*")
 	if err != nil || len(programs) != 8 {
 		t.Fatalf("programs: %q, %v", programs, err)
 	}

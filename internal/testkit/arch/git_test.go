@@ -17,16 +17,16 @@ import (
 // is not here cannot run git, nor any other program.
 func starters() map[string]string {
 	return map[string]string{
-		"internal/base/gitexec":     "git, in directories of ours",
-		"internal/base/hostcommand": "commands of the service's configuration",
-		"internal/front/cli":        "programs in the folder of this one",
-		"internal/front/console":    "the pager of the user",
-		"internal/front/daemoncli":  "this program",
-		"internal/front/deploycli":  "npm, to install agents",
-		"internal/run/executor":     "the worker",
-		"internal/faultdisk":        "the kernel's fault disk, in tests",
-		"internal/worker/jail":      "programs in jails",
-		"internal/tool/toolclient":  "the tool host",
+		"internal/base/gitexec":      "git, in directories of ours",
+		"internal/base/hostcommand":  "commands of the service's configuration",
+		"internal/front/cli":         "programs in the folder of this one",
+		"internal/front/console":     "the pager of the user",
+		"internal/front/daemoncli":   "this program",
+		"internal/front/deploycli":   "npm, to install agents",
+		"internal/run/executor":      "the worker",
+		"internal/testkit/faultdisk": "the kernel's fault disk, in tests",
+		"internal/worker/jail":       "programs in jails",
+		"internal/tool/toolclient":   "the tool host",
 	}
 }
 
@@ -80,7 +80,7 @@ func gitViolations(name string, src any) (found []string) {
 //
 // proves R-P9
 func TestOnlyOnePackageRunsGit(t *testing.T) {
-	root := "../.."
+	root := "../../.."
 	seen := map[string]bool{}
 	for _, top := range []string{"api", "client", "cmd", "deploy", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d os.DirEntry, err error) error {

@@ -84,7 +84,7 @@ func inPlainWords(name string) bool {
 	if slices.Contains([]string{"README.md", "CONTRIBUTING.md", "Makefile"}, name) {
 		return true
 	}
-	for _, excluded := range []string{"docs/decisions/", "e2e/testdata/", "internal/arch/language_test.go"} {
+	for _, excluded := range []string{"docs/decisions/", "e2e/testdata/", "internal/testkit/arch/language_test.go"} {
 		if strings.HasPrefix(name, excluded) {
 			return false
 		}

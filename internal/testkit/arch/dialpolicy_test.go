@@ -3,7 +3,7 @@ package arch
 // The policy of R-T7: only internal/base/egress dials, resolves and creates HTTP clients.
 // Packages for tests are exempt.
 
-func dialExempt() []string { return []string{"e2e", "internal/faultdisk"} }
+func dialExempt() []string { return []string{"e2e", "internal/testkit/faultdisk"} }
 
 // dials lists, by package, the objects that open an outbound socket, resolve a name,
 // or create an HTTP client. A method or field is TYPE.NAME. *http.Client is allowed:

@@ -9,10 +9,10 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 func floors() [][]string {
 	return [][]string{
 		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
-		{"api", "internal/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
+		{"api", "internal/testkit/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/testkit/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
-		{"client", "internal/state/blob", "internal/front/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
-		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/front/decisiontext", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/front/mcpserve", "internal/rule/plan", "internal/front/readiness", "internal/state/secret", "internal/softkey", "internal/front/telemetry", "internal/front/webpage"},
+		{"client", "internal/state/blob", "internal/front/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/testkit/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
+		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/front/decisiontext", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/front/mcpserve", "internal/rule/plan", "internal/front/readiness", "internal/state/secret", "internal/testkit/softkey", "internal/front/telemetry", "internal/front/webpage"},
 		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/front/mcphttp", "internal/state/operator", "internal/front/runverbs", "internal/state/inforce", "internal/tool/toolclient"},
 		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/front/cli", "internal/run/executor", "internal/state/export", "internal/state/notify", "internal/run/retention", "internal/worker/toolhost", "internal/worker/supervisor"},
 		{"internal/front/deploycli", "internal/tool/toolcall"},
@@ -117,11 +117,11 @@ func direct() map[string][]string {
 // only lists, for some packages, the packages that may reach them.
 func only() map[string][]string {
 	return map[string][]string{
-		"deploy":                   {"internal/front/deploycli", "cmd/bailiwick-deploy"},
-		"internal/faultdisk":       {},                  // tests only
-		"internal/scriptmodel":     {"e2e/scriptmodel"}, // tests and the demo only
-		"internal/softkey":         {},                  // tests only
-		"internal/front/telemetry": {"internal/front/daemoncli", "cmd/bailiwickd"},
+		"deploy":                       {"internal/front/deploycli", "cmd/bailiwick-deploy"},
+		"internal/testkit/faultdisk":   {},                  // tests only
+		"internal/testkit/scriptmodel": {"e2e/scriptmodel"}, // tests and the demo only
+		"internal/testkit/softkey":     {},                  // tests only
+		"internal/front/telemetry":     {"internal/front/daemoncli", "cmd/bailiwickd"},
 		// R-O1: one process runs plans.
 		"internal/run/orchestrator": {"internal/run/schedule", "internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/state/oauth":      {"internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
