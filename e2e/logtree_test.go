@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // checkpoint returns the newest checkpoint, verified with the public key.

@@ -20,7 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // Bounds and defaults of the section.

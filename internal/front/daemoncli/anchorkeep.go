@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // openAnchors compares the log with every anchor, also with those of the previous

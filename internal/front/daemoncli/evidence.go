@@ -14,9 +14,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/export"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // attestWait is how long the evidence of a dispatch that has just ended waits for

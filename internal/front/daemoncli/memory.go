@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // memory is what the state remembers of the last start: the configuration file,

@@ -18,7 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/state/notify"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 const (

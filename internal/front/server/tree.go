@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/export"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // Tree is what the server reads of the tree over the log.

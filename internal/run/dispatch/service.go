@@ -62,7 +62,7 @@ type Config struct {
 type Service struct {
 	*records
 	*reader    // what callers may read
-	*retained // pins, and what may be removed
+	*retained  // pins, and what may be removed
 	*attester  // signed statements of outcomes
 	*lifecycle // from the start of a worker to the durable outcome
 

@@ -2,7 +2,7 @@
 // cannot change unnoticed, and compares the log with what they hold.
 //
 // An anchor is a file, a branch of a git repository, a bucket with Object Lock,
-// or a time-stamp authority. It returns receipts (package evidence/receipt),
+// or a time-stamp authority. It returns receipts (package receipt),
 // which are kept in the state database. The Keeper works in the background: an
 // anchor that fails, hangs, is slow or lies stops no work. It falls behind, and
 // its status says so. Only the start of the service waits: it compares the whole
@@ -26,7 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // ID names an anchor.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // FileConfig configures a file anchor.

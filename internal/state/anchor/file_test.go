@@ -17,7 +17,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/faultdisk"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 func openFile(t testing.TB, path string) *File {

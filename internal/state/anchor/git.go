@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // GitConfig configures a git anchor.

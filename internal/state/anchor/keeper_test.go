@@ -22,7 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // state is a state directory, open or not.

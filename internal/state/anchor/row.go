@@ -7,8 +7,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // Migration is the schema of this package: the receipts.

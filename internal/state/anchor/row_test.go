@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // Sizes finds everything that bundle.Select chooses, of all anchors.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // sender sends checkpoints to one anchor of a Keeper. Only its goroutine talks to

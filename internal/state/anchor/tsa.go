@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // TSAConfig configures a time-stamp authority.

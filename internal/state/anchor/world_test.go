@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 const origin = "bailiwick.dev/log/ed25519:00112233445566778899aabbccddeeff"

@@ -26,7 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // Tree is the Merkle tree of the log. An audit.Tree is one.

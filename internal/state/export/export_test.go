@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 func must(t *testing.T, err error) {

@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/testkit/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/testkit/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
 		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
 		{"client", "internal/state/blob", "internal/front/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/testkit/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
-		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/front/decisiontext", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/front/mcpserve", "internal/rule/plan", "internal/front/readiness", "internal/state/secret", "internal/testkit/softkey", "internal/front/telemetry", "internal/front/webpage"},
+		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/front/decisiontext", "internal/verify/bundle", "internal/verify/receipt", "internal/front/mcpserve", "internal/rule/plan", "internal/front/readiness", "internal/state/secret", "internal/testkit/softkey", "internal/front/telemetry", "internal/front/webpage"},
 		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/front/mcphttp", "internal/state/operator", "internal/front/runverbs", "internal/state/inforce", "internal/tool/toolclient"},
 		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/front/cli", "internal/run/executor", "internal/state/export", "internal/state/notify", "internal/run/retention", "internal/worker/toolhost", "internal/worker/supervisor"},
 		{"internal/front/deploycli", "internal/tool/toolcall"},
@@ -58,8 +58,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/front/cli": {"api", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick":      {"api", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/front/cli": {"api", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick":      {"api", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/front/webpage/graph":   {"api"},
 		"internal/front/webpage/logview": {"api", "internal/base/visibletext"},
@@ -82,7 +82,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/evidence/bundle", "internal/verify/evidence/receipt", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
+		"api", "internal/base/canon", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/bundle", "internal/verify/receipt", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 
@@ -90,27 +90,27 @@ func verifier() []string {
 // packages such as os, which fmt adds to every closure.
 func direct() map[string][]string {
 	return map[string][]string{
-		"api":                             {"os", "os/*", "net", "syscall", "unsafe"},
-		"internal/base/canon":             {"os", "os/*", "net", "net/*"},
-		"internal/front/webpage/graph":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/front/webpage/logview":  {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/front/webpage/patch":    {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/base/visibletext":       {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/base/egress":            {"os", "os/*", "unsafe"},
-		"internal/rule/plan":              {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/rule/policy":            {"os", "os/*", "net", "net/*", "time"},
-		"internal/base/httpguard":         {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/front/mcphttp":          {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/front/mcpserve":         {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/front/webpage":          {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/document/logproof":      {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
-		"internal/document/record":        {"os", "os/*", "net", "net/*"},
-		"internal/verify/evidence":        {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		"internal/verify/evidence/bundle": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"api":                            {"os", "os/*", "net", "syscall", "unsafe"},
+		"internal/base/canon":            {"os", "os/*", "net", "net/*"},
+		"internal/front/webpage/graph":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/front/webpage/logview": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/front/webpage/patch":   {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/visibletext":      {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/base/egress":           {"os", "os/*", "unsafe"},
+		"internal/rule/plan":             {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/rule/policy":           {"os", "os/*", "net", "net/*", "time"},
+		"internal/base/httpguard":        {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/front/mcphttp":         {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/front/mcpserve":        {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/front/webpage":         {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/document/logproof":     {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
+		"internal/document/record":       {"os", "os/*", "net", "net/*"},
+		"internal/verify/evidence":       {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/verify/bundle":         {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: receipts are checked offline.
-		"internal/verify/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		"internal/rule/catalog":            {"os", "os/*", "syscall", "unsafe"},
-		"internal/rule/catalogdiff":        {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/verify/receipt":   {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/rule/catalog":     {"os", "os/*", "syscall", "unsafe"},
+		"internal/rule/catalogdiff": {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 var update = flag.Bool("update", false, "write the list of claimed fields into docs/evidence.md") //nolint:gochecknoglobals // a flag

@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // bomb is evidence that is cheap to make and was expensive to verify. The one who

@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // revision is a catalog revision. The catalog row reports whether its signatures

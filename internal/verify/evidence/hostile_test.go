@@ -6,8 +6,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // back puts an older, validly signed revision in force again, as the holder of the

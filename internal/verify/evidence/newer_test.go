@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // An entry that only a newer version writes fails, and the report says what to do. A

@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/cron"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 const slotText = "2026-11-23T02:00:00Z"

@@ -14,8 +14,8 @@ import (
 
 	"github.com/digitorus/timestamp"
 
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // authority is a time-stamp authority in memory. A third-party library makes its

@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // withTools gives role transform tools of two servers; web is not trusted. It also

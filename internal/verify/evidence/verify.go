@@ -11,8 +11,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
 // Options are what an auditor may provide beside the trust file.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // The work of verifying a bundle is counted in units, and the memory of decoded

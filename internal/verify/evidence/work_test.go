@@ -12,7 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
 // cost is what a bomb took. Units are what the meter counted, allocated what the
