@@ -1,29 +1,86 @@
 package arch
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 const module = "github.com/bailiwick-dev/bailiwick/"
 
-// floors lists every package, lowest floor first. A package may import only packages
-// on lower floors.
-func floors() [][]string {
-	return [][]string{
-		{"internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/visibletext"}, // failpoint is empty in what is shipped
-		{"api", "internal/testkit/arch", "internal/base/canon", "internal/base/hostcommand", "internal/base/egress", "internal/testkit/faultdisk", "internal/base/gitexec", "internal/worker/jail"},
-		{"internal/base/usererror", "internal/base/httpguard", "internal/base/mcpwire"},
-		{"client", "internal/state/blob", "internal/front/console", "internal/base/cron", "internal/document/logproof", "internal/state/oauth", "internal/rule/policy", "internal/document/record", "internal/base/redact", "internal/testkit/scriptmodel", "internal/document/seal", "internal/state/store", "internal/base/strictyaml", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
-		{"internal/state/audit", "internal/worker/capture", "internal/rule/catalog", "internal/front/decisiontext", "internal/verify/bundle", "internal/verify/receipt", "internal/front/mcpserve", "internal/rule/plan", "internal/front/readiness", "internal/state/secret", "internal/testkit/softkey", "internal/front/telemetry", "internal/front/webpage"},
-		{"internal/worker/agent", "internal/worker/broker", "internal/rule/catalogdiff", "internal/worker/checkoutcache", "internal/verify/evidence", "internal/worker/sourcefetch", "internal/front/mcphttp", "internal/state/operator", "internal/front/runverbs", "internal/state/inforce", "internal/tool/toolclient"},
-		{"deploy", "internal/state/anchor", "internal/state/approval", "internal/state/budget", "internal/front/cli", "internal/run/executor", "internal/state/export", "internal/state/notify", "internal/run/retention", "internal/worker/toolhost", "internal/worker/supervisor"},
-		{"internal/front/deploycli", "internal/tool/toolcall"},
-		{"internal/tool/gateway"},
-		{"internal/run/dispatch"},
-		{"internal/run/orchestrator"},
-		{"internal/run/schedule"},
-		{"internal/front/server"},
-		{"internal/front/daemoncli"},
-		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-tool", "cmd/bailiwick-verify", "cmd/bailiwick-web", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/scriptmodel", "e2e/suite", "e2e/sweep", "e2e/toolserver"},
+// room is a group of packages below internal, or a package or directory outside of it.
+type room struct {
+	name   string
+	floors [][]string // its packages, lowest floor first
+}
+
+// house lists the rooms by floor, lowest first. A package may import the packages of
+// rooms on lower floors, and of its own room those on lower floors there.
+func house() [][]room {
+	return [][]room{
+		{{"api", [][]string{{"api"}}}},
+		{{"internal/base", [][]string{
+			{"canon", "cron", "durable", "egress", "failpoint", "hostcommand", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
+			{"gitexec", "httpguard", "mcpwire", "strictyaml", "usererror"},
+		}}},
+		{
+			{"client", [][]string{{"client"}}},
+			{"internal/document", [][]string{{"logproof", "record", "seal"}}},
+		},
+		{
+			{"internal/rule", [][]string{{"catalog", "plan", "policy"}, {"catalogdiff"}}},
+			{"internal/testkit", [][]string{{"arch", "faultdisk", "scriptmodel", "softkey"}}},
+		},
+		{{"internal/verify", [][]string{{"bundle", "receipt"}, {"evidence"}}}},
+		{{"internal/state", [][]string{
+			{"blob", "oauth", "store"},
+			{"anchor", "audit", "budget", "secret"},
+			{"approval", "export", "inforce", "notify", "operator"},
+		}}},
+		{
+			{"deploy", [][]string{{"deploy"}}},
+			{"internal/tool", [][]string{{"toolclient"}, {"toolcall"}, {"gateway"}}},
+			{"internal/worker", [][]string{{"agent", "broker", "capture", "jail"}, {"checkoutcache", "sourcefetch", "toolhost"}, {"supervisor"}}},
+		},
+		{{"internal/run", [][]string{{"executor", "retention"}, {"dispatch"}, {"orchestrator"}, {"schedule"}}}},
+		{{"internal/front", [][]string{
+			{"console", "mcpserve", "telemetry", "webpage/graph", "webpage/logview", "webpage/patch"},
+			{"decisiontext", "mcphttp", "readiness", "runverbs", "webpage"},
+			{"cli", "deploycli", "server"},
+			{"daemoncli"},
+		}}},
+		{
+			{"cmd", [][]string{{"bailiwick", "bailiwick-deploy", "bailiwick-mcp", "bailiwick-tool", "bailiwick-verify", "bailiwick-web", "bailiwick-worker", "bailiwickd"}}},
+			{"e2e", [][]string{{"e2e"}, {"scriptmodel", "suite", "sweep", "toolserver"}}},
+		},
 	}
+}
+
+// place is where a package is: its room, the room's floor and its floor in the room.
+type place struct {
+	room     string
+	at, here int
+}
+
+// places returns the place of every package of the house, by path in the module. A
+// room below internal has a package of its own, its documentation.
+func places() map[string]place {
+	all := map[string]place{}
+	for at, rooms := range house() {
+		for _, r := range rooms {
+			if strings.HasPrefix(r.name, "internal/") {
+				all[r.name] = place{r.name, at, 0}
+			}
+			for here, names := range r.floors {
+				for _, name := range names {
+					if name != r.name {
+						name = r.name + "/" + name
+					}
+					all[name] = place{r.name, at, here}
+				}
+			}
+		}
+	}
+	return all
 }
 
 // telemetry lists packages that only the service links: they are large, slow to
