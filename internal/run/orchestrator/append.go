@@ -26,8 +26,8 @@ import (
 // a grant (see policy.AppendRequest). A request that is repeated with its key adds nothing;
 // another one with that key is a conflict.
 func (o *Orchestrator) Append(ctx context.Context, caller dispatch.Caller, steers bool, id api.RunID, req api.RunAppend) (api.Run, error) {
-	if o.Err() != nil {
-		return api.Run{}, o.unavailable()
+	if err := o.driver.halted(); err != nil {
+		return api.Run{}, err
 	}
 	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
 		return api.Run{}, err
@@ -53,7 +53,7 @@ func (o *Orchestrator) append(ctx context.Context, caller dispatch.Caller, steer
 	if err := checkKey(req.Key); err != nil {
 		return api.Run{}, err
 	}
-	if _, err := o.lookUp(ctx, id, ""); err != nil && !errors.Is(err, errSettled) { // a submission under way reaches the engine first
+	if _, err := o.driver.lookUp(ctx, id, ""); err != nil && !errors.Is(err, errSettled) { // a submission under way reaches the engine first
 		return api.Run{}, err
 	}
 	r, err := o.stored(ctx, id)
@@ -174,7 +174,7 @@ func (o *Orchestrator) vetAppend(ctx context.Context, caller dispatch.Caller, r 
 	}
 	caller.Retries, caller.Pinned, caller.Ceiling = r.id, r.doc.Revision, r.doc.Ceiling
 	v := vettingOf(g.Tasks, func(int) bool { return true })
-	if err := v.validate(ctx, o, caller); err != nil {
+	if err := v.validate(ctx, o.cfg.Dispatch, caller); err != nil {
 		return g, err
 	}
 	products, err := o.productsFor(ctx, caller, r, g.Tasks)
@@ -184,7 +184,7 @@ func (o *Orchestrator) vetAppend(ctx context.Context, caller dispatch.Caller, r 
 	maps.Copy(products, v.products())
 	problems = plan.NameTasks(append(v.problems(), v.missingProducts(products)...), g.Tasks)
 	if v.Denied.Valid() {
-		return g, o.deny(ctx, req.DryRun, record.Entry{Kind: record.KindRunAppended, Run: string(r.id), Detail: record.RunGrowth{Cause: string(plan.CauseAppend), Tasks: int64(len(g.Tasks))}}, v.Denied, problems)
+		return g, o.admission.deny(ctx, req.DryRun, record.Entry{Kind: record.KindRunAppended, Run: string(r.id), Detail: record.RunGrowth{Cause: string(plan.CauseAppend), Tasks: int64(len(g.Tasks))}}, v.Denied, problems)
 	}
 	if len(problems) > 0 {
 		return g, plan.Error(problems)
@@ -209,7 +209,7 @@ func (o *Orchestrator) productsFor(ctx context.Context, caller dispatch.Caller, 
 		}
 	}
 	v := vettingOf(r.plan.Tasks, func(i int) bool { return wanted[i] })
-	err := v.validate(ctx, o, caller)
+	err := v.validate(ctx, o.cfg.Dispatch, caller)
 	return v.products(), err
 }
 
@@ -227,12 +227,12 @@ func (o *Orchestrator) commitAppend(ctx context.Context, caller dispatch.Caller,
 		return err
 	}
 	more := size{len(g.Tasks), len(doc)}
-	if err := o.capacity.reserve(stored.principal, more, "these tasks"); err != nil {
+	if err := o.driver.capacity.reserve(stored.principal, more, "these tasks"); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RunSteerCommit, string(stored.id))
 	added := false
-	err = o.execute(func(e *engine, b *batch) error {
+	err = o.driver.execute(func(e *engine, b *batch) error {
 		r := e.byID[stored.id]
 		if r == nil {
 			return errSettled
@@ -258,7 +258,7 @@ func (o *Orchestrator) commitAppend(ctx context.Context, caller dispatch.Caller,
 		return nil
 	})
 	if !added { // else the run counts with its tasks
-		o.capacity.release(stored.principal, more)
+		o.driver.capacity.release(stored.principal, more)
 	}
 	if errors.Is(err, errSettled) {
 		return api.Errorf(api.CodeConflict, "run %s has ended meanwhile", stored.id).WithHint("submit them as a plan: bailiwick run submit FILE")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -19,19 +20,28 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// startEffects starts the workers that carry out effects. Each effect is
-// idempotent.
-func (o *Orchestrator) startEffects() {
+// performer carries out the effects of durable batches, and sends what comes of each to
+// the engine. It never reads the engine's memory.
+type performer struct {
+	cfg     *Config
+	effects *fifo[effect]
+	inbox   *fifo[event]    // of the engine
+	life    context.Context //nolint:containedctx // the life of the orchestrator, not of a call
+	work    *sync.WaitGroup
+}
+
+// start starts the workers that carry out effects. Each effect is idempotent.
+func (p *performer) start() {
 	for range effectWorkers {
-		o.work.Go(func() {
+		p.work.Go(func() {
 			for {
 				select {
-				case <-o.effects.ready:
-				case <-o.life.Done():
+				case <-p.effects.ready:
+				case <-p.life.Done():
 					return
 				}
-				for x := o.effects.take(1); len(x) > 0 && o.life.Err() == nil; x = o.effects.take(1) {
-					o.do(x[0])
+				for x := p.effects.take(1); len(x) > 0 && p.life.Err() == nil; x = p.effects.take(1) {
+					p.do(x[0])
 				}
 			}
 		})
@@ -40,36 +50,36 @@ func (o *Orchestrator) startEffects() {
 
 // do carries out an effect and sends the result to the engine. After a transient
 // failure the engine decides, after a pause, whether to retry.
-func (o *Orchestrator) do(x effect) {
-	err := o.try(x)
-	if err == nil || o.life.Err() != nil {
+func (p *performer) do(x effect) {
+	err := p.try(x)
+	if err == nil || p.life.Err() != nil {
 		return // the next Open derives what is due from the rows
 	}
-	o.inbox.put(effectFailed{x})
-	o.cfg.Logger.LogAttrs(o.life, slog.LevelWarn, "an effect on a task's dispatch failed and is retried", slog.String("run", string(x.run.id)),
+	p.inbox.put(effectFailed{x})
+	p.cfg.Logger.LogAttrs(p.life, slog.LevelWarn, "an effect on a task's dispatch failed and is retried", slog.String("run", string(x.run.id)),
 		slog.String("task", string(x.name)), slog.String("effect", string(x.kind)), slog.Any("err", err))
 	x.pause = min(max(2*x.pause, firstPause), lastPause)
-	o.work.Go(func() {
+	p.work.Go(func() {
 		t := time.NewTimer(x.pause)
 		defer t.Stop()
 		select {
 		case <-t.C:
-			o.inbox.put(effectDue{x})
-		case <-o.life.Done():
+			p.inbox.put(effectDue{x})
+		case <-p.life.Done():
 		}
 	})
 }
 
 // try returns an error only when the effect is to be retried.
-func (o *Orchestrator) try(x effect) error {
-	ctx := dispatch.WithTrace(o.life, x.run.doc.Trace)
+func (p *performer) try(x effect) error {
+	ctx := dispatch.WithTrace(p.life, x.run.doc.Trace)
 	var d api.Dispatch
 	var err error
 	switch x.kind {
 	case effectSubmit:
 		failpoint.Hit(failpoint.RunFire, string(x.request.Request.DispatchID))
 		x.request.Behind = x.behind
-		d, err = o.cfg.Dispatch.SubmitTask(ctx, x.caller, x.request)
+		d, err = p.cfg.Dispatch.SubmitTask(ctx, x.caller, x.request)
 		failpoint.Hit(failpoint.RunFired, string(x.request.Request.DispatchID))
 		x.id = x.request.Request.DispatchID
 	case effectResume:
@@ -78,57 +88,57 @@ func (o *Orchestrator) try(x effect) error {
 		if req.Option != 0 {
 			req.Text = ""
 		}
-		d, err = o.cfg.Dispatch.ResumeTask(ctx, x.caller, x.id, req, x.answer.By, x.fence, x.behind)
+		d, err = p.cfg.Dispatch.ResumeTask(ctx, x.caller, x.id, req, x.answer.By, x.fence, x.behind)
 		failpoint.Hit(failpoint.RunResumed, string(x.id))
 	case effectCancel:
 		failpoint.Hit(failpoint.RunCancel, string(x.id))
 		if x.by == api.Service {
-			_, err = o.cfg.Dispatch.Abort(ctx, x.id, x.why)
+			_, err = p.cfg.Dispatch.Abort(ctx, x.id, x.why)
 		} else {
-			_, err = o.cfg.Dispatch.Cancel(ctx, api.Principal(x.by), x.id, x.why)
+			_, err = p.cfg.Dispatch.Cancel(ctx, api.Principal(x.by), x.id, x.why)
 		}
 		failpoint.Hit(failpoint.RunCancelled, string(x.id))
 		if err != nil && api.CodeOf(err) != api.CodeNotFound {
 			return err // the task has to end, so a refusal is retried too
 		}
 		x.expected = true // it may have ended, or never have existed
-		return o.poll(ctx, x, err)
+		return p.poll(ctx, x, err)
 	case effectPoll:
-		return o.poll(ctx, x, nil)
+		return p.poll(ctx, x, nil)
 	case effectLook:
-		return o.lookAt(ctx, x)
+		return p.lookAt(ctx, x)
 	case effectAsk:
-		return o.ask(ctx, x)
+		return p.ask(ctx, x)
 	}
 	_, people := errors.AsType[*dispatch.Unapproved](err)
 	if _, full := errors.AsType[*dispatch.Reserved](err); !people && !full && err != nil && transient(err) {
 		return err
 	}
 	if err != nil {
-		d, err = o.outcomeAfter(ctx, x, err)
+		d, err = p.outcomeAfter(ctx, x, err)
 	}
-	o.inbox.put(submitted{x.run, x.task, x.fence, d, err})
+	p.inbox.put(submitted{x.run, x.task, x.fence, d, err})
 	return nil
 }
 
 // poll sends the record of a dispatch to the engine. missing is the error of a
 // cancel that found no dispatch: when it is running after all, it was not
 // cancelled.
-func (o *Orchestrator) poll(ctx context.Context, x effect, missing error) error {
-	d, found, err := o.cfg.Dispatch.Get(ctx, x.id)
+func (p *performer) poll(ctx context.Context, x effect, missing error) error {
+	d, found, err := p.cfg.Dispatch.Get(ctx, x.id)
 	if err == nil && missing != nil && found && (!d.State.Ended() || d.State == api.EventNeedsInput) && d.CancelBy == "" {
 		err = missing
 	}
 	if err == nil {
-		o.inbox.put(polled{x.run, x.task, x.fence, d, found, x.expected})
+		p.inbox.put(polled{x.run, x.task, x.fence, d, found, x.expected})
 	}
 	return err
 }
 
 // outcomeAfter returns the outcome of a dispatch whose submission failed with err
 // because it has ended meanwhile.
-func (o *Orchestrator) outcomeAfter(ctx context.Context, x effect, err error) (api.Dispatch, error) {
-	d, ok, lookErr := o.cfg.Dispatch.Get(ctx, x.id)
+func (p *performer) outcomeAfter(ctx context.Context, x effect, err error) (api.Dispatch, error) {
+	d, ok, lookErr := p.cfg.Dispatch.Get(ctx, x.id)
 	if lookErr != nil || !ok || d.Run != x.run.id || d.Task != x.name || !d.State.Ended() || d.State == api.EventNeedsInput && d.Attempt <= int(x.questionOf) {
 		return api.Dispatch{}, err
 	}

@@ -26,7 +26,7 @@ const (
 
 // engine is the state of all unsettled runs. One goroutine owns it.
 type engine struct {
-	cfg    Config
+	cfg    *Config
 	runs   map[int64]*run
 	byID   map[api.RunID]*run
 	queues map[api.Name]*queue
@@ -46,7 +46,7 @@ type engine struct {
 	grown func(p api.Principal, more size) // notified that a run takes more; may be nil
 }
 
-func newEngine(cfg Config) *engine {
+func newEngine(cfg *Config) *engine {
 	e := &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, queues: map[api.Name]*queue{}, locks: newLocks(), ends: map[api.Principal]int{}, nextSweep: cfg.Steady().Add(sweepTime)}
 	e.queues[api.DefaultQueue] = newQueue(api.DefaultQueue, DefaultSlots)
 	for name, slots := range cfg.Queues {
@@ -105,49 +105,49 @@ func (b *batch) changes() int {
 
 // loop is the engine's goroutine: apply the events that arrived, commit, and only
 // then carry out the effects.
-func (o *Orchestrator) loop() {
-	defer close(o.done)
+func (d *driver) loop() {
+	defer close(d.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-o.inbox.ready:
+		case <-d.inbox.ready:
 		case <-timer.C:
-		case <-o.life.Done():
+		case <-d.life.Done():
 			return
 		}
-		b := o.newBatch()
-		o.engine.due(b)
-		for _, ev := range o.inbox.take(maxEvents) {
-			ev.apply(o.engine, b)
+		b := d.newBatch()
+		d.engine.due(b)
+		for _, ev := range d.inbox.take(maxEvents) {
+			ev.apply(d.engine, b)
 		}
-		o.engine.schedule(b)
-		if err := o.commit(b); err != nil {
-			if o.life.Err() == nil {
-				o.halt(err)
+		d.engine.schedule(b)
+		if err := d.commit(b); err != nil {
+			if d.life.Err() == nil {
+				d.halt(err)
 			}
 			return
 		}
-		o.busy.Store(o.engine.hasPendingWork())
-		o.finish(b)
-		timer.Reset(max(0, o.engine.next().Sub(o.cfg.Steady())))
+		d.busy.Store(d.engine.hasPendingWork())
+		d.finish(b)
+		timer.Reset(max(0, d.engine.next().Sub(d.cfg.Steady())))
 	}
 }
 
-func (o *Orchestrator) newBatch() *batch {
-	return &batch{now: o.cfg.Now().UTC(), steady: o.cfg.Steady()}
+func (d *driver) newBatch() *batch {
+	return &batch{now: d.cfg.Now().UTC(), steady: d.cfg.Steady()}
 }
 
 // halt stops the engine until a restart, since memory may be ahead of the
 // database.
-func (o *Orchestrator) halt(err error) {
-	o.err.Store(&err)
-	o.cfg.Logger.LogAttrs(o.life, slog.LevelError, "the engine has halted until the service is restarted", slog.Any("err", err))
+func (d *driver) halt(err error) {
+	d.err.Store(&err)
+	d.cfg.Logger.LogAttrs(d.life, slog.LevelError, "the engine has halted until the service is restarted", slog.Any("err", err))
 }
 
 // commit makes a batch durable.
-func (o *Orchestrator) commit(b *batch) error {
-	e := o.engine
+func (d *driver) commit(b *batch) error {
+	e := d.engine
 	if e.fault != nil {
 		return e.fault
 	}
@@ -159,7 +159,7 @@ func (o *Orchestrator) commit(b *batch) error {
 		failpoint.Hit(failpoint.RunGrowCommit, "")
 	}
 	// The context cancels a commit only before it begins.
-	if err := e.cfg.Ledger.CommitAll(o.life, b.items, func(tx *store.Tx) error { return errors.Join(b.write(tx, e.fence), e.endApprovals(tx, b)) }); err != nil {
+	if err := e.cfg.Ledger.CommitAll(d.life, b.items, func(tx *store.Tx) error { return errors.Join(b.write(tx, e.fence), e.endApprovals(tx, b)) }); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RunCommitted, "")
@@ -219,27 +219,27 @@ func saveQueue(tx *store.Tx, q *queue) (err error) {
 }
 
 // finish starts the effects of a durable batch, and notifies the observer.
-func (o *Orchestrator) finish(b *batch) {
+func (d *driver) finish(b *batch) {
 	for _, t := range b.tasks {
 		t.run.tasks[t.task].dirty = false
 	}
 	for _, r := range b.runs {
 		r.dirty = false
 	}
-	o.effects.put(b.effects...)
+	d.effects.put(b.effects...)
 	for _, s := range b.settled {
-		o.cfg.Observer.TaskSettled(s.state, s.reason)
+		d.cfg.Observer.TaskSettled(s.state, s.reason)
 	}
 	for _, r := range b.done {
-		o.capacity.release(r.principal, r.size())
-		o.cfg.Logger.LogAttrs(o.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
-		o.cfg.Observer.RunSettled(r.state)
+		d.capacity.release(r.principal, r.size())
+		d.cfg.Logger.LogAttrs(d.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
+		d.cfg.Observer.RunSettled(r.state)
 	}
 	if n := len(b.items); n > 0 {
-		o.cfg.Observer.Committed(n)
+		d.cfg.Observer.Committed(n)
 	}
 	for _, fn := range b.after {
-		fn(o.engine)
+		fn(d.engine)
 	}
 }
 

@@ -65,31 +65,31 @@ type looked struct {
 }
 
 // lookAt reads the product of a look.
-func (o *Orchestrator) lookAt(ctx context.Context, x effect) error {
+func (p *performer) lookAt(ctx context.Context, x effect) error {
 	l := x.look
 	seen := looked{run: x.run, task: x.task, child: l.child}
-	sum, err := o.finished(ctx, l.dispatch)
+	sum, err := p.finished(ctx, l.dispatch)
 	if err != nil {
 		return err
 	}
-	p := &l.task
+	t := &l.task
 	switch {
-	case l.child >= 0 && p.Gate != nil:
+	case l.child >= 0 && t.Gate != nil:
 		seen.yes, seen.bad = plan.VerdictOf(sum, api.VerdictGreen, api.VerdictRed)
-		if p.Gate.Protected {
-			if sum, err = o.finished(ctx, l.subject.Dispatch); err == nil {
-				seen.refuse = plan.CheckProtected(p.Gate, l.subject.Task, sum)
+		if t.Gate.Protected {
+			if sum, err = p.finished(ctx, l.subject.Dispatch); err == nil {
+				seen.refuse = plan.CheckProtected(t.Gate, l.subject.Task, sum)
 			}
 		}
 	case l.child >= 0:
 		seen.yes, seen.bad = plan.VerdictOf(sum, api.VerdictApprove, api.VerdictReject)
 	case l.when:
 		seen.when = true
-		seen.yes, seen.bad = plan.Holds(p.When, sum)
-	case p.ForEach != nil:
-		seen.growth, seen.bad, err = o.items(ctx, l, sum)
-	case p.Quorum != nil:
-		seen.growth = plan.Growth{Cause: plan.CauseQuorum, Task: p.ID}
+		seen.yes, seen.bad = plan.Holds(t.When, sum)
+	case t.ForEach != nil:
+		seen.growth, seen.bad, err = p.items(ctx, l, sum)
+	case t.Quorum != nil:
+		seen.growth = plan.Growth{Cause: plan.CauseQuorum, Task: t.ID}
 	}
 	if err != nil {
 		return err
@@ -97,14 +97,14 @@ func (o *Orchestrator) lookAt(ctx context.Context, x effect) error {
 	if seen.bad != nil && l.of != "" {
 		seen.bad = fmt.Errorf("result of task %s: %w", l.of, seen.bad)
 	}
-	o.inbox.put(seen)
+	p.inbox.put(seen)
 	return nil
 }
 
 // finished returns the result of a finished dispatch, and an empty one of any other.
-func (o *Orchestrator) finished(ctx context.Context, id api.DispatchID) (*api.ResultSummary, error) {
+func (p *performer) finished(ctx context.Context, id api.DispatchID) (*api.ResultSummary, error) {
 	if id != "" {
-		d, found, err := o.cfg.Dispatch.Get(ctx, id)
+		d, found, err := p.cfg.Dispatch.Get(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (o *Orchestrator) finished(ctx context.Context, id api.DispatchID) (*api.Re
 }
 
 // items returns the growth of a task with a for_each, whose tasks its subagent accepts.
-func (o *Orchestrator) items(ctx context.Context, l *look, sum *api.ResultSummary) (g plan.Growth, bad, err error) {
+func (p *performer) items(ctx context.Context, l *look, sum *api.ResultSummary) (g plan.Growth, bad, err error) {
 	items, bad := plan.ItemsOf(l.task.ForEach, sum)
 	if bad != nil {
 		return g, bad, nil
@@ -130,7 +130,7 @@ func (o *Orchestrator) items(ctx context.Context, l *look, sum *api.ResultSummar
 	for i := range v.reqs {
 		v.reqs[i].Source = nil // which the run has pinned
 	}
-	if err := v.validate(ctx, o, l.caller); err != nil {
+	if err := v.validate(ctx, p.cfg.Dispatch, l.caller); err != nil {
 		if transient(err) {
 			return g, nil, err
 		}

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -117,24 +116,15 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Orchestrator is the open engine. Its methods may be called from any goroutine.
+// Orchestrator accepts commands about runs. Its methods may be called from any
+// goroutine.
 type Orchestrator struct {
 	*Archive
-	cfg        Config
-	inbox      *fifo[event]
-	submitting submitting
-	capacity   capacity
-	effects    *fifo[effect]
+	cfg       *Config
+	admission admission
 
-	life context.Context //nolint:containedctx // the life of the orchestrator, not of a call
 	stop context.CancelFunc
 	work sync.WaitGroup
-	done chan struct{} // closed when the engine has stopped
-
-	err  atomic.Pointer[error] // why the engine has halted
-	busy atomic.Bool
-
-	engine *engine // owned by its goroutine
 }
 
 // Open rebuilds the state from the database and repeats every effect that is
@@ -143,18 +133,17 @@ func Open(ctx context.Context, cfg Config) (*Orchestrator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), inbox: newFIFO[event](), effects: newFIFO[effect](), capacity: capacity{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
-	o.Archive = NewArchive(ArchiveConfig{Store: cfg.Store, Ledger: cfg.Ledger, Rules: cfg.Dispatch, Now: cfg.Now, Approvals: cfg.Approvals})
-	o.driver = o
-	o.life, o.stop = context.WithCancel(context.WithoutCancel(ctx))
-	o.engine = newEngine(cfg)
-	o.engine.grown = o.capacity.grow
-	if err := o.recover(ctx); err != nil {
-		o.stop()
+	o := &Orchestrator{cfg: &cfg, Archive: NewArchive(ArchiveConfig{Store: cfg.Store, Ledger: cfg.Ledger, Rules: cfg.Dispatch, Now: cfg.Now, Approvals: cfg.Approvals})}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	o.stop, o.driver = stop, newDriver(life, &cfg)
+	o.admission = admission{&cfg, o.Archive, o.driver}
+	if err := o.driver.recover(ctx); err != nil {
+		stop()
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
-	o.startEffects()
-	o.work.Go(o.loop)
+	p := &performer{&cfg, o.driver.effects, o.driver.inbox, life, &o.work}
+	p.start()
+	o.work.Go(o.driver.loop)
 	return o, nil
 }
 
@@ -170,24 +159,24 @@ func (o *Orchestrator) Close() error {
 // blocks.
 func (o *Orchestrator) Ended(d api.Dispatch) {
 	if d.Run != "" {
-		o.inbox.put(dispatchEnded{d})
+		o.driver.inbox.put(dispatchEnded{d})
 	}
 }
 
 // Err returns why the engine has halted until the service is restarted, or nil.
 func (o *Orchestrator) Err() error {
-	if err := o.err.Load(); err != nil {
+	if err := o.driver.err.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
 // Busy reports whether a task runs, or will start without further input.
-func (o *Orchestrator) Busy() bool { return o.busy.Load() }
+func (o *Orchestrator) Busy() bool { return o.driver.busy.Load() }
 
 // Tasks counts the tasks of unsettled runs by state.
 func (o *Orchestrator) Tasks(ctx context.Context) (map[api.TaskState]int, error) {
-	return query(ctx, o, func(e *engine) map[api.TaskState]int {
+	return query(ctx, o.driver, func(e *engine) map[api.TaskState]int {
 		all := map[api.TaskState]int{}
 		for _, r := range e.runs {
 			for state, n := range r.counts {
@@ -198,36 +187,4 @@ func (o *Orchestrator) Tasks(ctx context.Context) (map[api.TaskState]int, error)
 		}
 		return all
 	})
-}
-
-// query reads the engine's state after the next commit, when all of it is
-// durable.
-func query[T any](ctx context.Context, o *Orchestrator, fn func(e *engine) T) (T, error) {
-	result := make(chan T, 1)
-	o.inbox.put(engineQuery{func(e *engine) { result <- fn(e) }})
-	return await(ctx, o, result)
-}
-
-// await returns what the engine sends, or why it does not.
-func await[T any](ctx context.Context, o *Orchestrator, result <-chan T) (none T, err error) {
-	select {
-	case v := <-result:
-		return v, nil
-	case <-ctx.Done():
-		return none, ctx.Err()
-	case <-o.done:
-	}
-	select {
-	case v := <-result:
-		return v, nil
-	default:
-		return none, o.unavailable()
-	}
-}
-
-func (o *Orchestrator) unavailable() error {
-	if err := o.Err(); err != nil {
-		return api.Errorf(api.CodeAuditUnavailable, "the engine has halted: %w", err).WithHint("%s", store.Advice(err))
-	}
-	return api.Errorf(api.CodeUnavailable, "the service is stopping")
 }

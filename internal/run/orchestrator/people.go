@@ -78,21 +78,21 @@ func (e *engine) ask(b *batch, r *run, i int32) {
 var errNotWaiting = errors.New("the task does not wait any more")
 
 // ask has people asked, and reports what they decided.
-func (o *Orchestrator) ask(ctx context.Context, x effect) error {
+func (p *performer) ask(ctx context.Context, x effect) error {
 	fail := func(reason api.Reason, err error) error {
-		o.inbox.put(voted{run: x.run, task: x.task, of: x.ask.action.Starts(), outcome: record.EventFail, step: record.TaskStep{Reason: string(reason), Message: clipped(err)}})
+		p.inbox.put(voted{run: x.run, task: x.task, of: x.ask.action.Starts(), outcome: record.EventFail, step: record.TaskStep{Reason: string(reason), Message: clipped(err)}})
 		return nil
 	}
-	if o.cfg.Approvals == nil {
+	if p.cfg.Approvals == nil {
 		return fail(api.ReasonContext, errors.New("this service asks nobody for approval"))
 	}
 	if x.ask.look {
-		return o.lookAtWrite(ctx, x)
+		return p.lookAtWrite(ctx, x)
 	}
 	action := x.ask.action
 	action.Shown = make([]api.ShownTask, len(x.ask.action.Shown))
 	for n, s := range x.ask.action.Shown {
-		d, found, err := o.cfg.Dispatch.Get(ctx, s.Dispatch)
+		d, found, err := p.cfg.Dispatch.Get(ctx, s.Dispatch)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (o *Orchestrator) ask(ctx context.Context, x effect) error {
 		}
 	}
 	failpoint.Hit(failpoint.TaskAsk, string(action.Run))
-	a, err := o.cfg.Approvals.AskTask(ctx, action, x.ask.timeout, func(tx *store.Tx) error {
+	a, err := p.cfg.Approvals.AskTask(ctx, action, x.ask.timeout, func(tx *store.Tx) error {
 		var state api.TaskState
 		var id api.DispatchID
 		err := tx.Get("SELECT state, dispatch FROM run_task WHERE run = ? AND task = ?", store.Args{x.run.seq, x.task}, &state, &id)
@@ -122,12 +122,12 @@ func (o *Orchestrator) ask(ctx context.Context, x effect) error {
 		return err
 	}
 	failpoint.Hit(failpoint.TaskVoted, string(action.Run))
-	o.voted(x, &a)
+	p.voted(x, &a)
 	return nil
 }
 
 // voted reports how a request stands, once people decided or it expired.
-func (o *Orchestrator) voted(x effect, a *api.Approval) {
+func (p *performer) voted(x effect, a *api.Approval) {
 	v := voted{run: x.run, task: x.task, of: x.ask.action.Starts(), outcome: record.EventFail}
 	switch a.State { //nolint:exhaustive // the others: people have not decided, or the task has ended
 	case api.ApprovalApproved, api.ApprovalUsed:
@@ -139,7 +139,7 @@ func (o *Orchestrator) voted(x effect, a *api.Approval) {
 	default:
 		return
 	}
-	o.inbox.put(v)
+	p.inbox.put(v)
 }
 
 // denial says who denied an approval, and why.
@@ -181,7 +181,9 @@ func (v voted) apply(e *engine, b *batch) {
 
 // Decided notifies the engine that people decided about a task, or that its request
 // expired. It never blocks.
-func (o *Orchestrator) Decided(run api.RunID, task api.TaskID) { o.inbox.put(decided{run, task}) }
+func (o *Orchestrator) Decided(run api.RunID, task api.TaskID) {
+	o.driver.inbox.put(decided{run, task})
+}
 
 type decided struct {
 	run  api.RunID

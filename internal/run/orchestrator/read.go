@@ -31,7 +31,7 @@ const (
 type Archive struct {
 	cfg         ArchiveConfig
 	settledRuns settledRuns
-	driver      *Orchestrator // knows what the open runs wait for; nil: nothing drives them
+	driver      *driver // knows what the open runs wait for; nil: nothing drives them
 }
 
 // ArchiveConfig is what an Archive needs.
@@ -354,7 +354,7 @@ func (a *Archive) Plan(ctx context.Context, p api.Principal, id api.RunID) (json
 
 // Queues returns every queue, by name.
 func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
-	return query(ctx, o, func(e *engine) (list []api.Queue) {
+	return query(ctx, o.driver, func(e *engine) (list []api.Queue) {
 		ready := map[*queue]int{} // paused ones, and those that wait for their locks, included
 		for _, r := range e.runs {
 			ready[r.queue] += r.counts[api.TaskReady]

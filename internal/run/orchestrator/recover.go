@@ -14,10 +14,10 @@ import (
 
 // recover rebuilds the engine from the database, and derives the effects that are
 // due.
-func (o *Orchestrator) recover(ctx context.Context) error {
-	e := o.engine
+func (d *driver) recover(ctx context.Context) error {
+	e := d.engine
 	var runs []*run
-	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+	if err := d.cfg.Store.Read(ctx, func(v *store.View) (err error) {
 		var fence int64
 		if err := v.Get("SELECT value FROM run_fence", nil, &fence); err != nil && !errors.Is(err, store.ErrNoRow) {
 			return err
@@ -32,12 +32,12 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 		return err
 	}
 	failpoint.Hit(failpoint.RunRecover, "")
-	b := o.newBatch()
+	b := d.newBatch()
 	b.recovers = true
 	// Leases that were held come before those that are requested again.
 	var waiting []taskRef
 	for _, r := range runs {
-		o.capacity.add(r.principal, r.size(), 1)
+		d.capacity.add(r.principal, r.size(), 1)
 		e.assignQueue(r)
 		found, err := e.adoptRunning(ctx, b, r)
 		if err != nil {
@@ -56,7 +56,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	if e.fault != nil {
 		return e.fault
 	}
-	o.effects.put(b.effects...)
+	d.effects.put(b.effects...)
 	return nil
 }
 

@@ -24,19 +24,19 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 	if err != nil {
 		return api.Run{}, err
 	}
-	r, run, err := o.retried(ctx, caller, old, req)
+	r, run, err := o.admission.retried(ctx, caller, old, req)
 	if err != nil {
-		return api.Run{}, o.invalid(ctx, caller, err)
+		return api.Run{}, o.admission.invalid(ctx, caller, err)
 	}
 	if r == nil {
 		return run, nil
 	}
-	return o.admit(ctx, caller, r)
+	return o.admission.admit(ctx, caller, r)
 }
 
 // retried returns the run that a request makes, or the one that an earlier request
 // has made. Its error is one about the request.
-func (o *Orchestrator) retried(ctx context.Context, caller dispatch.Caller, old *run, req api.RunRetry) (*run, api.Run, error) {
+func (a *admission) retried(ctx context.Context, caller dispatch.Caller, old *run, req api.RunRetry) (*run, api.Run, error) {
 	if err := checkKey(req.Key); err != nil {
 		return nil, api.Run{}, err
 	}
@@ -47,8 +47,8 @@ func (o *Orchestrator) retried(ctx context.Context, caller dispatch.Caller, old 
 		return nil, api.Run{}, api.Errorf(api.CodeConflict, "run %s is %s: only a run that has ended can be retried", old.id, old.now()).
 			WithHint("wait for it: bailiwick run wait %s; or end it: bailiwick run cancel %[1]s", old.id)
 	}
-	next := cmp.Or(req.RunID, api.NewRunID(o.cfg.Now()))
-	sources, err := o.pinned(ctx, caller, old, req.Sources)
+	next := cmp.Or(req.RunID, api.NewRunID(a.cfg.Now()))
+	sources, err := a.pinned(ctx, caller, old, req.Sources)
 	if err != nil {
 		return nil, api.Run{}, err
 	}
@@ -60,7 +60,7 @@ func (o *Orchestrator) retried(ctx context.Context, caller dispatch.Caller, old 
 	if err != nil {
 		return nil, api.Run{}, err
 	}
-	if run, ok, err := o.repeated(ctx, caller, p, runDoc{Key: req.Key, Asked: asked}); ok || err != nil {
+	if run, ok, err := a.repeated(ctx, caller, p, runDoc{Key: req.Key, Asked: asked}); ok || err != nil {
 		return nil, run, err
 	}
 	earlier, err := old.readGrowths()
@@ -112,7 +112,7 @@ func askedBy(req api.RunRetry) (api.Digest, error) {
 
 // pinned replaces the commits of sources by what they refer to now, as far as the
 // caller may dispatch a task of the run that starts from them.
-func (o *Orchestrator) pinned(ctx context.Context, caller dispatch.Caller, old *run, sources []api.SourceRequest) ([]api.SourceRequest, error) {
+func (a *admission) pinned(ctx context.Context, caller dispatch.Caller, old *run, sources []api.SourceRequest) ([]api.SourceRequest, error) {
 	var reqs []api.DispatchRequest
 	for n := range sources {
 		if slices.ContainsFunc(sources[:n], func(s api.SourceRequest) bool { return s.Name == sources[n].Name }) {
@@ -130,7 +130,7 @@ func (o *Orchestrator) pinned(ctx context.Context, caller dispatch.Caller, old *
 	if len(reqs) < len(sources) {
 		return sources, nil // Edited names the source that no task has
 	}
-	v, err := o.cfg.Dispatch.Validate(ctx, caller, reqs)
+	v, err := a.cfg.Dispatch.Validate(ctx, caller, reqs)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type Slot struct {
 // SubmitSlot is Submit for a slot of a schedule. It fails with CodeUnavailable if
 // another revision is in force by now.
 func (o *Orchestrator) SubmitSlot(ctx context.Context, caller dispatch.Caller, req api.RunRequest, slot Slot) (api.Run, error) {
-	return o.submit(ctx, caller, req, &slot)
+	return o.admission.submit(ctx, caller, req, &slot)
 }
 
 // current refuses a slot whose schedule is of another revision than the run.

@@ -137,8 +137,8 @@ var errSettled = errors.New("the run is settled")
 // steer decides about a change and has the engine make it: the entry of the
 // decision and everything that follows from it are durable in one commit.
 func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api.RunID, action policy.Action, s steering) (api.Run, error) {
-	if o.Err() != nil {
-		return api.Run{}, o.unavailable()
+	if err := o.driver.halted(); err != nil {
+		return api.Run{}, err
 	}
 	decision, err := o.decide(ctx, caller, action, id)
 	if err != nil {
@@ -159,7 +159,7 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 
 // steerOpen steers an unsettled run.
 func (o *Orchestrator) steerOpen(ctx context.Context, id api.RunID, s steering, decision policy.Decision) error {
-	now, err := o.lookUp(ctx, id, s.task)
+	now, err := o.driver.lookUp(ctx, id, s.task)
 	switch {
 	case err != nil:
 		return err
@@ -175,7 +175,7 @@ func (o *Orchestrator) steerOpen(ctx context.Context, id api.RunID, s steering, 
 		return err
 	}
 	failpoint.Hit(failpoint.RunSteerCommit, string(id))
-	if err := o.execute(func(e *engine, b *batch) error {
+	if err := o.driver.execute(func(e *engine, b *batch) error {
 		r := e.byID[id]
 		if r == nil {
 			return errSettled
@@ -209,10 +209,10 @@ func (t command) apply(e *engine, b *batch) {
 
 // execute has the engine make a change, and waits until that is durable. It
 // ignores the caller's context: the change cannot be taken back.
-func (o *Orchestrator) execute(do func(e *engine, b *batch) error) error {
+func (d *driver) execute(do func(e *engine, b *batch) error) error {
 	result := make(chan error, 1)
-	o.inbox.put(command{do, result})
-	err, stopped := await(context.WithoutCancel(o.life), o, result)
+	d.inbox.put(command{do, result})
+	err, stopped := await(context.WithoutCancel(d.life), d, result)
 	return cmp.Or(stopped, err)
 }
 
@@ -224,10 +224,10 @@ type taskState struct {
 
 // lookUp returns a task of an unsettled run. It waits for a run whose submission is
 // durable and has not reached the engine yet.
-func (o *Orchestrator) lookUp(ctx context.Context, id api.RunID, name api.TaskID) (taskState, error) {
+func (d *driver) lookUp(ctx context.Context, id api.RunID, name api.TaskID) (taskState, error) {
 	for {
-		submitting := o.submitting.of(id)
-		found, err := query(ctx, o, func(e *engine) *taskState {
+		submitting := d.submitting.of(id)
+		found, err := query(ctx, d, func(e *engine) *taskState {
 			r := e.byID[id]
 			if r == nil {
 				return nil
@@ -250,8 +250,8 @@ func (o *Orchestrator) lookUp(ctx context.Context, id api.RunID, name api.TaskID
 		case <-submitting:
 		case <-ctx.Done():
 			return taskState{}, ctx.Err()
-		case <-o.done:
-			return taskState{}, o.unavailable()
+		case <-d.done:
+			return taskState{}, d.unavailable()
 		}
 	}
 }
@@ -279,8 +279,8 @@ func (o *Orchestrator) ResumeQueue(ctx context.Context, caller dispatch.Caller, 
 }
 
 func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, name api.Name, kind record.Kind, pausedBy api.Principal) (api.Queue, error) {
-	if o.Err() != nil {
-		return api.Queue{}, o.unavailable()
+	if err := o.driver.halted(); err != nil {
+		return api.Queue{}, err
 	}
 	rules, err := o.cfg.Dispatch.Engine(ctx)
 	if err != nil {
@@ -290,7 +290,7 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 	if !d.Allowed() {
 		return api.Queue{}, o.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", d.Action()+" "+string(name)), nil)
 	}
-	if !o.configured(name) {
+	if !o.cfg.configured(name) {
 		err := api.Errorf(api.CodeNotFound, "no such queue %q", name).WithHint("see: bailiwick queue list")
 		return api.Queue{}, dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, string(policy.ActionQueuePause), err)
 	}
@@ -298,7 +298,7 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 		return api.Queue{}, err
 	}
 	failpoint.Hit(failpoint.RunSteerCommit, string(name))
-	if err := o.execute(func(e *engine, b *batch) error {
+	if err := o.driver.execute(func(e *engine, b *batch) error {
 		b.items = append(b.items, audit.Item{Decision: d, Entry: record.Entry{Kind: kind, Detail: record.RunAction{Queue: string(name)}}})
 		if q := e.queues[name]; q.paused() != (pausedBy != "") {
 			e.pauseQueue(b, q, pausedBy)

@@ -30,46 +30,53 @@ var errDuplicate = errors.New("the run id is in use")
 // The same plan under the same id again returns the same run (R-O8), as Existing
 // unless the request repeats the one that submitted it.
 func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (api.Run, error) {
-	return o.submit(ctx, caller, req, nil)
+	return o.admission.submit(ctx, caller, req, nil)
 }
 
-func (o *Orchestrator) submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest, slot *Slot) (api.Run, error) {
-	if err := o.Err(); err != nil {
-		return api.Run{}, o.unavailable()
+// admission validates plans as a whole, decides about them and makes them durable.
+type admission struct {
+	cfg     *Config
+	archive *Archive
+	driver  *driver
+}
+
+func (a *admission) submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest, slot *Slot) (api.Run, error) {
+	if err := a.driver.halted(); err != nil {
+		return api.Run{}, err
 	}
-	p, err := o.parse(ctx, caller, req)
+	p, err := a.parse(ctx, caller, req)
 	if req.DryRun {
-		return o.dryRun(ctx, caller, p, err)
+		return a.dryRun(ctx, caller, p, err)
 	}
 	if err != nil {
-		return api.Run{}, o.invalid(ctx, caller, err)
+		return api.Run{}, a.invalid(ctx, caller, err)
 	}
-	if run, ok, err := o.repeated(ctx, caller, p, runDoc{Key: req.Key, Slot: slot}); ok || err != nil {
-		return run, o.invalid(ctx, caller, err)
+	if run, ok, err := a.repeated(ctx, caller, p, runDoc{Key: req.Key, Slot: slot}); ok || err != nil {
+		return run, a.invalid(ctx, caller, err)
 	}
 	r := newRun(p.ID, p, runDoc{Rules: plan.Rules, Ceiling: caller.Ceiling, Key: req.Key, NoReuse: req.NoReuse, Template: plan.Template(req.Plan), Parameters: said(req.Parameters), Slot: slot})
-	return o.admit(ctx, caller, r)
+	return a.admit(ctx, caller, r)
 }
 
 // dryRun says what Submit would do with a plan, which parse returned with err. It
 // logs and stores nothing.
-func (o *Orchestrator) dryRun(ctx context.Context, caller dispatch.Caller, p *plan.Plan, err error) (api.Run, error) {
+func (a *admission) dryRun(ctx context.Context, caller dispatch.Caller, p *plan.Plan, err error) (api.Run, error) {
 	if err != nil {
 		return api.Run{}, err
 	}
-	if run, ok, err := o.repeated(ctx, caller, p, runDoc{}); ok || err != nil {
+	if run, ok, err := a.repeated(ctx, caller, p, runDoc{}); ok || err != nil {
 		return run, err
 	}
 	r := newRun(p.ID, p, runDoc{Rules: plan.Rules, Ceiling: caller.Ceiling})
 	r.dry = true
-	decision, err := o.validate(ctx, caller, r)
+	decision, err := a.validate(ctx, caller, r)
 	if err == nil && !decision.Allowed() {
 		err = api.Errorf(api.CodeDenied, "%s may not submit runs", caller.Principal)
 	}
 	if err != nil {
 		return api.Run{}, err
 	}
-	r.principal, r.submitted = caller.Principal, o.cfg.Now().UTC()
+	r.principal, r.submitted = caller.Principal, a.cfg.Now().UTC()
 	r.doc.Queue, r.doc.Digest, r.doc.Labels = p.Queue, p.Digest(), p.Labels
 	v := r.view(0, defaultPage)
 	v.DryRun, v.State = true, ""
@@ -85,7 +92,7 @@ func said(values map[string]json.RawMessage) (list []string) {
 }
 
 // parse reads the plan of a request, and gives it an id.
-func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (*plan.Plan, error) {
+func (a *admission) parse(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (*plan.Plan, error) {
 	if err := checkKey(req.Key); err != nil {
 		return nil, err
 	}
@@ -94,12 +101,12 @@ func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req ap
 	}
 	p, problems := plan.ParseWith(req.Plan, req.Parameters)
 	if len(problems) > 0 {
-		return nil, o.allProblems(ctx, caller, req, problems)
+		return nil, a.allProblems(ctx, caller, req, problems)
 	}
-	if q := p.Queue; !o.configured(q) {
+	if q := p.Queue; !a.cfg.configured(q) {
 		return nil, plan.Error([]api.Problem{{Path: "$.queue", Message: fmt.Sprintf("no such queue %q; see: bailiwick queue list", q)}})
 	}
-	return p.WithID(cmp.Or(req.RunID, p.ID, api.NewRunID(o.cfg.Now())))
+	return p.WithID(cmp.Or(req.RunID, p.ID, api.NewRunID(a.cfg.Now())))
 }
 
 func checkKey(key string) error {
@@ -111,13 +118,13 @@ func checkKey(key string) error {
 
 // allProblems adds to the problems of a plan those of its readable tasks, so that
 // all are reported at once.
-func (o *Orchestrator) allProblems(ctx context.Context, caller dispatch.Caller, req api.RunRequest, problems []api.Problem) error {
+func (a *admission) allProblems(ctx context.Context, caller dispatch.Caller, req api.RunRequest, problems []api.Problem) error {
 	tasks := plan.Tasks(req.Plan, req.Parameters)
 	v := vettingOf(tasks, func(int) bool { return true })
 	if len(v.reqs) == 0 || len(problems) >= api.MaxProblems {
 		return plan.Error(problems)
 	}
-	if err := v.validate(ctx, o, caller); err != nil {
+	if err := v.validate(ctx, a.cfg.Dispatch, caller); err != nil {
 		return plan.Error(problems) //nolint:nilerr // there is enough to report
 	}
 	own := len(problems)
@@ -132,35 +139,35 @@ func (o *Orchestrator) allProblems(ctx context.Context, caller dispatch.Caller, 
 	}
 	problems = plan.NameTasks(problems, tasks)
 	if v.Denied.Valid() {
-		return o.deny(ctx, req.DryRun, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunRequest{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
+		return a.deny(ctx, req.DryRun, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunRequest{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
 	}
 	return plan.Error(problems)
 }
 
 // configured reports whether a queue exists.
-func (o *Orchestrator) configured(queue api.Name) bool {
-	_, ok := o.cfg.Queues[queue]
+func (c *Config) configured(queue api.Name) bool {
+	_, ok := c.Queues[queue]
 	return ok || queue == api.DefaultQueue
 }
 
-func (o *Orchestrator) invalid(ctx context.Context, caller dispatch.Caller, err error) error {
-	return dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, "run.submit", err)
+func (a *admission) invalid(ctx context.Context, caller dispatch.Caller, err error) error {
+	return dispatch.LogInvalid(ctx, a.cfg.Ledger, caller.Principal, "run.submit", err)
 }
 
 // repeated returns the run of a request that the same caller has made before, and
 // refuses another request under the same id. doc has the key of the request, and of a
 // retry its digest: its plan differs where a branch has moved since.
-func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan, doc runDoc) (api.Run, bool, error) {
+func (a *admission) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan, doc runDoc) (api.Run, bool, error) {
 	var r *run
 	var ok bool
-	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+	if err := a.cfg.Store.Read(ctx, func(v *store.View) (err error) {
 		r, ok, err = runByID(v, p.ID)
 		return err
 	}); err != nil {
 		return api.Run{}, false, err
 	}
 	if !ok {
-		return api.Run{}, false, o.refuseExpired(ctx, p.ID)
+		return api.Run{}, false, a.archive.refuseExpired(ctx, p.ID)
 	}
 	again := doc.Key != "" && r.doc.Key == doc.Key
 	same := r.doc.Digest == p.Digest()
@@ -179,31 +186,31 @@ func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *
 		return api.Run{}, false, api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).
 			WithHint("submit this plan under an id of its own: --id NEW or --new; or run the tasks of the other again, with changes: bailiwick run retry %s", p.ID)
 	}
-	run, err := o.show(ctx, p.ID, 0, defaultPage)
+	run, err := a.archive.show(ctx, p.ID, 0, defaultPage)
 	run.Existing = !again
 	return run, true, err
 }
 
 // admit decides about a run and makes it durable.
-func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run) (api.Run, error) {
-	decision, err := o.validate(ctx, caller, r)
+func (a *admission) admit(ctx context.Context, caller dispatch.Caller, r *run) (api.Run, error) {
+	decision, err := a.validate(ctx, caller, r)
 	if err != nil {
-		return api.Run{}, o.invalid(ctx, caller, err)
+		return api.Run{}, a.invalid(ctx, caller, err)
 	}
-	now := o.cfg.Now().UTC()
+	now := a.cfg.Now().UTC()
 	r.principal, r.submitted = caller.Principal, now
 	d := &r.doc
 	d.Labels, d.Queue, d.Digest, d.Nonce, d.Trace = r.plan.Labels, r.plan.Queue, r.plan.Digest(), nonce(), dispatch.TraceOf(ctx)
 	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
 		d.DeadlineAt = now.Add(wall)
 	}
-	if err := o.capacity.reserve(r.principal, r.size(), "this plan"); err != nil {
-		return api.Run{}, o.invalid(ctx, caller, err)
+	if err := a.driver.capacity.reserve(r.principal, r.size(), "this plan"); err != nil {
+		return api.Run{}, a.invalid(ctx, caller, err)
 	}
-	o.submitting.begin(r.id)
-	defer o.submitting.done(r.id)
+	a.driver.submitting.begin(r.id)
+	defer a.driver.submitting.done(r.id)
 	failpoint.Hit(failpoint.RunSubmitCommit, string(r.id))
-	_, err = o.cfg.Ledger.Commit(ctx, decision, submitEntry(r), func(tx *store.Tx) error {
+	_, err = a.cfg.Ledger.Commit(ctx, decision, submitEntry(r), func(tx *store.Tx) error {
 		var n int
 		if err := tx.Get("SELECT count(*) FROM run WHERE id = ?", store.Args{r.id}, &n); err != nil || n > 0 {
 			return errors.Join(err, errDuplicate)
@@ -222,22 +229,22 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		return insertRun(tx, r)
 	})
 	if err != nil {
-		o.capacity.release(r.principal, r.size())
+		a.driver.capacity.release(r.principal, r.size())
 	}
 	if errors.Is(err, errDuplicate) { // the same request was admitted at the same time
-		run, ok, err := o.repeated(ctx, caller, r.plan, r.doc)
+		run, ok, err := a.repeated(ctx, caller, r.plan, r.doc)
 		if err == nil && !ok {
 			err = errDuplicate
 		}
-		return run, o.invalid(ctx, caller, err)
+		return run, a.invalid(ctx, caller, err)
 	}
 	if err != nil {
 		return api.Run{}, err
 	}
 	failpoint.Hit(failpoint.RunSubmitCommitted, string(r.id))
 	d.Parameters = nil
-	o.inbox.put(runAdded{r})
-	return o.show(ctx, r.id, 0, defaultPage)
+	a.driver.inbox.put(runAdded{r})
+	return a.archive.show(ctx, r.id, 0, defaultPage)
 }
 
 func submitEntry(r *run) record.Entry {
@@ -269,16 +276,16 @@ func nonce() string {
 // validate decides about every task that is not done, as if it were submitted now,
 // and pins what their names refer to. Its error has every problem, and a denial
 // is logged.
-func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *run) (policy.Decision, error) {
+func (a *admission) validate(ctx context.Context, caller dispatch.Caller, r *run) (policy.Decision, error) {
 	var none policy.Decision
 	v := vettingOf(r.plan.Tasks, func(i int) bool { return r.tasks[i].state != api.TaskDone })
 	caller.Retries = r.doc.RetryOf
-	if err := v.validate(ctx, o, caller); err != nil {
+	if err := v.validate(ctx, a.cfg.Dispatch, caller); err != nil {
 		return none, err
 	}
 	problems := plan.NameTasks(append(v.problems(), v.missingProducts(v.products())...), r.plan.Tasks)
 	if v.Denied.Valid() {
-		return none, o.deny(ctx, r.dry, submitEntry(r), v.Denied, problems)
+		return none, a.deny(ctx, r.dry, submitEntry(r), v.Denied, problems)
 	}
 	if len(problems) > 0 {
 		return none, plan.Error(problems)
@@ -294,7 +301,7 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 			r.doc.Commits[sourceKey(s)] = cmp.Or(pinned[sourceKey(s)], v.Commits[n])
 		}
 	}
-	engine, err := o.cfg.Dispatch.Engine(ctx)
+	engine, err := a.cfg.Dispatch.Engine(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -303,13 +310,13 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 
 // deny logs that policy refuses a plan, unless the request is a dry run, and returns
 // every problem.
-func (o *Orchestrator) deny(ctx context.Context, dry bool, entry record.Entry, d policy.Decision, problems []api.Problem) error {
+func (a *admission) deny(ctx context.Context, dry bool, entry record.Entry, d policy.Decision, problems []api.Problem) error {
 	refused := plan.Error(problems).WithHint("do not retry; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
 	refused.Code = api.CodeDenied
 	if dry {
 		return refused
 	}
-	return o.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error {
+	return a.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error {
 		refused.AuditEntry = e.AuditEntry
 		return refused
 	})

@@ -65,8 +65,8 @@ func (v *vetting) add(i int, member string, t *api.PlanTask, subagent api.Name, 
 }
 
 // validate decides about every request as if it were submitted now.
-func (v *vetting) validate(ctx context.Context, o *Orchestrator, caller dispatch.Caller) (err error) {
-	v.Validation, err = o.cfg.Dispatch.Validate(ctx, caller, v.reqs)
+func (v *vetting) validate(ctx context.Context, by Validator, caller dispatch.Caller) (err error) {
+	v.Validation, err = by.Validate(ctx, caller, v.reqs)
 	return err
 }
 

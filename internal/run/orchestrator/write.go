@@ -66,17 +66,17 @@ func (e *engine) mayWrite(r *run, i int32) {
 
 // lookAtWrite reports what people decided about a task that is to write. After a service
 // that ended before it could ask them, the task tries again, which asks.
-func (o *Orchestrator) lookAtWrite(ctx context.Context, x effect) error {
+func (p *performer) lookAtWrite(ctx context.Context, x effect) error {
 	action := &x.ask.action
-	a, err := o.cfg.Approvals.OfTask(ctx, action.Run, action.Task, action.Starts())
+	a, err := p.cfg.Approvals.OfTask(ctx, action.Run, action.Task, action.Starts())
 	switch {
 	case api.CodeOf(err) == api.CodeNotFound && !x.ask.again: // they are about to be asked
 	case api.CodeOf(err) == api.CodeNotFound:
-		o.inbox.put(voted{run: x.run, task: x.task, of: action.Starts(), outcome: record.EventDone})
+		p.inbox.put(voted{run: x.run, task: x.task, of: action.Starts(), outcome: record.EventDone})
 	case err != nil:
 		return err
 	default:
-		o.voted(x, &a)
+		p.voted(x, &a)
 	}
 	return nil
 }
