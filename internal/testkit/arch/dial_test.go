@@ -1,9 +1,6 @@
 package arch
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -13,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,40 +17,20 @@ import (
 	"testing"
 )
 
-// listed is a package of any module, as go list reports it.
-type listed struct {
-	ImportPath, Dir, Export                          string
-	Standard                                         bool
-	GoFiles, CgoFiles, IgnoredGoFiles, Deps, Imports []string
-}
-
 // world has the export data that type-checking a package needs.
 type world struct {
 	fset *token.FileSet
 	pkgs map[string]listed
 	gc   types.Importer
 	fake map[string]*types.Package // packages of other systems
+
+	parsed map[string]*ast.File // files by their path
 }
 
 func loadWorld(t *testing.T) *world {
 	t.Helper()
 	touch(t)
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,Standard,GoFiles,CgoFiles,IgnoredGoFiles,Deps,Imports", module+"...")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{fset: token.NewFileSet(), pkgs: map[string]listed{}, fake: map[string]*types.Package{}}
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		w.pkgs[p.ImportPath] = p
-	}
+	w := &world{fset: token.NewFileSet(), pkgs: loaded(t), fake: map[string]*types.Package{}, parsed: map[string]*ast.File{}}
 	w.gc = importer.ForCompiler(w.fset, "gc", func(path string) (io.ReadCloser, error) {
 		file := w.pkgs[path].Export
 		if file == "" {
@@ -113,13 +89,26 @@ type finding struct{ pkg, what, where string }
 
 func (f finding) String() string { return f.where + ": " + f.pkg + " uses " + f.what }
 
+// parse returns the syntax of a file. Its content is src, if that is not nil.
+func (w *world) parse(file string, src any) (*ast.File, error) {
+	if f := w.parsed[file]; f != nil && src == nil {
+		return f, nil
+	}
+	f, err := parser.ParseFile(w.fset, file, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err == nil && src == nil {
+		w.parsed[file] = f
+	}
+	return f, err
+}
+
 // inspect returns the denied objects that p uses in any of its files. Files excluded
-// on this system are checked together with the others, ignoring type errors.
+// on this system are checked together with the others, ignoring type errors, and so is
+// a planted one.
 func (w *world) inspect(p listed, denied map[types.Object]string, planted string) (found []finding, bad []string) {
 	name := strings.TrimPrefix(p.ImportPath, module)
 	var here, elsewhere []*ast.File
 	parse := func(file string, src any) {
-		f, err := parser.ParseFile(w.fset, file, src, parser.ParseComments|parser.SkipObjectResolution)
+		f, err := w.parse(file, src)
 		if err != nil {
 			bad = append(bad, err.Error())
 		} else if src != nil || slices.Contains(p.IgnoredGoFiles, filepath.Base(file)) {
@@ -151,7 +140,9 @@ func (w *world) inspect(p listed, denied map[types.Object]string, planted string
 			found = append(found, v.comments(f)...)
 		}
 	}
-	check(here, true)
+	if planted == "" {
+		check(here, true)
+	}
 	if len(elsewhere) > 0 {
 		check(slices.Concat(elsewhere, here), false)
 	}

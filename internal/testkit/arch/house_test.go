@@ -100,7 +100,7 @@ func TestTheGroupsAreDrawn(t *testing.T) {
 	}
 	const command = "go test ./internal/testkit/arch -run TestTheGroupsAreDrawn -update"
 	written(t, "docs/architecture.md", "<!-- groups: written by "+command+" -->\n", "<!-- end of groups -->", table.String(), command)
-	written(t, "docs/groups.svg", "", "", drawing(load(t, nil)), command)
+	written(t, "docs/groups.svg", "", "", drawing(graph(t, loaded(t))), command)
 }
 
 // written compares what a file has between two marks with want, or writes it there.
@@ -131,7 +131,7 @@ func written(t *testing.T, name, from, to, want, command string) {
 
 // drawing draws the rooms as floors of a house, with an arrow from each room to the
 // highest rooms that it imports: what these import is not drawn again.
-func drawing(pkgs map[string]pkg) string {
+func drawing(pkgs map[string]listed) string {
 	const width, height, gap, left = 130, 40, 34, 20
 	type box struct{ x, y int }
 	all, boxes := places(), map[string]box{}

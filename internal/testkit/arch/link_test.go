@@ -92,7 +92,7 @@ func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 // proves R-B8
 func TestTheSDKsTwoHalvesAreSeparate(t *testing.T) {
 	touch(t)
-	pkgs := load(t, nil)
+	pkgs := graph(t, loaded(t))
 	for half, other := range map[string]string{"client": "deploy", "deploy": "client"} {
 		if p, ok := pkgs[half]; !ok || slices.Contains(p.Deps, module+other) {
 			t.Errorf("%s reaches %s", half, other)

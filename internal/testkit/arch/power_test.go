@@ -141,7 +141,7 @@ func TestAPlantedPowerIsFound(t *testing.T) {
 // operator calls.
 var powerful = regexp.MustCompile(`^(os/exec\.|os\.(StartProcess|startProcess|FindProcess)|syscall\.(forkExec|forkAndExec|ForkExec|StartProcess|rawVfork|runtime_BeforeFork|Exec$)|` +
 	`crypto/(ed25519|ecdsa|rsa)\.(.*[sS]ign|NewKeyFromSeed|newKeyFromSeed|GenerateKey)|crypto/(x509\.Parse.*PrivateKey|tls\..*KeyPair)|` +
-	regexp.QuoteMeta(module) + `(deploy|internal/(seal|operator|secret|store))\b|` + regexp.QuoteMeta(module) + `client\.(Operator\.|\(\*Operator\)|\(\*Conn\)\.Operator))`)
+	regexp.QuoteMeta(module) + `(deploy|internal/(document/seal|state/(operator|secret|store)))\b|` + regexp.QuoteMeta(module) + `client\.(Operator\.|\(\*Operator\)|\(\*Conn\)\.Operator))`)
 
 // linkedPowers lists the symbols of a program that powerful matches. overlay replaces
 // sources, as the flag of go build.
