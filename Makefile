@@ -77,6 +77,8 @@ static: $(LINT) ## format, vet, lint, tidy
 	GOARCH=arm64 go vet ./internal/worker/jail
 	$(GOLANGCI) run ./...
 
+# The tests' files are in memory where 10 GiB are available, since most tests wait for the disk.
+MEMORY ?= 6442450944
 SUITE = $(BIN)/suite
 $(SUITE): FORCE
 	@go build -o $@ ./e2e/suite
@@ -91,11 +93,11 @@ check: static race ## format, vet, lint, tidy, import policy, unit tests with -r
 
 # Without atexit_sleep_ms=0 each process waits a second at exit, and many tests start hundreds.
 race: setup $(VERSITYGW) $(SUITE)
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(SUITE) -- -race -timeout=20m $$(go list ./... | grep -vxE "$$(go list -m)/(e2e|$$(echo $(UNRACED) | tr ' ' '|'))")
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(SUITE) -memory $(MEMORY) -- -race -timeout=20m $$(go list ./... | grep -vxE "$$(go list -m)/(e2e|$$(echo $(UNRACED) | tr ' ' '|'))")
 
 # Tests that wait in real time run beside each other: more at once than there are processors.
 full: setup agents browser $(FOREIGN) $(SUITE)
-	$(SUITE) -- -timeout=50m -parallel=6 $(addprefix ./,$(FULL) $(UNRACED))
+	$(SUITE) -memory $(MEMORY) -- -timeout=50m -parallel=6 $(addprefix ./,$(FULL) $(UNRACED))
 
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/npm agents >/dev/null

@@ -17,7 +17,7 @@ import (
 
 // cleanUp ends every descendant of this process that outlives grace, detaches
 // every mount below root, leaves and removes the suite's control groups, and
-// removes root. It returns what it found; testsAt names the tests of a time.
+// empties root. It returns what it found; testsAt names the tests of a time.
 func cleanUp(root string, groups []group, grace time.Duration, testsAt func(time.Time) []string) (left []string, err error) {
 	for deadline := time.Now().Add(grace); time.Now().Before(deadline) && len(descendants()) > 0; {
 		reap()
@@ -52,7 +52,17 @@ func cleanUp(root string, groups []group, grace time.Duration, testsAt func(time
 	for _, e := range entries {
 		left = append(left, "directory "+filepath.Join(root, e.Name())+content(filepath.Join(root, e.Name())))
 	}
-	return left, errors.Join(err, readErr, removeAll(root))
+	return left, errors.Join(err, readErr, removeBelow(root))
+}
+
+// removeRoot removes the tests' directory, which is empty, and its file system in memory.
+func removeRoot(root string, memory int64) error {
+	if memory > 0 {
+		if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", root, err)
+		}
+	}
+	return os.Remove(root)
 }
 
 // content lists the first names below dir, which tell whose it is.
@@ -74,15 +84,19 @@ func content(dir string) string {
 	return " with " + strings.Join(names, ", ")
 }
 
-// removeAll removes a tree that may hold directories without permissions.
-func removeAll(root string) error {
+// removeBelow removes what is in root, which may hold directories without permissions.
+func removeBelow(root string) error {
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
 			_ = os.Chmod(path, 0o700) //nolint:gosec // G302, G122: the suite's own directory
 		}
 		return nil //nolint:nilerr // RemoveAll reports what stays
 	})
-	return os.RemoveAll(root)
+	entries, err := os.ReadDir(root)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(root, e.Name())))
+	}
+	return err
 }
 
 // reap waits for every child that has exited.

@@ -7,6 +7,10 @@
 //
 //	suite -- -race -timeout=20m PACKAGE...
 //
+// With -memory, the files of the tests are in memory, in a mount namespace of the
+// suite: a test then waits for no disk. What a failing disk does is tested with
+// file systems and faults that the tests make.
+//
 // Flags of go test that take a value are written as -flag=value.
 package main
 
@@ -34,8 +38,17 @@ const interruptGrace = 5 * time.Second
 
 func main() {
 	grace := flag.Duration("grace", 10*time.Second, "how long processes may outlive a normal end of the tests")
+	memory := flag.Int64("memory", 0, "keep the tests' files in memory, at most so many bytes: as root, where 4 GiB more are available; else they are on disk")
+	private := flag.Bool("private", false, "this process is in a mount namespace of its own (set by the suite itself)")
 	flag.Parse()
-	status, err := run(flag.Args(), *grace, os.Stdout)
+	if !*private {
+		if inMemory(*memory, os.Geteuid(), availableMemory()) {
+			err := alone(append([]string{"-private"}, os.Args[1:]...))
+			fmt.Fprintln(os.Stderr, "suite: the tests' files are on disk:", err)
+		}
+		*memory = 0
+	}
+	status, err := run(flag.Args(), *grace, *memory, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 		status = max(status, 1)
@@ -43,8 +56,9 @@ func main() {
 	os.Exit(status)
 }
 
-// run executes go test with args and returns its exit status.
-func run(args []string, grace time.Duration, out io.Writer) (int, error) {
+// run executes go test with args and returns its exit status. The tests' files are in
+// memory, at most memory bytes, or on disk if it is 0.
+func run(args []string, grace time.Duration, memory int64, out io.Writer) (int, error) {
 	// Orphans of the tests become children of this process, so none escapes.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, fmt.Errorf("become the reaper of orphans: %w", err)
@@ -57,18 +71,27 @@ func run(args []string, grace time.Duration, out io.Writer) (int, error) {
 	if err != nil {
 		return 1, err
 	}
+	if memory > 0 {
+		if err := mountMemory(root, memory); err != nil {
+			return 1, err
+		}
+	}
 	groups, err := enterGroups()
 	if err != nil {
-		return 1, errors.Join(err, os.Remove(root))
+		return 1, errors.Join(err, removeRoot(root, memory))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	report := newReport(out, packages(args))
+	if memory > 0 {
+		report.used = func() int64 { return usedMemory(root) }
+	}
 	status, testErr := test(ctx, root, args, report)
 	if ctx.Err() != nil {
 		status, grace = 130, 0
 	}
 	left, err := cleanUp(root, groups, grace, report.at)
+	err = errors.Join(err, removeRoot(root, memory))
 	report.summary()
 	if status == 0 && len(left) > 0 {
 		err = errors.Join(err, fmt.Errorf("the tests passed but left behind:\n  %s", strings.Join(left, "\n  ")))

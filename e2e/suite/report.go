@@ -43,6 +43,8 @@ type report struct {
 	tests   []took
 	pkgs    []took
 	failed  []string
+	used    func() int64 // bytes of the tests' files in memory; nil on disk
+	peak    int64        // the largest that used returned
 }
 
 func newReport(out io.Writer, packages []string) *report {
@@ -73,10 +75,19 @@ func (r *report) follow(in io.Reader) {
 func (r *report) tick(ended <-chan struct{}) {
 	every := time.NewTicker(statusEvery)
 	defer every.Stop()
+	measure := time.NewTicker(time.Second)
+	defer measure.Stop()
 	for {
 		select {
 		case <-ended:
 			return
+		case <-measure.C:
+			if r.used != nil {
+				n := r.used()
+				r.mu.Lock()
+				r.peak = max(r.peak, n)
+				r.mu.Unlock()
+			}
 		case <-every.C:
 			r.mu.Lock()
 			fmt.Fprintf(r.out, "...\t%s\n", r.remaining())
@@ -179,6 +190,9 @@ func (r *report) summary() {
 			fmt.Fprintf(r.out, " %s %.1fs;", t.name, t.seconds)
 		}
 		fmt.Fprintln(r.out)
+	}
+	if r.used != nil {
+		fmt.Fprintf(r.out, "the tests' files were in memory, at most %d MiB\n", r.peak>>20)
 	}
 	for _, name := range r.failed {
 		fmt.Fprintln(r.out, "FAILED", name)

@@ -21,6 +21,7 @@ type leak struct {
 	out         string
 	pid         int
 	dir, group  string
+	device      uint64 // that dir was on
 	controlRoot string
 }
 
@@ -77,7 +78,7 @@ func (l *leaky) read(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the fixture did not run: %v\n%s", err, l.output)
 	}
-	if _, err := fmt.Sscanf(string(b), "%d\n%s\n%s", &l.pid, &l.dir, &l.group); err != nil {
+	if _, err := fmt.Sscanf(string(b), "%d\n%s\n%s\n%d", &l.pid, &l.dir, &l.group, &l.device); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -119,23 +120,56 @@ func (l leak) remains() (found []string) {
 	return found
 }
 
+// memory is enough for the files of the fixture.
+const memory = 64 << 20
+
+// As root the tests' files are in a file system of the suite's, which no other process
+// sees. They are on disk where memory is short, and without the flag.
+func TestFilesAreInMemoryWhereItSuffices(t *testing.T) {
+	suite := build(t)
+	for flag, want := range map[string]bool{"-memory=67108864": os.Geteuid() == 0, "-memory=1152921504606846976": false, "-memory=0": false} {
+		l := runLeaky(t, "normal", 0, suite, "-grace=0s", flag, "--")
+		var place syscall.Stat_t
+		if err := syscall.Stat(l.controlRoot, &place); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.device != place.Dev; got != want || strings.Contains(l.out, "the tests' files were in memory") != want {
+			t.Errorf("%s: in a file system of its own: %t, want %t:\n%s", flag, got, want, l.out)
+		}
+	}
+	for _, c := range []struct {
+		size, available int64
+		uid             int
+		want            bool
+	}{
+		{1 << 30, 5 << 30, 0, true}, {1 << 30, 5<<30 - 1, 0, false}, {1 << 30, 5 << 30, 1000, false}, {0, 5 << 30, 0, false},
+	} {
+		if got := inMemory(c.size, c.uid, c.available); got != c.want {
+			t.Errorf("%d bytes of %d for uid %d: %t", c.size, c.available, c.uid, got)
+		}
+	}
+}
+
 func TestSuiteRemovesWhatTestsLeave(t *testing.T) {
 	suite := build(t)
 	for _, c := range []struct {
 		end    string
 		signal syscall.Signal
+		memory int
 		status int
 		says   string
 	}{
-		{"normal", 0, 1, "left behind"},
-		{"fail", 0, 1, "FAILED"},
-		{"panic", 0, 1, "panic: as asked"},
-		{"hang", 0, 1, "panic: test timed out"},
-		{"hang", os.Interrupt.(syscall.Signal), 130, ""},
-		{"hang", syscall.SIGTERM, 130, ""},
+		{"normal", 0, 0, 1, "left behind"},
+		{"normal", 0, memory, 1, "left behind"},
+		{"fail", 0, 0, 1, "FAILED"},
+		{"panic", 0, 0, 1, "panic: as asked"},
+		{"hang", 0, 0, 1, "panic: test timed out"},
+		{"hang", os.Interrupt.(syscall.Signal), 0, 130, ""},
+		{"hang", syscall.SIGTERM, 0, 130, ""},
+		{"hang", syscall.SIGTERM, memory, 130, ""},
 	} {
-		t.Run(fmt.Sprintf("%s %d", c.end, c.signal), func(t *testing.T) {
-			l := runLeaky(t, c.end, c.signal, suite, "-grace=0s", "--")
+		t.Run(fmt.Sprintf("%s %d %d", c.end, c.signal, c.memory), func(t *testing.T) {
+			l := runLeaky(t, c.end, c.signal, suite, "-grace=0s", fmt.Sprint("-memory=", c.memory), "--")
 			if l.status != c.status || !strings.Contains(l.out, c.says) {
 				t.Errorf("exit status %d, want %d and %q in:\n%s", l.status, c.status, c.says, l.out)
 			}

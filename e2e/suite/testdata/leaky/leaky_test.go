@@ -2,6 +2,7 @@
 package leaky
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,8 +51,12 @@ func TestLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var place syscall.Stat_t
+	if err := syscall.Stat(dir, &place); err != nil {
+		t.Fatal(err)
+	}
 	report := os.Getenv("LEAKY_REPORT")
-	if err := os.WriteFile(report+".new", append(pid, dir+"\n"+group(t)...), 0o644); err != nil {
+	if err := os.WriteFile(report+".new", append(pid, fmt.Sprintf("%s\n%s\n%d", dir, group(t), place.Dev)...), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(report+".new", report); err != nil { // a reader sees it whole
