@@ -56,7 +56,7 @@ type condition struct {
 // conditions returns the conditions of readiness, for status and health. A catalog
 // that was never applied is not an error.
 func (s *service) conditions(ctx context.Context) (list []condition, revision uint64) {
-	revision, err := s.dispatch.Catalog(ctx)
+	rules, err := s.inForce.Current(ctx)
 	worker := s.t.worker()
 	executable := unix.Access(worker, unix.X_OK)
 	if executable != nil {
@@ -70,7 +70,7 @@ func (s *service) conditions(ctx context.Context) (list []condition, revision ui
 	if s.runs != nil {
 		list = append(list, condition{"orchestrator", s.runs.Err()})
 	}
-	return list, revision
+	return list, rules.Number()
 }
 
 // notReady lists the conditions that do not hold, one per line.

@@ -6,16 +6,16 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/run/schedule"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
 // openSchedules opens the schedules of the catalog. Without an orchestrator they are
 // only shown. It needs the runs.
 func (s *service) openSchedules(ctx context.Context) (err error) {
 	cfg := schedule.Config{
-		Store: s.store, Ledger: s.ledger, Rules: scheduleRules{s.dispatch}, Stops: s.registry.StopsFor, RunState: s.archive.RunState, Logger: s.logger,
+		Store: s.store, Ledger: s.ledger, Rules: scheduleRules{s.inForce}, Stops: s.registry.StopsFor, RunState: s.archive.RunState, Logger: s.logger,
 		Now: failpoint.Clock(s.t.Now), Observe: s.telemetry.Slot,
 	}
 	if s.runs != nil {
@@ -28,12 +28,12 @@ func (s *service) openSchedules(ctx context.Context) (err error) {
 }
 
 // scheduleRules are the rules of the schedules.
-type scheduleRules struct{ *dispatch.Service }
+type scheduleRules struct{ *inforce.Reader }
 
 // Schedules implements schedule.Rules.
 func (r scheduleRules) Schedules(ctx context.Context) (*schedule.Snapshot, error) {
-	rev, err := r.Revision(ctx)
-	return schedule.SnapshotOf(rev), err
+	rules, err := r.Current(ctx)
+	return schedule.SnapshotOf(rules.Revision), err
 }
 
 // settledRuns passes what happens to runs to telemetry, and wakes the schedules when a

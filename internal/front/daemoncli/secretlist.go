@@ -19,11 +19,14 @@ import (
 // listSecrets lists the secrets of the catalog and those that are set. With check, it
 // reads each value as a dispatch would.
 func (s *service) listSecrets(ctx context.Context, check bool) (list api.SecretList, err error) {
-	set, err := s.dispatch.CatalogSet(ctx)
+	rules, err := s.inForce.Current(ctx)
 	if err != nil {
 		return list, err
 	}
-	all := usedSecrets(set)
+	var all []api.SecretInfo
+	if rules.Revision != nil {
+		all = usedSecrets(rules.Revision.Set())
+	}
 	for _, name := range s.registry.Secrets() {
 		ref := fileRef(name)
 		if !slices.ContainsFunc(all, func(u api.SecretInfo) bool { return u.Ref == ref }) {
@@ -66,9 +69,6 @@ func checkSecret(ctx context.Context, from *secret.Store, u *api.SecretInfo) {
 
 // usedSecrets returns the secrets of a catalog, each with what uses it.
 func usedSecrets(set *catalog.Set) (all []api.SecretInfo) {
-	if set == nil {
-		return nil
-	}
 	by := map[api.Name]*api.SecretInfo{}
 	for name, v := range set.Secrets {
 		by[name] = &api.SecretInfo{Name: name, Ref: v.Ref, UsedBy: []string{}}

@@ -31,6 +31,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/budget"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/state/notify"
 	"github.com/bailiwick-dev/bailiwick/internal/state/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
@@ -83,6 +84,7 @@ type service struct {
 	files      *secret.Files   // its directory
 	issuer     *oauth.Verifier // nil: only the service's own tokens are accepted
 	me         api.Principal   // the service's own account, which is the operator
+	inForce    *inforce.Reader // the catalog and the policy
 	tools      *toolGate
 	dispatch   *dispatch.Service
 	relay      *relay
@@ -153,7 +155,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.tools.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Secrets: s.listSecrets, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.tools.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Secrets: s.listSecrets, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -267,19 +269,21 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.inForce, err = inforce.Open(ctx, inforce.Config{Dirs: dirs, Store: s.store, Ledger: s.ledger, Operator: me, Logger: s.logger}); err != nil {
+		return err
+	}
 	if err := s.openTools(ctx); err != nil {
 		return err
 	}
 	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, Mode: mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, InForce: s.inForce, Mode: mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
 		Secrets: s.secrets, Tools: s.tools.openView, ToolClosed: s.tools.closedSince, Calls: s.tools.gateway.Calls, Seal: s.tools.gateway.Seal, Unasked: s.tools.approvals.EndDispatch, Forget: s.tools.approvals.ForgetDispatch, Shown: s.tools.approvals.Shows, People: s.tools.approvals,
 		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	if err != nil {
 		return err
 	}
-	s.tools.rules.Store(s.dispatch)
 	s.tools.approvals.Start(ctx)
 	if err := s.openRuns(ctx); err != nil {
 		return err

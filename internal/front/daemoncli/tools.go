@@ -11,7 +11,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/approval"
@@ -26,8 +25,7 @@ type toolGate struct {
 	gateway   *gateway.Gateway
 	pool      *toolcall.Pool
 	approvals *approval.Approvals
-	rules     atomic.Pointer[dispatch.Service]          // nil until it is open
-	runs      atomic.Pointer[orchestrator.Orchestrator] // likewise; it asks how requests stand when it opens
+	runs      atomic.Pointer[orchestrator.Orchestrator] // nil until it is open; it asks how requests stand when it opens
 }
 
 // decided tells the engine that people decided about a task.
@@ -35,15 +33,6 @@ func (g *toolGate) decided(run api.RunID, task api.TaskID) {
 	if o := g.runs.Load(); o != nil {
 		o.Decided(run, task)
 	}
-}
-
-// engine returns the policy in force.
-func (g *toolGate) engine(ctx context.Context) (*policy.Engine, error) {
-	d := g.rules.Load()
-	if d == nil {
-		return nil, api.Errorf(api.CodeUnavailable, "the service is starting")
-	}
-	return d.Engine(ctx)
 }
 
 // openTools opens the gateway, and records that the outcome of calls that an earlier
@@ -56,12 +45,12 @@ func (s *service) openTools(ctx context.Context) (err error) {
 	})}
 	s.tools = g
 	if g.approvals, err = approval.New(approval.Config{
-		Store: s.store, Ledger: s.ledger, Votes: s.registry, Engine: g.engine, Decided: g.decided, Now: s.t.Now, Steady: time.Now, Logger: s.logger, //nolint:forbidigo // the clock of the machine
+		Store: s.store, Ledger: s.ledger, Votes: s.registry, InForce: s.inForce, Decided: g.decided, Now: s.t.Now, Steady: time.Now, Logger: s.logger, //nolint:forbidigo // the clock of the machine
 	}); err != nil {
 		return err
 	}
 	if g.gateway, err = gateway.New(gateway.Config{
-		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Registry: s.registry, Upstream: g.pool, Approvals: g.approvals, Now: s.t.Now, Logger: s.logger, Observe: s.toolObserved,
+		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Registry: s.registry, InForce: s.inForce, Upstream: g.pool, Approvals: g.approvals, Now: s.t.Now, Logger: s.logger, Observe: s.toolObserved,
 	}); err != nil {
 		return err
 	}

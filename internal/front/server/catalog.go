@@ -124,7 +124,7 @@ func (c *catalogCalls) who(ctx context.Context, r *request) (api.Who, error) {
 	if r.caller.byToken {
 		w.Auth = api.AuthToken
 	}
-	engine, err := c.cfg.Dispatch.Engine(ctx)
+	engine, err := c.cfg.InForce.Engine(ctx)
 	if err != nil {
 		return w, err
 	}
@@ -134,7 +134,8 @@ func (c *catalogCalls) who(ctx context.Context, r *request) (api.Who, error) {
 	slices.Sort(w.Stops)
 	w.Stops = slices.Compact(w.Stops)
 	w.Operator = engine.Decide(policy.Request{Principal: p, Action: policy.ActionOperatorRead, Resource: "service", Token: r.caller.byToken}).Allowed()
-	if w.Revision, err = c.cfg.Dispatch.Catalog(ctx); err != nil {
+	rules, err := c.cfg.InForce.Current(ctx)
+	if w.Revision = rules.Number(); err != nil {
 		w.CatalogError = err.Error()
 	}
 	return w, nil

@@ -18,7 +18,7 @@ import (
 
 // decide decides about an operator call.
 func (cfg *Config) decide(ctx context.Context, who caller, action string) (policy.Decision, error) {
-	engine, err := cfg.Dispatch.Engine(ctx)
+	engine, err := cfg.InForce.Engine(ctx)
 	if err != nil {
 		return policy.Decision{}, err
 	}
@@ -27,7 +27,7 @@ func (cfg *Config) decide(ctx context.Context, who caller, action string) (polic
 
 // refuseSteering logs and returns the denial of a steering call by token.
 func (cfg *Config) refuseSteering(ctx context.Context, who caller, spec api.CallSpec) error {
-	engine, err := cfg.Dispatch.Engine(ctx)
+	engine, err := cfg.InForce.Engine(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *operatorCalls) revisions(ctx context.Context, r *request) ([]api.Catalo
 	if q.err != nil {
 		return nil, q.err
 	}
-	return c.cfg.Dispatch.History(ctx, uint64(before), limit) //nolint:gosec // G115: not negative
+	return c.cfg.InForce.History(ctx, uint64(before), limit) //nolint:gosec // G115: not negative
 }
 
 // revision returns a revision with what it changed in the one before. Its work is
@@ -108,7 +108,7 @@ func (c *operatorCalls) revision(ctx context.Context, r *request) (api.RevisionC
 		return api.RevisionChanges{}, malformed(api.CodeInvalid, "revision %.40q: want its number, from 1", r.PathValue("number"))
 	}
 	var diff api.CatalogDiff
-	step, err := c.cfg.Dispatch.Step(ctx, number, func(s inforce.Step, file func(api.File, int64) ([]byte, error)) {
+	step, err := c.cfg.InForce.Step(ctx, number, func(s inforce.Step, file func(api.File, int64) ([]byte, error)) {
 		before := (*catalog.Set)(nil)
 		if s.Before != nil {
 			before = s.Before.Set()
@@ -183,7 +183,7 @@ func (c *operatorCalls) record(ctx context.Context, r *request, req api.Operator
 // principals lists the principals that operators decided about or that the
 // catalog grants something.
 func (c *operatorCalls) principals(ctx context.Context, _ *request) ([]api.PrincipalInfo, error) {
-	engine, err := c.cfg.Dispatch.Engine(ctx)
+	engine, err := c.cfg.InForce.Engine(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (c *operatorCalls) principal(ctx context.Context, r *request) (api.Principa
 	if err != nil {
 		return api.PrincipalInfo{}, malformed(api.CodeInvalid, "%w", err)
 	}
-	engine, err := c.cfg.Dispatch.Engine(ctx)
+	engine, err := c.cfg.InForce.Engine(ctx)
 	if err != nil {
 		return api.PrincipalInfo{}, err
 	}

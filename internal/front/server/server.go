@@ -30,6 +30,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/state/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
@@ -45,6 +46,7 @@ const (
 // Config is what a Server serves.
 type Config struct {
 	Dispatch  *dispatch.Service
+	InForce   *inforce.Reader // the catalog and the policy
 	Registry  *operator.Registry
 	Operator  api.Principal // whose ids are stored as it chooses them; empty: everybody's; see scopes
 	Runs      Runs          // the orchestrator; nil: none is configured

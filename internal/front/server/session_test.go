@@ -35,6 +35,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/budget"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
@@ -151,14 +152,16 @@ func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 	blobs := must[*blob.Store](t)(blob.Create(blob.Config{Dir: filepath.Join(dir, "blobs"), Private: true}))
 	t.Cleanup(func() { _ = blobs.Close() })
 	logger := slog.New(slog.DiscardHandler)
+	dirs := api.Dirs{Data: dir, State: dir}
+	rules := must[*inforce.Reader](t)(inforce.Open(t.Context(), inforce.Config{Dirs: dirs, Store: h.store, Ledger: h.ledger, Operator: "local:root", Logger: logger}))
 	d := must[*dispatch.Service](t)(dispatch.Open(t.Context(), dispatch.Config{
-		Dirs: api.Dirs{Data: dir, State: dir}, Store: h.store, Ledger: h.ledger, Blobs: blobs, Key: h.service, Operator: "local:root", Registry: h.registry,
+		Dirs: dirs, InForce: rules, Store: h.store, Ledger: h.ledger, Blobs: blobs, Key: h.service, Operator: "local:root", Registry: h.registry,
 		Executor: &executor.Local{Program: "/nonexistent", Logger: logger}, Sweep: func() {}, Now: h.now, Logger: logger,
 	}))
 	t.Cleanup(func() { _ = d.Close() })
 	cfg := Config{
 		Reader:   orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: h.store, Ledger: h.ledger, Rules: d, Now: h.now}),
-		Dispatch: d, Registry: h.registry, Ledger: h.ledger, Now: h.now, Logger: logger, Stop: func() {},
+		Dispatch: d, InForce: rules, Registry: h.registry, Ledger: h.ledger, Now: h.now, Logger: logger, Stop: func() {},
 		Login:  func(uid uint32) (string, error) { return map[uint32]string{0: "root"}[uid], nil },
 		Status: func(context.Context) (api.ServiceStatus, error) { return api.ServiceStatus{}, nil },
 	}

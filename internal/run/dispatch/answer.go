@@ -174,7 +174,7 @@ func (s *Service) nextAttempt(ctx context.Context, r row, in answering) (n nextA
 // decideResume decides by today's policy whether m may run, and records the
 // decision in m.
 func (s *Service) decideResume(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*submission, error) {
-	p, err := s.snapshots.Current(ctx)
+	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		return nil, err
 	}

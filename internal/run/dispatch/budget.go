@@ -48,7 +48,7 @@ func (s *Service) spending(ctx context.Context, sub *submission, m *record.Manif
 
 // currency returns that of the prices of m's model, in the revision of m.
 func (s *Service) currency(ctx context.Context, m *record.Manifest) (string, error) {
-	snap, err := s.snapshots.At(ctx, m.RevisionDigest)
+	snap, err := s.cfg.InForce.At(ctx, m.RevisionDigest)
 	if err != nil {
 		return "", err
 	}

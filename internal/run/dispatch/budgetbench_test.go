@@ -45,7 +45,7 @@ func newSpendGate(tb testing.TB) gate {
 func (g gate) spend(tb testing.TB, way, n int) int64 {
 	tb.Helper()
 	before := g.commits.Load()
-	p, err := g.snapshots.Current(tb.Context())
+	p, err := g.cfg.InForce.Current(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func (s *reader) RoleTools(ctx context.Context, caller Caller, role api.Name, sc
 	if len(page.Items) == 0 {
 		return api.RoleTools{}, noRole(role, caller.Principal)
 	}
-	p, err := s.snapshots.Current(ctx)
+	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		return api.RoleTools{}, err
 	}
@@ -41,7 +41,7 @@ func (s *reader) RoleTools(ctx context.Context, caller Caller, role api.Name, sc
 // CanCall returns what policy would decide about a call of a tool, and does nothing.
 // It asks the engine that decides the calls of agents.
 func (s *reader) CanCall(ctx context.Context, caller Caller, req api.CanCallRequest) (answer api.CanCallAnswer, err error) {
-	p, err := s.snapshots.Current(ctx)
+	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		return answer, err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
@@ -22,34 +21,8 @@ type reader struct {
 }
 
 // Engine returns the policy in force; see inforce.Reader.
-func (s *reader) Engine(ctx context.Context) (*policy.Engine, error) { return s.snapshots.Engine(ctx) }
-
-// Catalog returns the number of the revision in force, 0 when none has been
-// applied, or why the catalog is refused.
-func (s *reader) Catalog(ctx context.Context) (uint64, error) {
-	p, err := s.snapshots.Current(ctx)
-	if err != nil || p.Revision == nil {
-		return 0, err
-	}
-	return p.Revision.Number(), nil
-}
-
-// Revision returns the catalog revision in force; nil when none has been applied.
-func (s *reader) Revision(ctx context.Context) (*catalog.Revision, error) {
-	p, err := s.snapshots.Current(ctx)
-	return p.Revision, err
-}
-
-// History returns revisions of the catalog; see inforce.Reader. It checks no
-// permissions.
-func (s *reader) History(ctx context.Context, before uint64, limit int) ([]api.CatalogRevision, error) {
-	return s.snapshots.History(ctx, before, limit)
-}
-
-// Step returns a revision of the catalog and the one before it; see inforce.Reader. It
-// checks no permissions.
-func (s *reader) Step(ctx context.Context, number uint64, read func(inforce.Step, func(api.File, int64) ([]byte, error))) (inforce.Step, error) {
-	return s.snapshots.Step(ctx, number, read)
+func (s *reader) Engine(ctx context.Context) (*policy.Engine, error) {
+	return s.cfg.InForce.Engine(ctx)
 }
 
 // Status fills in what this package knows.
@@ -61,7 +34,7 @@ func (s *reader) Status(ctx context.Context, to *api.ServiceStatus) error {
 	if to.LogEntries, err = s.cfg.Ledger.Len(ctx); err != nil {
 		return err
 	}
-	p, err := s.snapshots.Current(ctx)
+	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		to.CatalogError = err.Error()
 	}
@@ -94,7 +67,7 @@ func (s *reader) counts(ctx context.Context) (map[string]int, error) {
 // the revision in force (R-B6). It sets the principal, ceiling and repositories of
 // q.
 func (s *reader) Artifacts(ctx context.Context, caller Caller, q inforce.Query) (api.ArtifactPage, error) {
-	p, err := s.snapshots.Current(ctx)
+	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		return api.ArtifactPage{}, err
 	}
@@ -105,7 +78,7 @@ func (s *reader) Artifacts(ctx context.Context, caller Caller, q inforce.Query) 
 	if p.Revision == nil {
 		return api.ArtifactPage{Items: []api.ArtifactInfo{}}, nil
 	}
-	origins, err := s.snapshots.Origins(ctx, p.Revision)
+	origins, err := s.cfg.InForce.Origins(ctx, p.Revision)
 	if err != nil {
 		return api.ArtifactPage{}, err
 	}
@@ -117,11 +90,11 @@ func (s *reader) Artifacts(ctx context.Context, caller Caller, q inforce.Query) 
 
 // Grants returns the grants of all principals. It checks no permissions.
 func (s *reader) Grants(ctx context.Context) ([]api.ArtifactInfo, error) {
-	p, err := s.snapshots.Current(ctx)
+	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil || p.Revision == nil {
 		return []api.ArtifactInfo{}, err
 	}
-	origins, err := s.snapshots.Origins(ctx, p.Revision)
+	origins, err := s.cfg.InForce.Origins(ctx, p.Revision)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +103,7 @@ func (s *reader) Grants(ctx context.Context) ([]api.ArtifactInfo, error) {
 
 // Can returns what policy would decide about a dispatch, and does nothing.
 func (s *reader) Can(ctx context.Context, caller Caller, req api.CanRequest) (api.CanAnswer, error) {
-	p, err := s.snapshots.Current(ctx)
+	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		return api.CanAnswer{}, err
 	}

@@ -11,15 +11,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
 // records reads the stored state of dispatches. It checks no permissions.
-type records struct {
-	cfg       Config
-	snapshots *inforce.Reader
-}
+type records struct{ cfg Config }
 
 // row returns the row of a dispatch, and whether it exists.
 func (s *records) row(ctx context.Context, id api.DispatchID) (r row, ok bool, err error) {

@@ -153,10 +153,7 @@ func BenchmarkItems(b *testing.B) {
 func TestOnlyTheOperatorRemovesTheOperatorsPin(t *testing.T) {
 	g := newGate(t)
 	g.cfg.Operator, g.cfg.Dirs.Data = "local:op", t.TempDir()
-	var err error
-	if g.snapshots, err = openSnapshots(t.Context(), g.cfg); err != nil {
-		t.Fatal(err)
-	}
+	g.readCatalog(t)
 	r := testRow("d-one")
 	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return insert(tx, r) }); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 )
 
@@ -100,14 +99,4 @@ func (l *lifecycle) failSecrets(r row, err error) {
 	if err != nil {
 		l.logUnrecorded(r, err)
 	}
-}
-
-// CatalogSet returns the artifacts of the catalog's revision in force; nil before the
-// first.
-func (s *reader) CatalogSet(ctx context.Context) (*catalog.Set, error) {
-	p, err := s.snapshots.Current(ctx)
-	if err != nil || p.Revision == nil {
-		return nil, err
-	}
-	return p.Revision.Set(), nil
 }

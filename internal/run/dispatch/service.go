@@ -48,8 +48,9 @@ type Config struct {
 	Secrets    Secrets       // nil: no dispatch has any
 	Operator   api.Principal // may read everything; see policy.Rules
 	Registry   Registry      // what operators decided
-	Mode       string        // same-user or system
-	Sweep      func()        // removes what jails of killed processes left on the machine; it may take seconds
+	InForce    *inforce.Reader
+	Mode       string // same-user or system
+	Sweep      func() // removes what jails of killed processes left on the machine; it may take seconds
 	Now        func() time.Time
 	Steady     func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger     *slog.Logger
@@ -80,20 +81,12 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
 		return nil, err
 	}
-	var err error
-	if s.snapshots, err = openSnapshots(ctx, cfg); err != nil {
-		return nil, err
-	}
 	if err := s.recover(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.work.Go(s.expireQuestions)
 	s.work.Go(s.attestAll)
 	return s, nil
-}
-
-func openSnapshots(ctx context.Context, cfg Config) (*inforce.Reader, error) {
-	return inforce.Open(ctx, inforce.Config{Dirs: cfg.Dirs, Store: cfg.Store, Ledger: cfg.Ledger, Operator: cfg.Operator, Logger: cfg.Logger})
 }
 
 func newService(ctx context.Context, cfg Config) *Service {

@@ -55,7 +55,7 @@ func (s *Service) checkStopName(ctx context.Context, req api.StopRequest) error 
 	}
 	var n int
 	var err error
-	p, catalogErr := s.snapshots.Current(ctx)
+	p, catalogErr := s.cfg.InForce.Current(ctx)
 	switch req.Scope {
 	case api.StopAll:
 		return nil

@@ -57,8 +57,7 @@ func newCatalogGate(t testing.TB, manifest string) gate {
 	must(cat.Close())
 	g.publish(t, root, key, manifest)
 	g.deployKey = key
-	g.snapshots, err = openSnapshots(t.Context(), g.cfg)
-	must(err)
+	g.readCatalog(t)
 	return g
 }
 

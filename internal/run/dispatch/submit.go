@@ -115,9 +115,9 @@ func (s *Service) repeated(ctx context.Context, sub *submission) (api.Dispatch, 
 // pinned revision, or of the one in force.
 func (s *Service) snapshotAt(ctx context.Context, pinned api.Digest) (snap inforce.Snapshot, err error) {
 	if pinned != "" {
-		snap, err = s.snapshots.At(ctx, pinned)
+		snap, err = s.cfg.InForce.At(ctx, pinned)
 	} else {
-		snap, err = s.snapshots.Current(ctx)
+		snap, err = s.cfg.InForce.Current(ctx)
 	}
 	if err == nil && snap.Revision == nil {
 		err = api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick init, then bailiwick catalog apply")

@@ -155,7 +155,7 @@ func throughWorker(b *testing.B, h http.Handler) *httptest.Server {
 // view is the view of a started attempt of a dispatch with a row.
 func (g gate) view(b *testing.B, caller toolcall.Caller) *gateway.View {
 	b.Helper()
-	gw, err := gateway.New(gateway.Config{Store: g.cfg.Store, Ledger: g.cfg.Ledger, Blobs: g.cfg.Blobs, Registry: g.cfg.Registry, Upstream: caller, Now: time.Now})
+	gw, err := gateway.New(gateway.Config{Store: g.cfg.Store, Ledger: g.cfg.Ledger, Blobs: g.cfg.Blobs, Registry: g.cfg.Registry, InForce: g.cfg.InForce, Upstream: caller, Now: time.Now})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func (g gate) view(b *testing.B, caller toolcall.Caller) *gateway.View {
 	if err := g.cfg.Store.Update(b.Context(), func(tx *store.Tx) error { return insert(tx, r) }); err != nil {
 		b.Fatal(err)
 	}
-	snap, err := g.snapshots.Current(b.Context())
+	snap, err := g.cfg.InForce.Current(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func (g gate) view(b *testing.B, caller toolcall.Caller) *gateway.View {
 	m := &record.Manifest{ID: r.record.ID, Attempt: 1, Principal: "local:ann", Subagent: "checker", Role: "quality", Target: "local", RevisionDigest: snap.Revision.Digest(), Limits: limits}
 	a := &active{row: r}
 	v, err := gw.Open(b.Context(), gateway.Attempt{
-		Manifest: m, Revision: snap.Revision, Engine: g.snapshots.Engine,
+		Manifest: m, Revision: snap.Revision,
 		Mark: func(tx *store.Tx, k gateway.Mark) error { return g.Service.mark(tx, a, k) },
 	})
 	if err != nil {

@@ -85,12 +85,12 @@ func (l *lifecycle) serveView(a *active) error {
 	if err != nil {
 		return err
 	}
-	snap, err := l.snapshots.At(ctx, m.RevisionDigest)
+	snap, err := l.cfg.InForce.At(ctx, m.RevisionDigest)
 	if err != nil {
 		return err
 	}
 	v, err := l.cfg.Tools(ctx, gateway.Attempt{
-		Manifest: &m, Revision: snap.Revision, Taint: a.row.record.Taint, Engine: l.snapshots.Engine,
+		Manifest: &m, Revision: snap.Revision, Taint: a.row.record.Taint,
 		Mark:  func(tx *store.Tx, k gateway.Mark) error { return l.mark(tx, a, k) },
 		Ask:   func(ctx context.Context, q api.Question) error { return l.ask(ctx, a, q) },
 		Spent: func(limit string) { l.spend(a, limit) },

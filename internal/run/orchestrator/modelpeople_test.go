@@ -106,7 +106,7 @@ func (w *world) askPeople() (start func(*orchestrator.Orchestrator)) {
 	w.ballots, err = newBallots(w.store)
 	w.must(err)
 	seat := w.desk.generation()
-	people, err := approval.New(approval.Config{Store: w.store, Ledger: w.ledger, Votes: w.ballots, Engine: seat.Engine, Now: w.config.Now, Decided: func(run api.RunID, task api.TaskID) {
+	people, err := approval.New(approval.Config{Store: w.store, Ledger: w.ledger, Votes: w.ballots, InForce: seat, Now: w.config.Now, Decided: func(run api.RunID, task api.TaskID) {
 		if o := engine.Load(); o != nil {
 			o.Decided(run, task)
 		}

@@ -16,11 +16,10 @@ import (
 
 // Config is what Open needs.
 type Config struct {
-	Store  *store.Store // opened with Migration among its migrations
-	Ledger *audit.Ledger
-	Votes  Votes
-	// Engine returns the rules in force: who may approve.
-	Engine func(context.Context) (*policy.Engine, error)
+	Store   *store.Store // opened with Migration among its migrations
+	Ledger  *audit.Ledger
+	Votes   Votes
+	InForce policy.InForce // who may approve
 	// Decided is called after a request about a task was approved, denied or expired. It
 	// must not block; nil: nobody waits.
 	Decided func(api.RunID, api.TaskID)
@@ -76,8 +75,8 @@ type Approvals struct {
 
 // New returns what Start begins to expire.
 func New(cfg Config) (*Approvals, error) {
-	if cfg.Store == nil || cfg.Ledger == nil || cfg.Votes == nil || cfg.Engine == nil || cfg.Now == nil {
-		return nil, errors.New("approval: Config needs Store, Ledger, Votes, Engine and Now")
+	if cfg.Store == nil || cfg.Ledger == nil || cfg.Votes == nil || cfg.InForce == nil || cfg.Now == nil {
+		return nil, errors.New("approval: Config needs Store, Ledger, Votes, InForce and Now")
 	}
 	if cfg.Steady == nil {
 		cfg.Steady = cfg.Now
@@ -91,7 +90,7 @@ func New(cfg Config) (*Approvals, error) {
 	return &Approvals{cfg: cfg, stop: func() {}, wake: make(chan struct{}, 1), due: map[api.ApprovalID]time.Time{}, changed: make(chan struct{})}, nil
 }
 
-// Start begins to expire what is due, once Engine can be called.
+// Start begins to expire what is due.
 func (a *Approvals) Start(ctx context.Context) {
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	a.work.Go(func() { a.expire(ctx) })

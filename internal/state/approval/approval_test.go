@@ -57,7 +57,7 @@ func (d *desk) open(with func(context.Context, store.Config) (*store.Store, erro
 	d.must(err)
 	d.ledger, err = audit.Open(d.t.Context(), audit.Config{Store: d.st, Now: func() time.Time { return d.wall }})
 	d.must(err)
-	d.Approvals, err = New(Config{Store: d.st, Ledger: d.ledger, Votes: d, Now: func() time.Time { return d.wall }, Steady: func() time.Time { return d.steady }, Engine: d.engine})
+	d.Approvals, err = New(Config{Store: d.st, Ledger: d.ledger, Votes: d, Now: func() time.Time { return d.wall }, Steady: func() time.Time { return d.steady }, InForce: d})
 	d.must(err)
 }
 
@@ -73,7 +73,8 @@ func (d *desk) must(err error) {
 	}
 }
 
-func (d *desk) engine(context.Context) (*policy.Engine, error) {
+// Engine implements policy.InForce.
+func (d *desk) Engine(context.Context) (*policy.Engine, error) {
 	return policy.New(policy.Rules{Grants: d.grants})
 }
 

@@ -92,7 +92,7 @@ func (a *Approvals) Action(ctx context.Context, id api.ApprovalID) (doc []byte, 
 }
 
 func (a *Approvals) list(ctx context.Context, where string, args store.Args) ([]api.Approval, error) {
-	rules, err := a.cfg.Engine(ctx)
+	rules, err := a.cfg.InForce.Engine(ctx)
 	if err != nil {
 		return nil, err
 	}

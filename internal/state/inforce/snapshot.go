@@ -34,6 +34,14 @@ type Snapshot struct {
 	err error // why the catalog is refused
 }
 
+// Number returns the number of the revision; 0: no catalog has been applied yet.
+func (s Snapshot) Number() uint64 {
+	if s.Revision == nil {
+		return 0
+	}
+	return s.Revision.Number()
+}
+
 // Config is what a Reader needs.
 type Config struct {
 	Dirs     api.Dirs

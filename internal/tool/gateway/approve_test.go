@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -233,14 +232,13 @@ func TestRulesThatChangeWhilePeopleDecideCount(t *testing.T) {
 		w := newWorld(t)
 		p := w.withPeople()
 		v := w.view("transform", "free", api.Irreversible)
-		var rules atomic.Pointer[policy.Engine]
-		rules.Store(w.engine)
-		v.a.Engine = func(context.Context) (*policy.Engine, error) { return rules.Load(), nil }
 		got := make(chan *reply)
 		go func() { got <- call1(t, v, "warehouse_apply_change") }()
 		<-p.asked
 		if changes {
-			rules.Store(strict)
+			w.mu.Lock()
+			w.engine = strict
+			w.mu.Unlock()
 		}
 		p.decide(api.ApprovalApproved)
 		if r := <-got; r.Result.IsError != changes || len(w.calls) > 0 == changes {

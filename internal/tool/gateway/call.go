@@ -145,7 +145,7 @@ func (v *View) request(c *call) policy.ToolRequest {
 // rules and the taint may have changed.
 func (v *View) decide(ctx context.Context, c *call) (audit.Admission, *refusal) {
 	for {
-		engine, err := v.a.Engine(ctx)
+		engine, err := v.g.cfg.InForce.Engine(ctx)
 		if err != nil {
 			return audit.Admission{}, failed(err)
 		}
@@ -188,7 +188,7 @@ func (v *View) refuse(ctx context.Context, c *call, reason string) *refusal {
 	if reason != "" {
 		return v.deny(ctx, c, r, policy.DenyTool(r, reason))
 	}
-	engine, err := v.a.Engine(ctx)
+	engine, err := v.g.cfg.InForce.Engine(ctx)
 	if err != nil {
 		return failed(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
@@ -28,8 +27,6 @@ type Attempt struct {
 	// Taint is that of the dispatch so far; nil: it has none, or it is not known here. A
 	// start of the service has compared it with the log, unlike the rows of this package.
 	Taint *api.Taint
-	// Engine returns the policy in force.
-	Engine func(context.Context) (*policy.Engine, error)
 	// Mark checks in the transaction of a call's entry that the attempt still runs, and
 	// stores what the call changes about it. Its errors are ErrEnded, ErrOvertaken,
 	// ErrAsked, or of the store.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
@@ -21,6 +22,7 @@ type Config struct {
 	Ledger    *audit.Ledger
 	Blobs     *blob.Store // of the state
 	Registry  Registry
+	InForce   policy.InForce
 	Upstream  toolcall.Caller
 	Approvals Approvals // nil: calls that need an approval are denied
 	Now       func() time.Time
@@ -69,8 +71,8 @@ type Gateway struct {
 
 // New returns a gateway without views.
 func New(cfg Config) (*Gateway, error) {
-	if cfg.Store == nil || cfg.Ledger == nil || cfg.Blobs == nil || cfg.Registry == nil || cfg.Upstream == nil || cfg.Now == nil {
-		return nil, errors.New("gateway: Store, Ledger, Blobs, Registry, Upstream and Now are required")
+	if cfg.Store == nil || cfg.Ledger == nil || cfg.Blobs == nil || cfg.Registry == nil || cfg.InForce == nil || cfg.Upstream == nil || cfg.Now == nil {
+		return nil, errors.New("gateway: Store, Ledger, Blobs, Registry, InForce, Upstream and Now are required")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -177,7 +177,7 @@ func (w *world) open(dir string) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = blobs.Close() })
-	if w.Gateway, err = New(Config{Store: st, Ledger: ledger, Blobs: blobs, Registry: (*operators)(w), Upstream: (*servers)(w), Now: time.Now}); err != nil {
+	if w.Gateway, err = New(Config{Store: st, Ledger: ledger, Blobs: blobs, Registry: (*operators)(w), InForce: (*rules)(w), Upstream: (*servers)(w), Now: time.Now}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -195,6 +195,15 @@ func (o *operators) StopsFor(api.StopSubject) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.stops)
+}
+
+// rules are the policy in force of a world.
+type rules world
+
+func (r *rules) Engine(context.Context) (*policy.Engine, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.engine, nil
 }
 
 // servers are the upstream servers of a world.
@@ -250,7 +259,6 @@ func (w *world) attempt(role, target api.Name, ceiling api.Tier) Attempt {
 	}
 	return Attempt{
 		Manifest: m, Revision: w.rev,
-		Engine: func(context.Context) (*policy.Engine, error) { return w.engine, nil },
 		Mark: func(_ *store.Tx, k Mark) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
