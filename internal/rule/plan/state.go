@@ -35,14 +35,15 @@ func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 }
 
 // Rules is the version of the rules in this file that a run's states follow; the
-// entry of its submission has it. Runs of the versions before Rules 2 failed when a
-// task was cancelled by itself, and no entry said that their wall time expired. Before
-// Rules 3 the entry of an answer had an option only where the caller gave its number.
-// Before Rules 4 no run grew, and no task had a condition. Before Rules 5 operator keys
-// belonged to no principal, so a voter could use the key of another one, a task with a
-// gate gave back its locks before its fixes (see HoldsForGate), and a manifest had no taint
-// of what only decided that its task runs.
+// entry of its submission has it. Before Rules 4 no run grew, and no task had a condition.
+// Before Rules 5 operator keys belonged to no principal, so a voter could use the key of
+// another one, a task with a gate gave back its locks before its fixes (see HoldsForGate),
+// and a manifest had no taint of what only decided that its task runs.
 const Rules = 5
+
+// OldestRules is the oldest version of Rules whose runs can be verified: kept evidence has
+// such a run (docs/decisions/0111-oldest-rules.md).
+const OldestRules = 3
 
 // RunEvent is what happens to a run. The set is closed.
 type RunEvent string

@@ -87,7 +87,7 @@ const (
 	claimTime     = "times and durations: the service's clock"
 	claimDenied   = "what was denied, to whom and why, and requests without an effect: nothing follows from them"
 	claimOperator = "who the operator of the service is: policy operator decided, or might have"
-	claimOption   = "the option of an answer outside a run, of one that was never delivered, and of one in words in runs of earlier versions"
+	claimOption   = "the option of an answer outside a run, and of one that was never delivered"
 	claimSpent    = "what dispatches that are not in the evidence had spent of a budget before; and what was in the budget of a run whose plan is not"
 	claimSteps    = "the steps of a task whose dispatch is shown without its run"
 	claimVain     = "that anything was requested or changed which had no effect here: without the entry the rest is as it is"

@@ -99,8 +99,7 @@ func (s *scene) capabilities() verdict {
 }
 
 // option compares the option of an answer to a task with the one that its dispatch
-// resumes with. Before plan.Rules 3, an answer in the words of an option has its
-// number only in the entry of the dispatch.
+// resumes with.
 func (s *scene) option() verdict {
 	if s.r == nil || s.r.answers[s.e.seq] == nil {
 		return silent
@@ -111,10 +110,6 @@ func (s *scene) option() verdict {
 	}
 	g, _ := given.Detail.(record.RunAction)
 	d, _ := resumed.Detail.(record.AnswerRequest)
-	request, _ := s.r.submitted.Detail.(record.RunRequest)
-	if request.Rules < 3 && g.Option == 0 {
-		return silent
-	}
 	return is(d.Option, g.Option)
 }
 

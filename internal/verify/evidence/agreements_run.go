@@ -38,7 +38,7 @@ func submitAgreements() []agreement {
 		}, claim: "the catalog revision of a run that dispatched nothing, among those then in force"},
 		{kinds: of, field: "detail.rules", truth: byKind, check: func(s *scene) verdict {
 			d := detail[record.RunRequest](s)
-			return may(d.Rules >= 0 && d.Rules <= plan.Rules)
+			return may(d.Rules >= plan.OldestRules && d.Rules <= plan.Rules)
 		}, claim: "the version of the engine's rules that a run followed, where the operator keys had no principals"}, // else decider.decide compares it
 		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.slot", truth: byChain, by: "replay.slot"},

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
@@ -334,7 +335,7 @@ func onePlan(t testing.TB, n int) bomb {
 	for i := range min(2*n, maxRetries) {
 		e := first
 		e.Run = fmt.Sprintf("r%d", i+1)
-		e.Detail = record.RunRequest{Queue: "default", Tasks: 1, RetryOf: fmt.Sprintf("r%d", i), Rules: 2, Revision: 1}
+		e.Detail = record.RunRequest{Queue: "default", Tasks: 1, RetryOf: fmt.Sprintf("r%d", i), Rules: plan.OldestRules, Revision: 1}
 		s.write(e)
 	}
 	return s.bomb(bundle.Case{Run: api.RunID(fmt.Sprintf("r%d", min(2*n, maxRetries)))})

@@ -61,7 +61,7 @@ func (c *cancels) first(run []*entry, task string) *entry {
 
 // canceller returns who first requested, before entry n, to cancel the run, task i or a
 // task that it grew from, which cancels what grew from it; or else the service: at the
-// limit (the earlier rules have no entry for it), or because that task settled before.
+// limit, or because that task settled before.
 // A for_each is also cancelled by who cancelled the last of its tasks.
 func (r *replay) canceller(run []*entry, i int, n uint64) api.Actor {
 	var first *entry

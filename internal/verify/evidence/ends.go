@@ -47,7 +47,7 @@ func (r *replay) ended(i int, e *entry, d record.TaskStep, was api.TaskState) er
 	}
 	task := &r.plan.Tasks[i]
 	if was == api.TaskRunning && !t.Resumed && !r.ending(i) && t.Attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(d.Reason)) {
-		r.validIfExpired(fmt.Errorf("task %s failed after attempt %d of %d without a retry", task.ID, t.Attempt, plan.Attempts(task)))
+		return fmt.Errorf("failed after attempt %d of %d without a retry", t.Attempt, plan.Attempts(task))
 	}
 	return nil
 }
@@ -69,10 +69,9 @@ func (r *replay) endedUndispatched(i int, e *entry, d record.TaskStep, was api.T
 	return nil
 }
 
-// cancel verifies why a task was cancelled: on request, with its dispatch, or
-// because the run's wall time expired.
+// cancel verifies why a task was cancelled: on request, or with its dispatch.
 func (r *replay) cancel(i int, dispatch bool, was api.TaskState) error {
-	t, id := &r.tasks[i], r.plan.Tasks[i].ID
+	t := &r.tasks[i]
 	h := r.histories[t.Dispatch]
 	open := was == api.TaskRunning || t.Asks
 	switch {
@@ -82,17 +81,9 @@ func (r *replay) cancel(i int, dispatch bool, was api.TaskState) error {
 		return fmt.Errorf("cancelled, but its dispatch %s failed", t.Dispatch)
 	}
 	if !r.ending(i) {
-		r.validIfExpired(fmt.Errorf("task %s was cancelled without a request", id))
+		return errors.New("cancelled without a request")
 	}
 	return nil
-}
-
-// validIfExpired defers err: the step is valid if the run's wall time expired,
-// which its end tells.
-func (r *replay) validIfExpired(err error) {
-	if r.late == nil {
-		r.late = err
-	}
 }
 
 // expire verifies that a run reached its limit of time.
@@ -114,28 +105,14 @@ const setBack = 5 * time.Second
 // balance compares the end of the run with its tasks.
 func (r *replay) balance(e *entry) error {
 	d, _ := e.Detail.(record.RunEnd)
-	request, _ := r.submitted.Detail.(record.RunRequest)
 	for i := range r.tasks {
 		if t := &r.tasks[i]; !t.State.Settled() {
 			return fmt.Errorf("the run settled, but task %s is %s", r.plan.Tasks[i].ID, t.State)
 		}
 	}
 	counts := r.plan.Counts(func(i int) (api.TaskState, int) { return r.tasks[i].State, r.tasks[i].cause })
-	// No entry of the earlier rules says that the wall time expired. A service that
-	// restarted after the deadline may have a clock that was set back.
-	wall := time.Duration(r.plan.Limits.Wall).Milliseconds()
-	late := request.Rules < 2 && wall > 0 && d.Millis >= wall
-	perhaps := request.Rules < 2 && wall > 0 && d.Millis >= wall-setBack.Milliseconds()
-	before := plan.RunState(r.paused, false)
-	final := plan.Settle(before, counts, r.cancelled || late)
-	if request.Rules < 2 && !r.cancelled && !late && final == api.RunCancelled && api.RunState(d.State) == api.RunFailed {
-		final = api.RunFailed
-	}
-	if state := api.RunState(d.State); state != final && (!perhaps || state != plan.Settle(before, counts, true)) {
+	if final := plan.Settle(plan.RunState(r.paused, false), counts, r.cancelled); api.RunState(d.State) != final {
 		return fmt.Errorf("the run settled as %.40q, but its tasks make it %s", d.State, final)
-	}
-	if !perhaps {
-		return r.late
 	}
 	return nil
 }

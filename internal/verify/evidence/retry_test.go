@@ -6,6 +6,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 )
 
@@ -129,24 +130,24 @@ func TestARetryOfAnotherOwnerOrOlderRulesIsFound(t *testing.T) {
 	}
 }
 
-// A run with a task that was cancelled by itself ends as cancelled. In a log of the
-// rules before, it fails, and no entry says that the wall time of a run expired.
+// A run whose only task was cancelled ends as cancelled, and its entries have to say why.
+// Runs of rules that no released version followed are refused.
 //
-// proves R-A7
-func TestRunsOfEarlierRulesVerify(t *testing.T) {
+// proves R-P1, R-A7
+func TestRunsOfTheOldestRulesVerify(t *testing.T) {
+	wall := plannedAs(`,"limits":{"wall":"10m"}`, "a")
 	for name, c := range map[string]struct {
 		rules int64
 		plan  string
 		end   record.RunEnd
 		wrong string
 	}{
-		"rules now":                      {2, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, ""},
-		"rules now, failed":              {2, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, `settled as "failed"`},
-		"rules before":                   {0, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, ""},
-		"rules before, settled by these": {0, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, ""},
-		"rules now, expired in silence":  {2, plannedAs(`,"limits":{"wall":"10m"}`, "a"), record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000}, "without a request"},
-		"rules before, expired":          {0, plannedAs(`,"limits":{"wall":"10m"}`, "a"), record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000}, ""},
-		"rules before, done":             {0, plannedAs("", "a"), record.RunEnd{State: "done", Cancelled: 1}, `settled as "done"`},
+		"cancelled":          {plan.OldestRules, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, ""},
+		"failed":             {plan.OldestRules, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, `settled as "failed"`},
+		"done":               {plan.OldestRules, plannedAs("", "a"), record.RunEnd{State: "done", Cancelled: 1}, `settled as "done"`},
+		"expired in silence": {plan.OldestRules, wall, record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000}, "cancelled without a request"},
+		"older rules":        {plan.OldestRules - 1, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, "it claims rules 2, which only unreleased versions followed: this version verifies rules 3 to 5"},
+		"no rules":           {0, wall, record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000}, "it claims rules 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)

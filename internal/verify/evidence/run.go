@@ -34,7 +34,6 @@ type replay struct {
 	leases    leases
 	answers   map[uint64]*entry // of a task and of the dispatch that resumes with it: each by the number of the other
 	cancels   cancels
-	late      error // the first step that is valid only after its wall time expired
 
 	conditions map[condition]answer
 }
@@ -76,6 +75,9 @@ func (r *replay) step(e *entry) error {
 		return r.fire(e)
 	case e.Kind == record.KindRunSubmitted:
 		r.submitted = e
+		if rules := r.rules(); rules < plan.OldestRules {
+			return fmt.Errorf("it claims rules %d, which only unreleased versions followed: this version verifies rules %d to %d", rules, plan.OldestRules, plan.Rules)
+		}
 		return nil
 	case r.plan == nil:
 		return nil // already reported
