@@ -126,6 +126,7 @@ soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/state/store ./internal/state/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/state/store ./internal/state/audit ./internal/state/blob ./internal/worker/supervisor # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/verify/evidence -mutations 100000
+	go test -timeout 60m -run TestHonestStreamsAreCountedExactly ./internal/worker/broker -streams 10000
 	@$(MAKE) mutants SEED=1
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000
 	go test -timeout 60m -run TestEndlessLine ./e2e -line 10737418240

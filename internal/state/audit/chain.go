@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -243,9 +244,12 @@ func (c *chains) loadRun(r store.Reader, id string, before uint64) (s runChain, 
 	})
 }
 
-// recent keeps the values that were used last: at least recentLimit of them, and at
-// most twice that.
-type recent[V any] struct{ now, before map[string]V }
+// recent keeps the values that were used last: at least limit of them, and at most
+// twice that. A limit of 0 means recentLimit.
+type recent[V any] struct {
+	limit       int
+	now, before map[string]V
+}
 
 const recentLimit = 4096
 
@@ -258,7 +262,7 @@ func (c *recent[V]) get(key string) (v V, ok bool) {
 }
 
 func (c *recent[V]) put(key string, v V) {
-	if _, ok := c.now[key]; !ok && len(c.now) >= recentLimit || c.now == nil {
+	if _, ok := c.now[key]; !ok && len(c.now) >= cmp.Or(c.limit, recentLimit) || c.now == nil {
 		c.before, c.now = c.now, map[string]V{}
 	}
 	c.now[key] = v

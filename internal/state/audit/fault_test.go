@@ -5,9 +5,13 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"io"
 	"os"
 	"os/exec"
@@ -176,6 +180,7 @@ func TestAMissingEntryIsFound(t *testing.T) {
 // proves R-A2 (order as types): only a Ledger can make an Admission
 func TestOnlyTheLedgerMintsAdmissions(t *testing.T) {
 	const head = "package probe\n\nimport (\n\t\"context\"\n\n\t\"github.com/bailiwick-dev/bailiwick/internal/state/audit\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/rule/policy\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/document/record\"\n)\n\nvar _ = policy.Decision{}\nvar _ record.Entry\nvar _ context.Context\n\n"
+	exported := exportData(t, "context", ".", "github.com/bailiwick-dev/bailiwick/internal/rule/policy", "github.com/bailiwick-dev/bailiwick/internal/document/record")
 	for body, want := range map[string]string{
 		"var A = audit.Admission{}\nvar D policy.Decision\nfunc f(l *audit.Ledger) (audit.Admission, error) { return l.Commit(context.Background(), D, record.Entry{}, nil) }\n": "", // control
 
@@ -187,38 +192,41 @@ func TestOnlyTheLedgerMintsAdmissions(t *testing.T) {
 
 		"func f(l *audit.Ledger) { _, _ = l.Commit(context.Background(), true, record.Entry{}, nil) }\n": "cannot use true",
 	} {
-		if got := build(t, head+body); (want == "") != (got == "") || !strings.Contains(got, want) {
+		if got := typeError(head+body, exported); (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s\ngot %q, want %q", body, got, want)
 		}
 	}
 }
 
-// build compiles source as a package of this module and returns the compiler's
-// errors.
-func build(t *testing.T, source string) string {
+// exportData returns an importer of the packages that the named ones consist of.
+func exportData(t *testing.T, names ...string) types.Importer {
 	t.Helper()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "probe.go")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	here, err := os.Getwd()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, names...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as the programs are built
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(here, "probe", "probe.go"): file}})
-	if err != nil {
-		t.Fatal(err)
+	files := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files[name] = file
 	}
-	overlayFile := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		t.Fatal(err)
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
+}
+
+// typeError type-checks source as a package and returns the first error.
+func typeError(source string, imports types.Importer) string {
+	files := token.NewFileSet()
+	f, err := parser.ParseFile(files, "probe.go", source, parser.SkipObjectResolution)
+	if err == nil {
+		_, err = (&types.Config{Importer: imports}).Check("probe", files, []*ast.File{f}, nil)
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlayFile, "./probe").CombinedOutput()
 	if err == nil {
 		return ""
 	}
-	return string(out)
+	return err.Error()
 }
 
 func raw(t *testing.T, path string, statements ...string) {

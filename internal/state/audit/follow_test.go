@@ -225,18 +225,20 @@ func TestAnEntryWrittenIntoTheTableIsNotSigned(t *testing.T) {
 func TestChainsAreReadAgain(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
+	const limit, most = 64, 50
+	c := &w.ledger.chains.dispatches
+	c.limit = limit
 	lived(t, w)
-	for range 4 * recentLimit / 500 {
+	for range 4 * limit / most {
 		var list []Item
-		for range 500 {
+		for range most {
 			id := fmt.Sprintf("d-%d", w.n)
 			list = append(list, Item{Decision: decide(t, "local:root"), Entry: AccessEntry(api.DispatchID(id), "read")})
 			w.n++
 		}
 		must(t, w.ledger.CommitAll(t.Context(), list, nil))
 	}
-	c := &w.ledger.chains.dispatches
-	if n := len(c.now) + len(c.before); n > 2*recentLimit {
+	if n := len(c.now) + len(c.before); n > 2*limit {
 		t.Errorf("%d chains in memory", n)
 	}
 	if _, ok := c.get("d-ended"); ok {

@@ -31,14 +31,15 @@ type counter struct {
 	unpack *unpacker    // of a compressed answer
 }
 
-// newCounter returns a counter of an answer in a Content-Encoding.
-func newCounter(a api.ModelAPI, encoding string) (*counter, error) {
+// newCounter returns a counter of an answer in a Content-Encoding. It unpacks at most
+// inflated bytes of a compressed one.
+func newCounter(a api.ModelAPI, encoding string, inflated int) (*counter, error) {
 	c := &counter{read: readerOf(a)}
 	c.events.event = func(data []byte) { c.read(data, &c.said) }
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "identity":
 	case "gzip", "x-gzip":
-		c.unpack = newUnpacker(c.take)
+		c.unpack = newUnpacker(c.take, inflated)
 	default:
 		return nil, fmt.Errorf("the answer has the encoding %.40q, although identity was asked for, and cannot be counted", encoding)
 	}
@@ -131,18 +132,18 @@ type unpacker struct {
 	done chan error
 }
 
-func newUnpacker(take func([]byte) error) *unpacker {
+func newUnpacker(take func([]byte) error, most int) *unpacker {
 	r, w := io.Pipe()
 	u := &unpacker{in: w, done: make(chan error, 1)}
 	go func() {
-		err := unpackTo(r, take)
+		err := unpackTo(r, take, most)
 		_ = r.CloseWithError(err) // the writer gets it; nil reads as a closed pipe
 		u.done <- err
 	}()
 	return u
 }
 
-func unpackTo(r io.Reader, take func([]byte) error) error {
+func unpackTo(r io.Reader, take func([]byte) error, most int) error {
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return fmt.Errorf("the compressed answer cannot be counted: %w", err)
@@ -150,7 +151,7 @@ func unpackTo(r io.Reader, take func([]byte) error) error {
 	buf := make([]byte, 32<<10)
 	for total := 0; ; {
 		n, err := z.Read(buf)
-		if total += n; total > maxInflated {
+		if total += n; total > most {
 			return errTooLarge
 		}
 		if taken := take(buf[:n]); taken != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-var honestStreams = flag.Int("streams", 10_000, "streamed answers of each API for TestHonestStreamsAreCountedExactly")
+var honestStreams = flag.Int("streams", 500, "streamed answers of each API for TestHonestStreamsAreCountedExactly")
 
 // countedIn returns what an answer has said, written in pieces of at most n bytes.
 func countedIn(t testing.TB, a api.ModelAPI, answer string, n int) said {
 	t.Helper()
-	c, err := newCounter(a, "")
+	c, err := newCounter(a, "", maxInflated)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,6 +208,7 @@ func TestHonestStreamsAreCountedExactly(t *testing.T) {
 }
 
 func TestCompressedAnswersAreCountedWithABound(t *testing.T) {
+	const most = 1 << 20
 	pack := func(s string) []byte {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
@@ -216,7 +217,7 @@ func TestCompressedAnswersAreCountedWithABound(t *testing.T) {
 		return b.Bytes()
 	}
 	count := func(b []byte) (said, error) {
-		c, err := newCounter(api.AnthropicMessages, "gzip")
+		c, err := newCounter(api.AnthropicMessages, "gzip", most)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,13 +236,16 @@ func TestCompressedAnswersAreCountedWithABound(t *testing.T) {
 	if s, err := count(honest[:len(honest)-20]); err != nil || s.tokens.Input != 10 {
 		t.Errorf("broken off: %+v, %v", s, err)
 	}
-	if _, err := count(pack(strings.Repeat(": \n\n", maxInflated/4+1))); !errors.Is(err, errTooLarge) {
+	if _, err := count(pack(strings.Repeat(": \n\n", most/4+1))); !errors.Is(err, errTooLarge) {
 		t.Errorf("a bomb: %v", err)
+	}
+	if _, err := count(pack(strings.Repeat(": \n\n", most/4))); err != nil {
+		t.Errorf("as much as is allowed: %v", err)
 	}
 	if _, err := count([]byte("data: x\n\n")); err == nil {
 		t.Error("it is not compressed, and was counted")
 	}
-	if _, err := newCounter(api.AnthropicMessages, "br"); err == nil {
+	if _, err := newCounter(api.AnthropicMessages, "br", most); err == nil {
 		t.Error("br was accepted")
 	}
 }
@@ -250,7 +254,7 @@ func TestCompressedAnswersAreCountedWithABound(t *testing.T) {
 func TestHugeEventsAreNotKept(t *testing.T) {
 	piece := bytes.Repeat([]byte("a"), 1<<20)
 	for _, start := range []string{"data: ", ": ", "{", "data: x\ndata: "} {
-		c, err := newCounter(api.OpenAIChat, "")
+		c, err := newCounter(api.OpenAIChat, "", maxInflated)
 		if err != nil {
 			t.Fatal(err)
 		}

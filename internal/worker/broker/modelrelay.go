@@ -187,7 +187,7 @@ func (c *call) headers(resp *http.Response) {
 // relay passes an answer on as it comes, and counts it. It reports whether the count is
 // that of the whole answer.
 func (c *call) relay(resp *http.Response, in io.Reader) (known bool) {
-	count, err := newCounter(c.p.model.API, resp.Header.Get("Content-Encoding"))
+	count, err := newCounter(c.p.model.API, resp.Header.Get("Content-Encoding"), maxInflated)
 	if err != nil {
 		c.faulted("sent an answer that cannot be counted: " + err.Error())
 		c.uncounted(err)
