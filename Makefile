@@ -20,7 +20,7 @@ WEBAUTHN := $(TOOLS)/webauthn-0.18.2
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
 
-.PHONY: help build tools static check race full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz setup clean
+.PHONY: help build tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -84,20 +84,29 @@ $(SUITE): FORCE
 	@go build -o $@ ./e2e/suite
 FORCE:
 
+# Packages that start no goroutine and share no memory: TestOnlySequentialPackagesAreNotRaced.
+SEQUENTIAL := internal/base/gitexec internal/base/mountinfo internal/base/strictyaml internal/base/visibletext internal/document/logproof \
+  internal/document/record internal/front/decisiontext internal/front/webpage/logview internal/front/webpage/patch internal/rule/catalog internal/rule/catalogdiff internal/rule/plan \
+  internal/verify/bundle internal/verify/receipt internal/worker/agent
 # Packages whose tests compute, compile or wait for scrypt, which the race detector makes many times slower.
 UNRACED := internal/testkit/arch internal/base/cron internal/front/deploycli e2e/suite
-# Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
-FULL := e2e internal/worker/jail internal/state/audit internal/verify/evidence internal/run/orchestrator
+# Packages whose tests run again without the race detector, at full size; they are the slowest with it, and start first.
+FULL := internal/verify/evidence internal/run/orchestrator internal/worker/jail internal/state/audit
+# Tests of other programs and accounts, which the race detector cannot see into: they run without it.
+UNSEEN := TestAllTestsPassAsAnOrdinaryUser|TestRealAgentProgramsWorkInside
 
-check: static race ## format, vet, lint, tidy, import policy, unit tests with -race
+check: static race plain ## format, vet, lint, tidy, import policy, unit tests with -race
 
 # Without atexit_sleep_ms=0 each process waits a second at exit, and many tests start hundreds.
 race: setup $(VERSITYGW) $(SUITE)
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(SUITE) -memory $(MEMORY) -- -race -timeout=20m $$(go list ./... | grep -vxE "$$(go list -m)/(e2e|$$(echo $(UNRACED) | tr ' ' '|'))")
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(SUITE) -memory $(MEMORY) -- -race -timeout=20m -skip='$(UNSEEN)' $(addprefix ./,$(FULL)) $$(go list ./... | grep -vxE "$$(go list -m)/(e2e|$$(echo $(FULL) $(SEQUENTIAL) $(UNRACED) | tr ' ' '|'))")
+
+plain: setup $(SUITE)
+	$(SUITE) -memory $(MEMORY) -- -timeout=20m $(addprefix ./,$(UNRACED) $(SEQUENTIAL))
 
 # Tests that wait in real time run beside each other: more at once than there are processors.
 full: setup agents browser $(FOREIGN) $(SUITE)
-	$(SUITE) -memory $(MEMORY) -- -timeout=50m -parallel=6 $(addprefix ./,$(FULL) $(UNRACED))
+	$(SUITE) -memory $(MEMORY) -- -timeout=50m -parallel=6 $(addprefix ./,e2e $(FULL))
 
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/npm agents >/dev/null
