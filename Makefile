@@ -18,7 +18,7 @@ COSIGN := $(TOOLS)/cosign-3.1.3
 VERSITYGW := $(TOOLS)/versitygw-1.8.0
 WEBAUTHN := $(TOOLS)/webauthn-0.18.2
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
+PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-fetch bailiwick-toolhost bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
 
 .PHONY: help build tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz setup clean
 

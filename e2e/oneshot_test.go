@@ -442,7 +442,7 @@ func TestOneShotServiceRunsBesideTheCommandWithAMinimalEnvironment(t *testing.T)
 	w := cold(t, 0)
 	fake := w.path("fake")
 	must(t, os.Mkdir(fake, 0o755))
-	for _, name := range []string{"bailiwickd", "bailiwick-worker"} {
+	for _, name := range []string{"bailiwickd", "bailiwick-worker", "bailiwick-fetch", "bailiwick-toolhost"} {
 		must(t, writeFile(filepath.Join(fake, name), []byte("#!/bin/sh\ntouch "+w.path("caught")+"\n"), 0o755))
 	}
 	secret := "planted-in-the-caller"

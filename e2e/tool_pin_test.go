@@ -156,7 +156,7 @@ func TestAnInterruptedPlanLeavesNoServer(t *testing.T) {
 		for _, path := range all {
 			b, err := os.ReadFile(path)
 			env, errEnv := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-			if err == nil && errEnv == nil && strings.HasSuffix(string(b), "bailiwick-worker\x00--tool\x00") && strings.Contains(string(env), w.dir) {
+			if err == nil && errEnv == nil && strings.HasSuffix(string(b), "bailiwick-toolhost\x00") && strings.Contains(string(env), w.dir) {
 				pids = append(pids, path)
 			}
 		}

@@ -33,7 +33,7 @@ import (
 // trialBin builds the programs with failpoints, once.
 var trialBin = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(filepath.Dir(bin), "trial")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-worker", "../cmd/bailiwick-tool")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-worker", "../cmd/bailiwick-fetch", "../cmd/bailiwick-toolhost", "../cmd/bailiwick-tool")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

@@ -155,7 +155,9 @@ func TestDoctorReportsTheService(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	must(t, os.Symlink(filepath.Join(bin, "bailiwick-worker"), filepath.Join(other, "bailiwick-worker")))
+	for _, name := range []string{"bailiwick-worker", "bailiwick-fetch", "bailiwick-toolhost"} {
+		must(t, os.Symlink(filepath.Join(bin, name), filepath.Join(other, name)))
+	}
 	newer := filepath.Join(other, "bailiwick")
 	differs := "the service is " + w.status().Version + ", this program 0.1.0+other"
 	if _, check := w.doctor(newer); !strings.Contains(check["service differs"], "note: version: "+differs) {

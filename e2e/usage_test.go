@@ -61,7 +61,7 @@ func TestNoLibrarySpeaksToUsers(t *testing.T) {
 	if seen < 60 {
 		t.Errorf("only %d commands were tried", seen)
 	}
-	for _, program := range []string{"bailiwick-mcp", "bailiwick-verify", "bailiwick-worker"} {
+	for _, program := range []string{"bailiwick-mcp", "bailiwick-verify", "bailiwick-worker", "bailiwick-fetch", "bailiwick-toolhost"} {
 		for _, line := range []string{"--no-such-flag", "one two three", "-o"} {
 			try(program, strings.Fields(line)...)
 		}

@@ -1,8 +1,7 @@
 // Command bailiwick-worker supervises one dispatch. bailiwickd starts it with
 // the directory of the attempt, with the socket to listen on as descriptor 3,
 // the lock of the attempt as descriptor 4, and the values of its secrets as
-// descriptor 5. It is also the process that fetches a source (--fetch), and the one that
-// runs a server of tools (--tool).
+// descriptor 5.
 package main
 
 import (
@@ -14,9 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -25,45 +22,31 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/sourcefetch"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/supervisor"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/toolhost"
 )
 
 func main() {
 	jail.Main() // the worker is also the first process of its jail
-	code, err := run()
-	if err != nil {
+	if err := run(); err != nil {
 		usererror.Print(os.Stderr, "bailiwick-worker", "text", err, func(s string) string { return s })
-		code = 1
+		os.Exit(1)
 	}
-	os.Exit(code)
 }
 
-// run returns the exit status.
-func run() (int, error) {
+func run() error {
 	flags := flag.NewFlagSet("bailiwick-worker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	dir := flags.String("attempt", "", "directory of the attempt")
-	fetching := flags.Bool("fetch", false, "fetch a commit of a source")
-	tool := flags.Bool("tool", false, "run a server of tools")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		return 0, usererror.OfFlag(err, "bailiwickd --help; it starts this program")
+		return usererror.OfFlag(err, "bailiwickd --help; it starts this program")
 	}
 	if *version {
 		_, err := fmt.Printf("bailiwick-worker version %s\n", api.Version())
-		return 0, err
+		return err
 	}
-	dirs := api.DirsFrom(os.Getenv, os.Getuid())
-	switch {
-	case flags.NArg() > 0 || len(slices.DeleteFunc([]bool{*dir != "", *fetching, *tool}, func(set bool) bool { return !set })) != 1:
-		return 0, fmt.Errorf("bailiwickd starts this program; do not run it by hand")
-	case *fetching:
-		return 0, sourcefetch.Run(context.Background(), sourcefetch.Config{Dirs: dirs, In: os.Stdin, Out: os.Stdout})
-	case *tool:
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a starter that is gone fails, and does not kill
-		return toolhost.Run(context.Background(), toolhost.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now})
+	if *dir == "" || flags.NArg() > 0 {
+		return errors.New("bailiwickd starts this program; do not run it by hand")
 	}
 	// Child processes must not inherit them.
 	syscall.CloseOnExec(3)
@@ -71,18 +54,18 @@ func run() (int, error) {
 	syscall.CloseOnExec(5)
 	secrets, err := readSecrets(os.NewFile(5, "secrets"))
 	if err != nil {
-		return 0, fmt.Errorf("descriptor 5 has no secrets: %w", err)
+		return fmt.Errorf("descriptor 5 has no secrets: %w", err)
 	}
 	listener, err := net.FileListener(os.NewFile(3, "control"))
 	if err != nil {
-		return 0, fmt.Errorf("descriptor 3 is not the socket of the attempt: %w", err)
+		return fmt.Errorf("descriptor 3 is not the socket of the attempt: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return 0, supervisor.Run(context.Background(), supervisor.Config{
-		Dir: *dir, Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: dirs, Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
+	return supervisor.Run(context.Background(), supervisor.Config{
+		Dir: *dir, Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 }

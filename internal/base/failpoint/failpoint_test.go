@@ -120,7 +120,7 @@ func TestReleaseBuildsHaveNoFailpoints(t *testing.T) {
 	for _, tags := range []string{"", "failpoints"} {
 		programs := []string{"bailiwickd", "bailiwick-worker"}
 		if tags == "" {
-			programs = append(programs, "bailiwick", "bailiwick-deploy")
+			programs = append(programs, "bailiwick", "bailiwick-deploy", "bailiwick-fetch", "bailiwick-toolhost")
 		}
 		for _, program := range programs {
 			out := filepath.Join(t.TempDir(), program)

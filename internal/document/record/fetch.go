@@ -3,7 +3,7 @@ package record
 import "github.com/bailiwick-dev/bailiwick/api"
 
 // FetchRequest is the line that the service writes to the standard input of
-// bailiwick-worker --fetch. When that input ends, the service is gone, and so is the
+// bailiwick-fetch. When that input ends, the service is gone, and so is the
 // reason to fetch.
 type FetchRequest struct {
 	Source api.Source `json:"source"`           // by URL

@@ -6,13 +6,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// ToolStart is the line that begins the standard input of bailiwick-worker --tool. The
+// ToolStart is the line that begins the standard input of bailiwick-toolhost. The
 // contents of Files follow it, in their order. What comes then goes to the server. When
 // that input ends, the starter is gone, and so is the reason to serve.
 //
 // Standard output has what the server writes, and nothing else. Standard error has lines
 // without values of Secrets: those that the server writes there begin with
-// ToolServerLine, and those of bailiwick-worker with ToolOwnLine.
+// ToolServerLine, and those of bailiwick-toolhost with ToolOwnLine.
 type ToolStart struct {
 	Server  api.Name     `json:"server"`
 	Command api.Command  `json:"command"`
@@ -29,7 +29,7 @@ const (
 	ToolOwnLine    = "! "
 )
 
-// ToolHostFailed is the exit status of bailiwick-worker --tool when it could not run the
+// ToolHostFailed is the exit status of bailiwick-toolhost when it could not run the
 // server. Others are those of the server.
 const ToolHostFailed = 125
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -184,13 +183,12 @@ func (t *tree) gitCheck(ctx context.Context) check {
 }
 
 func (t *tree) programCheck() check {
-	path := t.worker()
-	for _, p := range []string{path, filepath.Join(filepath.Dir(path), "bailiwick-tool")} {
-		if _, err := os.Stat(p); err != nil {
-			return check{name: "worker", found: err.Error(), fix: "put " + filepath.Base(p) + " beside bailiwickd"}
+	for _, name := range []string{"bailiwick-worker", "bailiwick-tool", "bailiwick-fetch", "bailiwick-toolhost"} {
+		if _, err := os.Stat(t.program(name)); err != nil {
+			return check{name: "worker", found: err.Error(), fix: "put " + name + " into the folder of bailiwickd"}
 		}
 	}
-	return check{name: "worker", ok: true, found: path}
+	return check{name: "worker", ok: true, found: t.program("bailiwick-worker")}
 }
 
 func (t *tree) trustCheck() check {

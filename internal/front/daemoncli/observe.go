@@ -57,7 +57,7 @@ type condition struct {
 // that was never applied is not an error.
 func (s *service) conditions(ctx context.Context) (list []condition, revision uint64) {
 	rules, err := s.inForce.Current(ctx)
-	worker := s.t.worker()
+	worker := s.t.program("bailiwick-worker")
 	executable := unix.Access(worker, unix.X_OK)
 	if executable != nil {
 		executable = fmt.Errorf("%s: %w", worker, executable)
@@ -132,8 +132,8 @@ func (s *service) budgetState(ctx context.Context) (list []telemetry.Budget) {
 	return list
 }
 
-// worker returns the path of the program that supervises one dispatch.
-func (t *tree) worker() string { return filepath.Join(filepath.Dir(t.Self), "bailiwick-worker") }
+// program returns the path of a program that the service starts.
+func (t *tree) program(name string) string { return filepath.Join(filepath.Dir(t.Self), name) }
 
 // metricsCheck is doctor's check of the address of the metrics.
 func metricsCheck(s settings, err error) []check {

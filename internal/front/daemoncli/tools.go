@@ -39,7 +39,7 @@ func (g *toolGate) decided(run api.RunID, task api.TaskID) {
 // service left is unknown. Dispatches, whose ends follow in the log, are recovered later.
 func (s *service) openTools(ctx context.Context) (err error) {
 	g := &toolGate{pool: toolcall.New(toolcall.Config{
-		Client:  toolclient.Config{Program: s.t.worker(), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: s.sweepJails},
+		Client:  toolclient.Config{Program: s.t.program("bailiwick-toolhost"), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: s.sweepJails},
 		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: s.toolsChanged, Failed: s.telemetry.ToolServerFailed,
 		Listed: func(server api.Name, dispatch api.DispatchID) { s.tools.gateway.Listed(server, dispatch) },
 	})}

@@ -46,7 +46,7 @@ type Config struct {
 	Width          func() int // of the terminal, in columns; 0: unknown
 	Colour         bool       // and it shows colour
 	Beside         string     // folder of this executable; empty: unknown
-	Env            []string   // of bailiwick-worker, which runs servers of tools for a plan
+	Env            []string   // of bailiwick-toolhost, which runs servers of tools for a plan
 	Version        string
 }
 

@@ -33,7 +33,7 @@ func (p *program) define(ctx context.Context, s api.ToolServer, files []deploy.T
 		}
 	}
 	server.ToolServer = withSecrets(s, p.secrets)
-	offer, err := toolclient.Definitions(ctx, toolclient.Config{Program: p.worker(), Env: p.Env, Now: p.Now}, server)
+	offer, err := toolclient.Definitions(ctx, toolclient.Config{Program: p.toolHost(), Env: p.Env, Now: p.Now}, server)
 	if err != nil && len(lacks) > 0 {
 		err = fmt.Errorf("%w; it was asked without a credential: give it one with %s", err, strings.Join(lacks, " "))
 	}
@@ -62,8 +62,8 @@ func withSecrets(s api.ToolServer, given record.Secrets) api.ToolServer {
 	return s
 }
 
-// worker is the path of the program that runs servers.
-func (p *program) worker() string { return filepath.Join(p.Beside, "bailiwick-worker") }
+// toolHost is the path of the program that runs servers.
+func (p *program) toolHost() string { return filepath.Join(p.Beside, "bailiwick-toolhost") }
 
 // readSecrets gets the values of secrets that a plan asks servers with: of NAME from the
 // terminal, of NAME=@FILE from a file. They stay in memory.

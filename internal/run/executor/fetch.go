@@ -25,7 +25,7 @@ func (l *Local) Fetch(ctx context.Context, req record.FetchRequest) (string, err
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, l.Program, "--fetch") //nolint:gosec // G204: our own program
+	cmd := exec.CommandContext(ctx, l.Fetcher) //nolint:gosec // G204: our own program
 	cmd.Env, cmd.Dir, cmd.WaitDelay = l.Env, "/", time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, said := &limited{most: record.MaxFetchLine}, &limited{most: 4 << 10}
@@ -35,17 +35,17 @@ func (l *Local) Fetch(ctx context.Context, req record.FetchRequest) (string, err
 		return "", err
 	}
 	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("worker %s: %w", l.Program, err)
+		return "", fmt.Errorf("start %s: %w", l.Fetcher, err)
 	}
 	_, err = in.Write(append(line, '\n'))
 	if waited := cmd.Wait(); ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	} else if err = errors.Join(err, waited); err != nil {
-		return "", fmt.Errorf("%s --fetch: %w: %s", l.Program, err, strings.TrimSpace(said.String()))
+		return "", fmt.Errorf("%s: %w: %s", l.Fetcher, err, strings.TrimSpace(said.String()))
 	}
 	var result record.FetchResult
 	if err := canon.Decode(bytes.TrimSpace(out.Bytes()), &result); err != nil {
-		return "", fmt.Errorf("%s --fetch: %w", l.Program, err)
+		return "", fmt.Errorf("%s: %w", l.Fetcher, err)
 	}
 	if result.Error != "" {
 		return "", fmt.Errorf("%w %s: %s", ErrFetch, req.Source.Repo, result.Error)

@@ -32,7 +32,8 @@ import (
 // Local runs workers as processes of this machine.
 type Local struct {
 	Program string   // path of bailiwick-worker
-	Env     []string // of the worker; the jail gets none of it
+	Fetcher string   // path of bailiwick-fetch
+	Env     []string // of both; their jails get none of it
 	Logger  *slog.Logger
 }
 

@@ -49,7 +49,7 @@ func house() [][]room {
 			{"daemoncli"},
 		}}},
 		{
-			{"cmd", [][]string{{"bailiwick", "bailiwick-deploy", "bailiwick-mcp", "bailiwick-tool", "bailiwick-verify", "bailiwick-web", "bailiwick-worker", "bailiwickd"}}},
+			{"cmd", [][]string{{"bailiwick", "bailiwick-deploy", "bailiwick-fetch", "bailiwick-mcp", "bailiwick-tool", "bailiwick-toolhost", "bailiwick-verify", "bailiwick-web", "bailiwick-worker", "bailiwickd"}}},
 			{"e2e", [][]string{{"e2e"}, {"scriptmodel", "suite", "sweep", "toolserver"}}},
 		},
 	}
@@ -102,6 +102,8 @@ func never() map[string][]string {
 		"internal/worker/supervisor": {module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/rule/policy", "database/sql"},
 		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/run/dispatch", module + "internal/state/store", module + "internal/run/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-fetch":        slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-toolhost":     slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick":              slices.Concat([]string{module + "internal/state/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
 		"cmd/bailiwick-mcp":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
 		"cmd/bailiwick-web":          slices.Concat([]string{module + "deploy", module + "internal/document/seal", module + "internal/state/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
@@ -128,7 +130,10 @@ func closure() map[string][]string {
 		"internal/front/mcpserve": {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
 		"internal/front/mcphttp":  {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcpserve", "internal/base/mcpwire"},
 		"cmd/bailiwick-tool":      {"api"}, // it runs in jails, and asks the gateway
-		"cmd/bailiwick-mcp":       {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
+		// They run what a human signed, each with one credential or one server, and decide nothing.
+		"cmd/bailiwick-fetch":    {"api", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/sourcefetch"},
+		"cmd/bailiwick-toolhost": {"api", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/toolhost"},
+		"cmd/bailiwick-mcp":      {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
 		"cmd/bailiwick-web":      {"api", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
@@ -186,15 +191,16 @@ func only() map[string][]string {
 		"internal/state/notify":     {"internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/state/store":      {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/run/retention", "internal/state/inforce", "internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		// Only a worker's broker holds values of secrets for requests.
-		"internal/worker/broker": {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-worker"},
+		"internal/worker/broker":     {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-toolhost", "cmd/bailiwick-worker"},
+		"internal/worker/supervisor": {"cmd/bailiwick-worker"},
 		// The process that fetches holds a credential; the service does not link it.
-		"internal/worker/sourcefetch": {"cmd/bailiwick-worker"},
+		"internal/worker/sourcefetch": {"cmd/bailiwick-fetch"},
 		// Only the service decides and makes calls of tools; only a process of its own runs
 		// a server of them.
 		"internal/tool/gateway":    {"internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/tool/toolcall":   {"internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
-		"internal/worker/toolhost": {"cmd/bailiwick-worker"},
-		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/front/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+		"internal/worker/toolhost": {"cmd/bailiwick-toolhost"},
+		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/front/daemoncli", "cmd/bailiwick-fetch", "cmd/bailiwick-toolhost", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }
 

@@ -80,7 +80,7 @@ func TestAServerReachesTheHostsOfItsListOnly(t *testing.T) {
 	}
 }
 
-// hosts lists the processes of bailiwick-worker --tool that this test started, with their
+// hosts lists the processes of bailiwick-toolhost that this test started, with their
 // children.
 func hosts(t *testing.T) (list []int) {
 	t.Helper()
@@ -93,7 +93,7 @@ func hosts(t *testing.T) (list []int) {
 		stat, _ := os.ReadFile("/proc/" + d.Name() + "/stat")
 		_, rest, ok := strings.Cut(string(stat), ") ")
 		if fields := strings.Fields(rest); err == nil && ok && fields[0] != "Z" && fields[1] == strconv.Itoa(os.Getpid()) {
-			if line, _ := os.ReadFile("/proc/" + d.Name() + "/cmdline"); strings.HasSuffix(string(line), "\x00--tool\x00") {
+			if line, _ := os.ReadFile("/proc/" + d.Name() + "/cmdline"); strings.HasSuffix(string(line), "/bailiwick-toolhost\x00") {
 				list = append(list, pid)
 			}
 		}

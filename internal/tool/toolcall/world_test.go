@@ -23,13 +23,13 @@ import (
 
 const password = "correct horse battery"
 
-// programs has the built programs: bailiwick-worker and the hostile server.
+// programs has the built programs: bailiwick-toolhost and the hostile server.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "bailiwick-upstream-")
 	if err != nil {
 		return "", err
 	}
-	for out, pkg := range map[string]string{"worker": "../../../cmd/bailiwick-worker", "hostile": "./testdata/hostile"} {
+	for out, pkg := range map[string]string{"bailiwick-toolhost": "../../../cmd/bailiwick-toolhost", "hostile": "./testdata/hostile"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, out), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if b, err := cmd.CombinedOutput(); err != nil {
@@ -98,7 +98,7 @@ func newWorld(t testing.TB, configure func(*Config)) *world {
 	}
 	w.program = api.File{Path: "bin/server", Mode: 0o755, Size: int64(len(content)), Digest: d}
 	cfg := Config{
-		Client:  toolclient.Config{Program: filepath.Join(dir, "worker"), Env: []string{"PATH=" + os.Getenv("PATH"), "SERVICE_SECRET=of the service"}},
+		Client:  toolclient.Config{Program: filepath.Join(dir, "bailiwick-toolhost"), Env: []string{"PATH=" + os.Getenv("PATH"), "SERVICE_SECRET=of the service"}},
 		Catalog: w.store, Secrets: w, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 		Changed: func(_ api.Name, closed []Change) {
 			w.mu.Lock()

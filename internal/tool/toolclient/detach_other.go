@@ -4,5 +4,5 @@ package toolclient
 
 import "syscall"
 
-// detached changes nothing: bailiwick-worker is for Linux.
+// detached changes nothing: bailiwick-toolhost is for Linux.
 func detached() *syscall.SysProcAttr { return nil }

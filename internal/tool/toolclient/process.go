@@ -19,11 +19,11 @@ import (
 
 const (
 	writeTime = 10 * time.Second // for a server to read what is sent to it
-	exitTime  = 8 * time.Second  // for bailiwick-worker --tool to end its server
+	exitTime  = 8 * time.Second  // for bailiwick-toolhost to end its server
 	maxSaid   = 8 << 10          // of standard error
 )
 
-// process is a bailiwick-worker --tool, whose standard streams are those of a server.
+// process is a bailiwick-toolhost, whose standard streams are those of a server.
 type process struct {
 	in, out *os.File
 	said    *ending
@@ -85,7 +85,7 @@ func run(cfg Config, own func(string)) (*process, error) {
 	}
 	defer theirOut.Close() //nolint:errcheck // the process has its own copy
 	p := &process{in: in, out: out, said: &ending{own: own}, exited: make(chan struct{}), writing: make(chan struct{}, 1)}
-	p.cmd = exec.Command(cfg.Program, "--tool") //nolint:gosec,noctx // G204: our own program; close ends it
+	p.cmd = exec.Command(cfg.Program) //nolint:gosec,noctx // G204: our own program; close ends it
 	p.cmd.Env, p.cmd.Dir, p.cmd.WaitDelay = append([]string{}, cfg.Env...), "/", time.Second
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, p.said
 	p.cmd.SysProcAttr = detached()
@@ -162,14 +162,14 @@ func (p *process) close() (said string, err error) {
 	select {
 	case <-p.exited:
 	case <-timer.C:
-		err = errors.Join(errors.New("bailiwick-worker --tool did not exit, and was killed"), p.cmd.Process.Kill())
+		err = errors.Join(errors.New("bailiwick-toolhost did not exit, and was killed"), p.cmd.Process.Kill())
 		<-p.exited
 	}
 	return p.said.String(), err
 }
 
 // ending keeps the end of what is written to it, and passes on the lines of
-// bailiwick-worker itself.
+// bailiwick-toolhost itself.
 type ending struct {
 	own func(line string) // nil: none
 

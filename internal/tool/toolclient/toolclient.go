@@ -1,5 +1,5 @@
 // Package toolclient speaks to servers of tools, as a client of the Model Context
-// Protocol: over the standard streams of bailiwick-worker --tool, which it starts, or
+// Protocol: over the standard streams of bailiwick-toolhost, which it starts, or
 // over streamable HTTP. The service calls tools with it, and bailiwick-deploy lists
 // their definitions.
 //
@@ -29,15 +29,15 @@ import (
 
 // Config configures how servers are reached.
 type Config struct {
-	Program string           // path of bailiwick-worker
+	Program string           // path of bailiwick-toolhost
 	Env     []string         // its environment; the jail gets none of it
 	Dial    egress.DialFunc  // of servers over HTTP without an address; nil: public hosts
 	Roots   *x509.CertPool   // that those servers must chain to; nil: the system's
 	Now     func() time.Time // nil: time.Now
-	// Said gets what bailiwick-worker --tool says about a server, such as a refused
+	// Said gets what bailiwick-toolhost says about a server, such as a refused
 	// request. nil: nobody.
 	Said func(server api.Name, line string)
-	// Killed is called after a bailiwick-worker --tool was killed: its jail left control
+	// Killed is called after a bailiwick-toolhost was killed: its jail left control
 	// groups. nil: they stay until the next jail starts.
 	Killed func()
 }

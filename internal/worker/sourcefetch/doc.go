@@ -1,5 +1,5 @@
 // Package sourcefetch gets commits of sources by URL into the service's state. It runs in a
-// process of its own, bailiwick-worker --fetch, which alone has the credential.
+// process of its own, bailiwick-fetch, which alone has the credential.
 //
 // Git speaks to the server from a jail. Its only way out is the jail's listener, which
 // leads to the one host and port of the URL, through internal/base/egress. Over HTTPS that is

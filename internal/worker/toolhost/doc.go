@@ -1,5 +1,5 @@
 // Package toolhost runs one tool server or declared command in a jail of its own, with
-// its own secrets and network, for bailiwick-worker --tool. Its standard streams are
+// its own secrets and network, for bailiwick-toolhost. Its standard streams are
 // those of the server.
 //
 // The jail is that of an agent, but for what its server is given: the files of one
