@@ -19,7 +19,7 @@ func house() [][]room {
 	return [][]room{
 		{{"api", [][]string{{"api"}}}},
 		{{"internal/base", [][]string{
-			{"canon", "cron", "durable", "egress", "failpoint", "hostcommand", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
+			{"background", "canon", "cron", "durable", "egress", "failpoint", "hostcommand", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
 			{"gitexec", "httpguard", "mcpwire", "strictyaml", "usererror"},
 		}}},
 		{
