@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
@@ -64,8 +64,7 @@ type Collector struct {
 	turn chan struct{} // a mutex with a context, of collections and measurements
 	gauge
 
-	stop context.CancelFunc
-	work sync.WaitGroup
+	work *background.Keeper
 }
 
 // Open starts collecting in the background: first what an earlier service marked
@@ -74,26 +73,22 @@ func Open(ctx context.Context, cfg Config) (*Collector, error) {
 	if err := cfg.Rules.Check(); err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "retention: %w", err)
 	}
-	gc := &Collector{cfg: cfg, turn: make(chan struct{}, 1), gauge: gauge{wanted: make(chan struct{}, 1)}}
+	gc := &Collector{cfg: cfg, turn: make(chan struct{}, 1), gauge: gauge{wanted: background.NewSignal()}}
 	gc.turn <- struct{}{}
 	last, pending, err := gc.lastRun(ctx)
 	if err != nil {
 		return nil, err
 	}
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	gc.stop = stop
-	s := schedule{
-		every: cfg.Every, last: last, pending: pending, now: cfg.Now, wanted: gc.wanted, jitter: rand.N[time.Duration],
-		collect: gc.bySchedule, measure: func(ctx context.Context) { _, _ = gc.measure(ctx) }, // DiskUse returns the error
-	}
-	gc.work.Go(func() { s.run(life) })
+	s := schedule{every: cfg.Every, last: last, pending: pending, now: cfg.Now, jitter: rand.N[time.Duration], collect: gc.bySchedule}
+	gc.work = background.Start(ctx)
+	gc.work.Go(s.run)
+	gc.work.Go(gc.measureWanted)
 	return gc, nil
 }
 
 // Close stops the background work.
 func (gc *Collector) Close() error {
-	gc.stop()
-	gc.work.Wait()
+	gc.work.Close()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -406,6 +407,20 @@ func TestDiskUseDoesNotWaitForASlowMeasurement(t *testing.T) {
 	w.leave()
 	if err != nil || u == nil || u.Content != 5 {
 		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+func TestAMeasurementThatNobodyWaitedForIsMadeInTheBackground(t *testing.T) {
+	w := newWorld(t, Rules{})
+	w.put("d-a", "12345", 1)
+	w.mu.Lock()
+	w.took = quick + 1
+	w.mu.Unlock()
+	for u, err := w.DiskUse(t.Context()); u == nil; u, err = w.DiskUse(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
 	}
 }
 

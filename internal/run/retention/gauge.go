@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 
 // gauge caches the last measurement of the disk.
 type gauge struct {
-	wanted chan struct{} // has a value when a background measurement is requested
+	wanted background.Signal // sent when a background measurement is requested
 
 	mu   sync.Mutex
 	last *api.DiskUse  // guarded by mu
@@ -45,12 +46,17 @@ func (gc *Collector) DiskUse(ctx context.Context) (*api.DiskUse, error) {
 		}
 	}
 	if last == nil || gc.cfg.Now().Sub(last.MeasuredAt) > stale {
-		select {
-		case gc.wanted <- struct{}{}:
-		default:
-		}
+		gc.wanted.Send()
 	}
 	return last, nil
+}
+
+// measureWanted measures the disk when DiskUse did not wait for it.
+func (gc *Collector) measureWanted(ctx context.Context) {
+	background.Loop{First: background.Never, Wake: gc.wanted.Sent, Step: func(ctx context.Context) time.Duration {
+		_, _ = gc.measure(ctx) // DiskUse returns the error
+		return background.Never
+	}}.Run(ctx)
 }
 
 // measure measures the disk. After an interrupted one DiskUse no longer waits.

@@ -3,6 +3,8 @@ package retention
 import (
 	"context"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 )
 
 // schedule runs collections in the background: at once when an earlier service
@@ -13,40 +15,27 @@ type schedule struct {
 	last    time.Time     // zero: never
 	pending bool
 	now     func() time.Time
-	wanted  <-chan struct{}
 	jitter  func(time.Duration) time.Duration // a random duration below the argument
 	collect func(context.Context)
-	measure func(context.Context)
 }
 
 func (s *schedule) run(ctx context.Context) {
+	first := s.wait()
 	if s.pending {
+		first = 0
+	}
+	background.Loop{First: first, Step: func(ctx context.Context) time.Duration {
 		s.collect(ctx)
 		s.last = s.now()
-	}
-	timer := time.NewTimer(s.wait())
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			if s.every > 0 {
-				s.collect(ctx)
-				s.last = s.now()
-			}
-			timer.Reset(s.wait())
-		case <-s.wanted:
-			s.measure(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
+		return s.wait()
+	}}.Run(ctx)
 }
 
 // wait returns the time until the next collection, with up to a tenth of jitter,
 // so that services started together do not collect together.
 func (s *schedule) wait() time.Duration {
 	if s.every <= 0 {
-		return 24 * time.Hour // the timer has no effect
+		return background.Never
 	}
 	due := s.every - s.now().Sub(s.last) + s.jitter(s.every/10+1)
 	return min(max(due, s.jitter(min(s.every/10, time.Minute)+1)), s.every+s.every/10)

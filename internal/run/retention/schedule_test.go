@@ -9,7 +9,7 @@ import (
 )
 
 // trial runs a schedule for a time and returns when it collected.
-func trial(t *testing.T, s schedule, howLong time.Duration, want bool) (collected []time.Duration, measured int) {
+func trial(t *testing.T, s schedule, howLong time.Duration) (collected []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), howLong)
@@ -20,15 +20,9 @@ func trial(t *testing.T, s schedule, howLong time.Duration, want bool) (collecte
 		}
 		s.now, s.jitter = time.Now, func(time.Duration) time.Duration { return 0 }
 		s.collect = func(context.Context) { collected = append(collected, time.Since(begin)) }
-		s.measure = func(context.Context) { measured++ }
-		wanted := make(chan struct{}, 1) // of this bubble
-		s.wanted = wanted
-		if want {
-			wanted <- struct{}{}
-		}
 		s.run(ctx)
 	})
-	return collected, measured
+	return collected
 }
 
 func TestTheScheduleKeepsItsInterval(t *testing.T) {
@@ -44,16 +38,9 @@ func TestTheScheduleKeepsItsInterval(t *testing.T) {
 		"something is left undone":           {schedule{every: time.Hour, last: noon.Add(-20 * time.Minute), pending: true}, []time.Duration{0, time.Hour, 2 * time.Hour}},
 		"something is left undone, no timer": {schedule{pending: true}, []time.Duration{0}},
 	} {
-		got, _ := trial(t, c.schedule, 150*time.Minute, false)
+		got := trial(t, c.schedule, 150*time.Minute)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: collected after %v, want %v", name, got, c.want)
 		}
-	}
-}
-
-func TestARequestedMeasurementRunsBetweenCollections(t *testing.T) {
-	got, measured := trial(t, schedule{every: time.Hour}, 90*time.Minute, true)
-	if measured != 1 || len(got) != 2 {
-		t.Errorf("measured %d times, collected after %v", measured, got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/cron"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
@@ -55,7 +56,7 @@ type Keeper struct {
 	life  context.Context //nolint:containedctx // the life of the keeper, not of a call; nil: it submits nothing
 	stop  context.CancelFunc
 	work  sync.WaitGroup
-	wake  chan struct{}
+	wake  background.Signal
 	turns chan struct{} // of submitters
 
 	queued atomic.Bool // a slot waits for the end of a run, or a tick may find that one does
@@ -98,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(api.SlotState, string) {}
 	}
-	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), turns: make(chan struct{}, submitters), stop: func() {}, flights: map[int64]*flight{}}
+	k := &Keeper{cfg: cfg, wake: background.NewSignal(), turns: make(chan struct{}, submitters), stop: func() {}, flights: map[int64]*flight{}}
 	if err := k.load(ctx); err != nil {
 		return nil, fmt.Errorf("schedules: %w", err)
 	}
@@ -111,7 +112,7 @@ func (k *Keeper) Start(ctx context.Context) {
 		return
 	}
 	k.begin(ctx)
-	k.work.Go(func() { k.loop(k.life) })
+	k.work.Go(func() { background.Loop{Wake: k.wake.Sent, Step: k.step}.Run(k.life) })
 }
 
 // begin lets ticks submit.
@@ -126,12 +127,7 @@ func (k *Keeper) Close() {
 }
 
 // Wake has the keeper look at what is due. It never blocks.
-func (k *Keeper) Wake() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) Wake() { k.wake.Send() }
 
 // RunSettled has the keeper look whether a slot waited for a run that has settled. It
 // never blocks.
@@ -148,24 +144,14 @@ const (
 	retrySleep   = time.Second
 )
 
-func (k *Keeper) loop(ctx context.Context) {
-	t := time.NewTimer(0)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-k.wake:
-		case <-t.C:
-		}
-		next, err := k.tick(ctx)
-		sleep := min(max(next.Sub(k.cfg.Now()), 0), longestSleep)
-		if err != nil && ctx.Err() == nil {
-			k.cfg.Logger.WarnContext(ctx, "schedules are not submitted; the service tries again", slog.Any("err", err))
-			sleep = longestSleep
-		}
-		t.Reset(sleep)
+// step ticks, and returns how long until the next tick.
+func (k *Keeper) step(ctx context.Context) time.Duration {
+	next, err := k.tick(ctx)
+	if err != nil && ctx.Err() == nil {
+		k.cfg.Logger.WarnContext(ctx, "schedules are not submitted; the service tries again", slog.Any("err", err))
+		return longestSleep
 	}
+	return min(next.Sub(k.cfg.Now()), longestSleep)
 }
 
 // load rebuilds the memory from the database.

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
@@ -96,9 +96,9 @@ func (c *Config) validate() error {
 type Keeper struct {
 	cfg     Config
 	senders []*sender
-	stop    chan struct{}      // closed to begin the last round
+	rounds  *background.Keeper // repeats the rounds
+	work    context.Context    //nolint:containedctx // of all rounds, also of the last
 	cancel  context.CancelFunc // aborts that too
-	work    sync.WaitGroup
 	once    sync.Once
 	fault   atomic.Pointer[MismatchError] // why nothing new may be admitted
 }
@@ -113,7 +113,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{cfg: cfg, stop: make(chan struct{})}
+	k := &Keeper{cfg: cfg}
 	for _, a := range cfg.Anchors {
 		r, ok, err := lastReceipt(ctx, cfg.Store, a.ID().Name)
 		if err != nil {
@@ -128,10 +128,10 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err := errors.Join(k.compareFormer(ctx), k.compare(ctx)); err != nil {
 		return nil, err
 	}
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	k.cancel = cancel
+	k.work, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	k.rounds = background.Start(ctx)
 	for _, s := range k.senders {
-		k.work.Go(func() { s.run(work) })
+		k.rounds.Go(s.run)
 	}
 	return k, nil
 }
@@ -243,10 +243,9 @@ func (k *Keeper) Close() error {
 		if n, err := k.cfg.Len(covered); err == nil {
 			_ = k.cfg.Log.Wait(covered, n) // best effort
 		}
-		close(k.stop)
 		timer := time.AfterFunc(closeTime, k.cancel)
 		defer timer.Stop()
-		k.work.Wait()
+		k.rounds.Close()
 		k.cancel()
 	})
 	return nil
@@ -277,11 +276,4 @@ func (k *Keeper) Status(ctx context.Context) ([]Status, error) {
 		out[i].Behind = n - min(n, out[i].Size)
 	}
 	return out, nil
-}
-
-// backoff returns the wait after that many failures in a row: first, then twice
-// as long each time up to ten minutes, plus up to a tenth of jitter.
-func backoff(first time.Duration, failures int) time.Duration {
-	d := min(first<<min(failures-1, 20), 10*time.Minute)
-	return d + rand.N(d/10+1) //nolint:gosec // G404: not a secret
 }

@@ -581,17 +581,6 @@ func TestALogShorterThanItsReceiptsIsRefused(t *testing.T) {
 	}
 }
 
-func TestBackoffGrowsAndIsBounded(t *testing.T) {
-	last := time.Duration(0)
-	for n := 1; n < 100; n++ {
-		d := backoff(time.Second, n)
-		if d < time.Second || d > 11*time.Minute || n < 9 && d <= last {
-			t.Errorf("%d: %s after %s", n, d, last)
-		}
-		last = d
-	}
-}
-
 func TestOpenValidatesItsConfiguration(t *testing.T) {
 	s := newState(t)
 	f := openFile(t, "/x")

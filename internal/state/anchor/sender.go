@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
@@ -38,21 +38,18 @@ func (s *sender) status() Status {
 	return Status{ID: s.ID(), Every: s.Every, Size: s.size, At: s.at, Compared: s.compared, Lost: s.lost, Err: s.err, Since: s.since}
 }
 
-// firstRound is when an anchor gets its first checkpoint after the start.
-const firstRound = time.Second
+const (
+	// firstRound is when an anchor gets its first checkpoint after the start.
+	firstRound = time.Second
+	// maxBackoff is the longest wait after a failure, without jitter.
+	maxBackoff = 10 * time.Minute
+)
 
+// run repeats rounds until ctx is done, and adds a last one.
 func (s *sender) run(ctx context.Context) {
-	timer := time.NewTimer(min(firstRound, s.Every))
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			timer.Reset(s.round(ctx))
-		case <-s.k.stop:
-			s.round(ctx)
-			return
-		}
-	}
+	round := func(context.Context) time.Duration { return s.round(s.k.work) }
+	background.Loop{First: min(firstRound, s.Every), Step: round}.Run(ctx)
+	s.round(s.k.work)
 }
 
 // round sends the anchor the newest checkpoint, and returns when the next round
@@ -69,7 +66,7 @@ func (s *sender) round(ctx context.Context) time.Duration {
 	if recovered {
 		s.k.cfg.Logger.InfoContext(ctx, "an anchor recovered", slog.String("anchor", s.ID().Name))
 	}
-	return s.Every + rand.N(s.Every/10+1) //nolint:gosec // G404: not a secret
+	return background.Jitter(s.Every)
 }
 
 // failed records err, logs failures number 1, 2, 4, 8 …, and returns when to
@@ -86,7 +83,7 @@ func (s *sender) failed(ctx context.Context, err error) time.Duration {
 	if n&(n-1) == 0 && ctx.Err() == nil {
 		s.k.cfg.Logger.WarnContext(ctx, "an anchor does not take checkpoints", slog.String("anchor", s.ID().Name), slog.Int("tries", n), slog.Any("err", err))
 	}
-	return backoff(s.k.cfg.Retry, n)
+	return background.Backoff{First: s.k.cfg.Retry, Most: maxBackoff}.After(n)
 }
 
 // exchange calls the anchor. A call that outlives its timeout is abandoned, and

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
@@ -36,16 +37,7 @@ type Config struct {
 // cancel can come first.
 const HoldTime = 5 * time.Second
 
-func hold(ctx context.Context) error {
-	timer := time.NewTimer(HoldTime)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func hold(ctx context.Context) error { return background.Pause(ctx, HoldTime) }
 
 // Votes keeps the signed votes. internal/state/operator does.
 type Votes interface {
@@ -63,9 +55,8 @@ type Votes interface {
 // Approvals holds the requests for approvals. It is safe for concurrent use.
 type Approvals struct {
 	cfg   Config
-	stop  context.CancelFunc
-	work  sync.WaitGroup
-	wake  chan struct{}                 // a request was made
+	work  *background.Keeper            // nil before Start
+	wake  background.Signal             // a request was made
 	rules atomic.Pointer[policy.Engine] // as of the last read
 
 	mu      sync.Mutex
@@ -87,20 +78,17 @@ func New(cfg Config) (*Approvals, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Approvals{cfg: cfg, stop: func() {}, wake: make(chan struct{}, 1), due: map[api.ApprovalID]time.Time{}, changed: make(chan struct{})}, nil
+	return &Approvals{cfg: cfg, wake: background.NewSignal(), due: map[api.ApprovalID]time.Time{}, changed: make(chan struct{})}, nil
 }
 
 // Start begins to expire what is due.
 func (a *Approvals) Start(ctx context.Context) {
-	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
-	a.work.Go(func() { a.expire(ctx) })
+	a.work = background.Start(ctx)
+	a.work.Go(background.Loop{Wake: a.wake.Sent, Step: a.expire}.Run)
 }
 
 // Close ends the work of Start.
-func (a *Approvals) Close() {
-	a.stop()
-	a.work.Wait()
-}
+func (a *Approvals) Close() { a.work.Close() }
 
 // Changed returns a channel that is closed at the next change. Callers get it before
 // they read, so they miss none.

@@ -12,23 +12,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// expire denies the requests that people did not decide in time, until ctx ends.
-func (a *Approvals) expire(ctx context.Context) {
-	for {
-		wait, err := a.expireDue(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				a.cfg.Logger.ErrorContext(ctx, "expiring approvals failed", slog.Any("err", err))
-			}
-			wait = time.Minute
-		}
-		select {
-		case <-time.NewTimer(wait).C:
-		case <-a.wake:
-		case <-ctx.Done():
-			return
-		}
+// expire denies the requests that people did not decide in time, and returns how long
+// until the next is overdue.
+func (a *Approvals) expire(ctx context.Context) time.Duration {
+	wait, err := a.expireDue(ctx)
+	if err == nil {
+		return wait
 	}
+	if ctx.Err() == nil {
+		a.cfg.Logger.ErrorContext(ctx, "expiring approvals failed", slog.Any("err", err))
+	}
+	return time.Minute
 }
 
 // expireDue denies what is overdue, and returns how long until the next is.

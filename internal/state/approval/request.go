@@ -63,10 +63,7 @@ func (a *Approvals) Ask(ctx context.Context, action api.ToolAction, attempt int,
 func (a *Approvals) asked(r row) api.Approval {
 	a.timeLeft(&r.action)
 	a.announce(r.action)
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.wake.Send()
 	return r.approval(nil)
 }
 

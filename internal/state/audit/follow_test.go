@@ -191,7 +191,7 @@ func TestAnEntryWrittenIntoTheTableIsNotSigned(t *testing.T) {
 
 			must(t, w.open(t))
 			w.plant(t, a.entry, a.change)
-			w.log.wakeFeeder()
+			w.log.wake.Send()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := w.log.Wait(ctx, before.Size+1); !errors.Is(err, ErrImpossible) || w.log.Admit() == nil {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
@@ -109,7 +110,7 @@ type Tree struct {
 
 	cancel context.CancelFunc // stops the feeder
 	done   chan struct{}      // closed when the feeder has exited
-	wake   chan struct{}      // capacity 1: ends the feeder's sleep
+	wake   background.Signal  // ends the feeder's sleep
 
 	mu      sync.Mutex
 	latest  published     // guarded by mu
@@ -153,7 +154,7 @@ func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
 	}
 	t := &Tree{
 		cfg: cfg, tiles: tiles{filepath.Join(cfg.Dir, treeName), cfg.replace},
-		done: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), changed: make(chan struct{}), wake: background.NewSignal(),
 	}
 	var e *edge
 	var err error
@@ -195,19 +196,12 @@ func (t *Tree) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	if n, err := t.cfg.Ledger.Len(ctx); err == nil {
-		t.wakeFeeder()
+		t.wake.Send()
 		_ = t.wait(ctx, func() bool { return t.latest.Size >= n || t.fault.err != nil }) // best effort
 	}
 	t.cancel()
 	<-t.done
 	return nil
-}
-
-func (t *Tree) wakeFeeder() {
-	select {
-	case t.wake <- struct{}{}:
-	default: // about to wake
-	}
 }
 
 // Latest returns the newest checkpoint, signed and as a value. Signed is nil

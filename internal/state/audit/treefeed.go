@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
@@ -33,16 +34,11 @@ func (t *Tree) run(ctx context.Context, e *edge) {
 
 // pause waits before a retry; after a permanent error, until ctx is done.
 func (t *Tree) pause(ctx context.Context, err error) {
-	var retry <-chan time.Time
-	if !permanent(err) {
-		timer := time.NewTimer(t.cfg.Retry)
-		defer timer.Stop()
-		retry = timer.C
+	wait := t.cfg.Retry
+	if permanent(err) {
+		wait = background.Never
 	}
-	select {
-	case <-retry:
-	case <-ctx.Done():
-	}
+	_ = background.Pause(ctx, wait)
 }
 
 func permanent(err error) bool {

@@ -262,6 +262,6 @@ func (t *Tree) Check(ctx context.Context) (uint64, error) {
 // that was signed. The signed checkpoint stays and is compared with it.
 func (t *Tree) Rebuild(ctx context.Context) error {
 	t.update(func() { t.rebuild = true })
-	t.wakeFeeder()
+	t.wake.Send()
 	return t.wait(ctx, func() bool { return !t.rebuild && t.size >= t.latest.Size })
 }

@@ -70,7 +70,7 @@ func (t *Tree) damaged(ctx context.Context, err error) {
 		t.repaired = Repair{At: t.cfg.Now(), Reason: err.Error()}
 	})
 	t.cfg.Logger.LogAttrs(ctx, slog.LevelError, "a file of the log's tree was changed while the service runs", slog.Any("err", err))
-	t.wakeFeeder()
+	t.wake.Send()
 }
 
 // inconsistent notes an error of a proof, unless it is of the caller: each tile that is

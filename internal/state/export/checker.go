@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
@@ -109,21 +110,9 @@ func (c *Checker) Report(ctx context.Context, req Request) (evidence.Report, err
 // statements that cannot be signed now: until then there is no evidence at all.
 const faultPause = time.Second
 
-// wait waits for d and reports whether ctx is still open.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func (c *Checker) check(ctx context.Context, req Request) {
 	r, err := c.Report(ctx, req)
-	for (durable.IsFault(err) || api.CodeOf(err) == api.CodeNotFinished) && wait(ctx, faultPause) {
+	for (durable.IsFault(err) || api.CodeOf(err) == api.CodeNotFinished) && background.Pause(ctx, faultPause) == nil {
 		r, err = c.Report(ctx, req)
 	}
 	if ctx.Err() != nil || errors.Is(err, store.ErrPoisoned) {

@@ -17,11 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
@@ -76,8 +75,7 @@ func (c *Config) validate() error {
 // Keeper sends the messages of all subscriptions.
 type Keeper struct {
 	senders []*sender
-	stop    context.CancelFunc
-	work    sync.WaitGroup
+	work    *background.Keeper
 }
 
 // Open starts to send. A subscription that is new begins at the end of the log.
@@ -93,18 +91,15 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		}
 		k.senders = append(k.senders, s)
 	}
-	ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
+	k.work = background.Start(ctx)
 	for _, s := range k.senders {
-		k.work.Go(func() { s.run(ctx) })
+		k.work.Go(s.run)
 	}
 	return k, nil
 }
 
 // Close stops sending. What is not delivered is sent after the next Open.
-func (k *Keeper) Close() {
-	k.stop()
-	k.work.Wait()
-}
+func (k *Keeper) Close() { k.work.Close() }
 
 // Status returns the state of each subscription.
 func (k *Keeper) Status() (list []api.NotifyStatus) {
@@ -114,12 +109,5 @@ func (k *Keeper) Status() (list []api.NotifyStatus) {
 	return list
 }
 
-// maxBackoff is the longest wait between two tries of a receiver.
+// maxBackoff is the longest wait between two tries of a receiver, without jitter.
 const maxBackoff = 5 * time.Minute
-
-// backoff is the wait after that many failures in a row: first, then twice as long
-// each time, plus up to a tenth of jitter.
-func backoff(first time.Duration, failures int) time.Duration {
-	d := min(first<<min(failures-1, 20), maxBackoff)
-	return d + rand.N(d/10+1) //nolint:gosec // G404: not a secret
-}

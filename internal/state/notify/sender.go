@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
@@ -49,45 +50,30 @@ const (
 
 // run sends until ctx is done.
 func (s *sender) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		changed := s.cfg.Store.Committed()
-		err := s.fill(ctx)
-		if err == nil {
-			seq, ok := s.pick(s.cfg.Now())
-			if ok {
-				if err := s.try(ctx, seq); err != nil && ctx.Err() == nil {
-					s.failed(ctx, seq, err)
-				}
-				continue
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			s.failed(ctx, 0, err)
-		}
-		s.rest(ctx, changed)
-	}
+	background.Loop{Wake: s.cfg.Store.Committed, Step: s.step}.Run(ctx)
 	// The next start need not read again what gave no message. A place that is not
 	// stored only costs that.
 	_ = s.save(context.WithoutCancel(ctx))
 }
 
-// rest returns after idle, once the log has changed or a message is tried again.
-func (s *sender) rest(ctx context.Context, changed <-chan struct{}) {
-	again := time.NewTimer(idle)
-	defer again.Stop()
-	select {
-	case <-again.C:
-	case <-ctx.Done():
-		return
+// step tries one message. Without one it rests for idle, and until the log changes or a
+// message is tried again.
+func (s *sender) step(ctx context.Context) time.Duration {
+	err := s.fill(ctx)
+	if err == nil {
+		if seq, ok := s.pick(s.cfg.Now()); ok {
+			if err := s.try(ctx, seq); err != nil && ctx.Err() == nil {
+				s.failed(ctx, seq, err)
+			}
+			return 0
+		}
+	} else if ctx.Err() == nil {
+		s.failed(ctx, 0, err)
 	}
-	if s.waiting() > 0 {
-		again.Reset(max(0, s.retryAt.Sub(s.cfg.Now())))
+	if background.Pause(ctx, idle) == nil && s.waiting() > 0 {
+		return s.retryAt.Sub(s.cfg.Now())
 	}
-	select {
-	case <-changed:
-	case <-again.C:
-	case <-ctx.Done():
-	}
+	return background.Never
 }
 
 // pick returns the message to try now: a new one, or when it is time the one with
@@ -210,7 +196,7 @@ func (s *sender) failed(ctx context.Context, seq uint64, err error) {
 			tries = d.tries
 		}
 	}
-	s.retryAt = s.cfg.Now().Add(backoff(s.cfg.Retry, tries))
+	s.retryAt = s.cfg.Now().Add(background.Backoff{First: s.cfg.Retry, Most: maxBackoff}.After(tries))
 }
 
 func (s *sender) status() api.NotifyStatus {
