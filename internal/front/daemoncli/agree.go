@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
@@ -29,8 +30,7 @@ const (
 // agreement compares the rows of the state with the log while the service runs.
 type agreement struct {
 	store *store.Store
-	end   context.CancelFunc
-	work  sync.WaitGroup
+	work  *background.Keeper
 
 	mu  sync.Mutex
 	err error // the first difference; nothing new is admitted from then on; guarded by mu
@@ -52,26 +52,14 @@ func (s *service) checkState(ctx context.Context) error {
 
 // openAgreement starts to compare all rows with the log, now and then again.
 func (s *service) openAgreement(ctx context.Context) {
-	a := &agreement{store: s.store}
-	ctx, a.end = context.WithCancel(context.WithoutCancel(ctx))
-	a.work.Go(func() {
-		for ctx.Err() == nil {
-			if err := a.check(ctx, agreePause); err != nil && ctx.Err() == nil {
-				s.logger.LogAttrs(ctx, slog.LevelError, "comparing the state with the log failed", slog.Any("err", err))
-			}
-			sleep(ctx, agreeEvery)
+	a := &agreement{store: s.store, work: background.Start(ctx)}
+	a.work.Go(background.Loop{Step: func(ctx context.Context) time.Duration {
+		if err := a.check(ctx, agreePause); err != nil && ctx.Err() == nil {
+			s.logger.LogAttrs(ctx, slog.LevelError, "comparing the state with the log failed", slog.Any("err", err))
 		}
-	})
+		return agreeEvery
+	}}.Run)
 	s.agree.Store(a)
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // check compares all rows with the log, and remembers a difference.
@@ -84,7 +72,7 @@ func (a *agreement) check(ctx context.Context, pause time.Duration) error {
 				return err
 			})
 			if more = after != ""; more && pause > 0 {
-				sleep(ctx, pause)
+				_ = background.Pause(ctx, pause) // the next read fails once ctx is done
 			}
 		}
 	}
@@ -119,7 +107,6 @@ func (s *service) checkAll(ctx context.Context) error {
 
 func (s *service) closeAgreement() {
 	if a := s.agree.Load(); a != nil {
-		a.end()
-		a.work.Wait()
+		a.work.Close()
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
@@ -27,8 +27,7 @@ const attestWait = 10 * time.Second
 type evidenceService struct {
 	exporter *export.Exporter
 	checker  *export.Checker
-	end      context.CancelFunc
-	work     sync.WaitGroup
+	work     *background.Keeper
 }
 
 // openEvidence starts to check the evidence of everything that ends from log entry
@@ -48,17 +47,13 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 	for _, envelope := range s.keys.history.Rotations {
 		cfg.Rotations = append(cfg.Rotations, envelope)
 	}
-	d := &evidenceService{exporter: export.New(cfg)}
+	d := &evidenceService{exporter: export.New(cfg), work: background.Start(ctx)}
 	d.checker = export.NewChecker(d.exporter, s.auditorTrust, s.logger)
-	ctx, d.end = context.WithCancel(context.WithoutCancel(ctx))
-	d.work.Go(func() { d.checker.Run(ctx, from) })
+	d.work.Go(func(ctx context.Context) { d.checker.Run(ctx, from) })
 	s.evidence = d
 }
 
-func (d *evidenceService) close() {
-	d.end()
-	d.work.Wait()
-}
+func (d *evidenceService) close() { d.work.Close() }
 
 // auditorTrust returns the trust file that audit trust prints.
 func (s *service) auditorTrust(ctx context.Context) (evidence.Trust, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
@@ -83,17 +84,11 @@ func more(n int) string { return fmt.Sprintf("and %d more, too many to log each"
 
 // summarizeAlways summarizes every minute until the gate closes.
 func (s *Server) summarizeAlways() {
-	t := time.NewTicker(summaryInterval)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			ctx := context.Background()
-			if err := s.summarize(ctx); err != nil {
-				s.cfg.Logger.ErrorContext(ctx, "cannot log the summary of refusals", slog.Any("err", err))
-			}
-		case <-s.gate.leaving.Done():
-			return
+	background.Loop{First: summaryInterval, Step: func(ctx context.Context) time.Duration {
+		ctx = context.WithoutCancel(ctx)
+		if err := s.summarize(ctx); err != nil {
+			s.cfg.Logger.ErrorContext(ctx, "cannot log the summary of refusals", slog.Any("err", err))
 		}
-	}
+		return summaryInterval
+	}}.Run(s.gate.leaving)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
@@ -50,24 +51,15 @@ func attestationPending(v store.Reader, id api.DispatchID) (yes bool, err error)
 type attester struct {
 	*records
 	lifetime context.Context //nolint:containedctx // the life of the service, not of a call
-	wake     <-chan struct{} // signalled when a dispatch has ended
 }
 
-// attestAll attests dispatches as they end, until the service closes.
-func (a *attester) attestAll() {
-	for {
-		var retry <-chan time.Time
-		if err := a.attestPending(a.lifetime); err != nil && a.lifetime.Err() == nil {
-			a.cfg.Logger.ErrorContext(a.lifetime, "attesting dispatches failed and is retried", slog.Any("err", err))
-			retry = time.NewTimer(attestRetry).C
-		}
-		select {
-		case <-a.wake:
-		case <-retry:
-		case <-a.lifetime.Done():
-			return
-		}
+// attestAll attests the dispatches that have ended.
+func (a *attester) attestAll(ctx context.Context) time.Duration {
+	if err := a.attestPending(ctx); err != nil && ctx.Err() == nil {
+		a.cfg.Logger.ErrorContext(ctx, "attesting dispatches failed and is retried", slog.Any("err", err))
+		return attestRetry
 	}
+	return background.Never
 }
 
 // attestPending attests every dispatch that is queued. One failure does not keep

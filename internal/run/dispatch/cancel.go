@@ -115,7 +115,7 @@ func (l *lifecycle) deliverCancel(ctx context.Context, r row) bool {
 		l.endReading(r.record.ID)
 		return false
 	}
-	signal(a.cancelled)
+	a.cancelled.Send()
 	if r.key == "" {
 		return false
 	}

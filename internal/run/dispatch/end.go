@@ -83,12 +83,12 @@ func (l *lifecycle) end(ctx context.Context, r row, o outcome, save func(*store.
 	}
 	l.observeEnded(*rec)
 	if rec.AnswerBy == nil {
-		signal(l.ended)
+		l.ended.Send()
 		err := l.removeWork(rec.ID)
 		failpoint.Hit(failpoint.EndRemoved, string(rec.ID))
 		return err
 	}
-	signal(l.questions)
+	l.questions.Send()
 	// The next attempt may start at once, in a directory beside this one.
 	return os.RemoveAll(l.attemptDir(r))
 }
@@ -149,12 +149,4 @@ func endEntry(r row, o outcome, spent []record.BudgetSettlement, now time.Time) 
 		refs[record.RefCalls] = c.Record.Digest
 	}
 	return entry
-}
-
-// signal wakes the receiver of c, now or when it next receives.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

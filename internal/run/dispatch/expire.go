@@ -11,22 +11,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// expireQuestions fails dispatches whose questions were not answered in time,
-// until the service closes.
-func (l *lifecycle) expireQuestions() {
-	for {
-		wait, err := l.expireDue()
-		if err != nil {
-			l.cfg.Logger.ErrorContext(l.life, "expiring questions failed", slog.Any("err", err))
-			wait = time.Minute
-		}
-		select {
-		case <-time.NewTimer(wait).C:
-		case <-l.questions:
-		case <-l.life.Done():
-			return
-		}
+// expireQuestions fails dispatches whose questions were not answered in time, and returns
+// how long until the next answer is overdue.
+func (l *lifecycle) expireQuestions(context.Context) time.Duration {
+	wait, err := l.expireDue()
+	if err != nil {
+		l.cfg.Logger.ErrorContext(l.life, "expiring questions failed", slog.Any("err", err))
+		return time.Minute
 	}
+	return wait
 }
 
 // expireDue fails the dispatches whose answer is overdue, and returns how long

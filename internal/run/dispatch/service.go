@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
@@ -84,8 +85,8 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if err := s.recover(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.work.Go(s.expireQuestions)
-	s.work.Go(s.attestAll)
+	s.work.Go(func() { background.Loop{Wake: s.questions.Sent, Step: s.expireQuestions}.Run(s.life) })
+	s.work.Go(func() { background.Loop{Wake: s.ended.Sent, Step: s.attestAll}.Run(s.life) })
 	return s, nil
 }
 
@@ -104,7 +105,7 @@ func newService(ctx context.Context, cfg Config) *Service {
 	}
 	s := &Service{records: &records{cfg: cfg}, fetches: newFetches()}
 	s.lifecycle = newLifecycle(ctx, s.records)
-	s.attester = &attester{records: s.records, lifetime: s.life, wake: s.ended}
+	s.attester = &attester{records: s.records, lifetime: s.life}
 	s.reader = &reader{records: s.records, lifecycle: s.lifecycle}
 	s.retained = &retained{reader: s.reader}
 	return s

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -43,11 +44,11 @@ type lifecycle struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
-	questions  chan struct{} // signalled when a dispatch begins to wait for an answer
-	ended      chan struct{} // signalled when a dispatch has ended
-	cancelTime time.Duration // see the constant; less in tests
-	hangTime   time.Duration // likewise
-	heartbeat  time.Duration // record.Heartbeat; less in tests
+	questions  background.Signal // sent when a dispatch begins to wait for an answer
+	ended      background.Signal // sent when a dispatch has ended
+	cancelTime time.Duration     // see the constant; less in tests
+	hangTime   time.Duration     // likewise
+	heartbeat  time.Duration     // record.Heartbeat; less in tests
 
 	mu     sync.Mutex
 	active map[api.DispatchID]*active            // guarded by mu
@@ -57,7 +58,7 @@ type lifecycle struct {
 }
 
 func newLifecycle(ctx context.Context, r *records) *lifecycle {
-	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, starts: map[api.DispatchID]context.CancelFunc{}, due: map[asked]time.Time{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
+	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, starts: map[api.DispatchID]context.CancelFunc{}, due: map[asked]time.Time{}, questions: background.NewSignal(), ended: background.NewSignal(), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return l
 }
@@ -70,9 +71,9 @@ type active struct {
 	refusals    *refusals        // that the worker reported
 	unreachable *api.Unreachable // likewise; guarded by lifecycle.mu
 	tools       *tools
-	changed     chan struct{} // closed and replaced when the log grows; guarded by lifecycle.mu
-	cancelled   chan struct{} // signalled by a cancel
-	ended       chan struct{} // closed when the end is in the records
+	changed     chan struct{}     // closed and replaced when the log grows; guarded by lifecycle.mu
+	cancelled   background.Signal // sent by a cancel
+	ended       chan struct{}     // closed when the end is in the records
 }
 
 // Close stops the service's own work. Workers keep running; the next Open adopts
@@ -155,7 +156,7 @@ func (l *lifecycle) logUnrecorded(r row, err error) {
 
 // supervise follows a worker until it exits, then collects its result.
 func (l *lifecycle) supervise(r row, w *executor.Worker) {
-	a := &active{row: r, worker: w, refusals: &refusals{records: l.records, row: r}, tools: l.newTools(), changed: make(chan struct{}), cancelled: make(chan struct{}, 1), ended: make(chan struct{})}
+	a := &active{row: r, worker: w, refusals: &refusals{records: l.records, row: r}, tools: l.newTools(), changed: make(chan struct{}), cancelled: background.NewSignal(), ended: make(chan struct{})}
 	if r.record.CancelBy != "" { // under an earlier service
 		a.cancelled <- struct{}{}
 	}
@@ -193,7 +194,7 @@ const (
 // settle collects the result of a worker that has exited. It retries after a
 // fault of the machine, such as a full disk: the result stays in the directory.
 func (l *lifecycle) settle(r row) {
-	for pause := settlePause; ; pause = min(2*pause, settleMost) {
+	for failures := 1; ; failures++ {
 		err := l.collect(l.life, r)
 		switch {
 		case err == nil:
@@ -203,11 +204,7 @@ func (l *lifecycle) settle(r row) {
 			return
 		}
 		l.logger(&r.record).WarnContext(l.life, "the outcome of a dispatch could not be stored yet and is retried", slog.Any("err", err))
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-l.life.Done():
-			timer.Stop()
+		if background.Pause(l.life, background.Backoff{First: settlePause, Most: settleMost}.After(failures)) != nil {
 			return // the next service collects
 		}
 	}

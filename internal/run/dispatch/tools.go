@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 )
@@ -66,12 +67,11 @@ func (l *lifecycle) serveTools(a *active) {
 	}
 	a.tools.once.Do(func() {
 		a.tools.done.Go(func() {
-			pause := pauses(toolPause, toolPauseMost)
-			for a.tools.ctx.Err() == nil {
+			for failures := 1; a.tools.ctx.Err() == nil; failures++ {
 				err := l.serveView(a)
 				if a.tools.ctx.Err() == nil {
 					l.logger(&a.row.record).WarnContext(l.life, "the view of an agent's tools could not be opened and is retried", slog.Any("err", err))
-					pause(a.tools.ctx)
+					_ = background.Pause(a.tools.ctx, toolRetry(failures))
 				}
 			}
 		})
@@ -99,8 +99,7 @@ func (l *lifecycle) serveView(a *active) error {
 		return err
 	}
 	defer v.Close()
-	pause := pauses(toolPause, toolPauseMost)
-	for ctx.Err() == nil {
+	for failures := 0; ctx.Err() == nil; {
 		conn, err := a.worker.Tools(ctx)
 		if err == nil {
 			serveConn(ctx, conn, v, func() bool {
@@ -110,25 +109,16 @@ func (l *lifecycle) serveView(a *active) error {
 				}
 				return stopping
 			})
-			pause = pauses(toolPause, toolPauseMost)
+			failures = 0
 		}
-		pause(ctx)
+		failures++
+		_ = background.Pause(ctx, toolRetry(failures))
 	}
 	return nil
 }
 
-// pauses returns a function that waits longer each time, or until ctx ends.
-func pauses(first, most time.Duration) func(context.Context) {
-	next := first
-	return func(ctx context.Context) {
-		t := time.NewTimer(next)
-		defer t.Stop()
-		next = min(2*next, most)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
-	}
+func toolRetry(failures int) time.Duration {
+	return background.Backoff{First: toolPause, Most: toolPauseMost}.After(failures)
 }
 
 // flushTime is how long answers may take to reach the worker when the service stops.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 )
@@ -58,14 +59,10 @@ func (p *performer) do(x effect) {
 	p.inbox.put(effectFailed{x})
 	p.cfg.Logger.LogAttrs(p.life, slog.LevelWarn, "an effect on a task's dispatch failed and is retried", slog.String("run", string(x.run.id)),
 		slog.String("task", string(x.name)), slog.String("effect", string(x.kind)), slog.Any("err", err))
-	x.pause = min(max(2*x.pause, firstPause), lastPause)
+	x.failures++
 	p.work.Go(func() {
-		t := time.NewTimer(x.pause)
-		defer t.Stop()
-		select {
-		case <-t.C:
+		if background.Pause(p.life, background.Backoff{First: firstPause, Most: lastPause}.After(x.failures)) == nil {
 			p.inbox.put(effectDue{x})
-		case <-p.life.Done():
 		}
 	})
 }

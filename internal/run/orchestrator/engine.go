@@ -397,7 +397,7 @@ type effect struct {
 	answer     answer
 	by         api.Actor
 	why        string
-	pause      time.Duration // before the next retry
+	failures   int // in a row
 	caller     dispatch.Caller
 	behind     []string // budgets for which earlier tasks wait
 

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 )
 
@@ -273,7 +274,7 @@ func (h *httpLink) listen() {
 				err = errors.New("no stream")
 			}
 			_ = resp.Body.Close()
-			if err != nil || h.pause(listenPause) != nil {
+			if err != nil || background.Pause(h.ctx, listenPause) != nil {
 				return
 			}
 		}
@@ -284,17 +285,6 @@ const (
 	maxListens  = 1000
 	listenPause = 5 * time.Second
 )
-
-func (h *httpLink) pause(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-h.ctx.Done():
-		return h.ctx.Err()
-	}
-}
 
 // close ends the session with the server, which may ignore that.
 func (h *httpLink) close() (string, error) {

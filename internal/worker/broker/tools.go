@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
@@ -172,7 +172,7 @@ func (b *Broker) passMessage(w http.ResponseWriter, r *http.Request, message []b
 			return
 		case errors.Is(err, errToolPart):
 			panic(http.ErrAbortHandler) // the agent must not take a part for the whole
-		case again && try < maxTries && pause(r.Context(), time.Duration(try)*againPause):
+		case again && try < maxTries && background.Pause(r.Context(), time.Duration(try)*againPause) == nil:
 			method, undecided = http.MethodPut, undecided && broken.undecided
 			continue
 		case !undecided: // whether the service or the agent is gone now
@@ -182,18 +182,6 @@ func (b *Broker) passMessage(w http.ResponseWriter, r *http.Request, message []b
 			panic(http.ErrAbortHandler)
 		}
 		return
-	}
-}
-
-// pause reports whether ctx lasts longer than d.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
