@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,21 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
+
+// Man makes the verb that writes the man pages of a program. then runs after it, with
+// the folder; it may be nil.
+func Man(then func(ctx context.Context, dir string) error) func(*Verb) {
+	return func(v *Verb) {
+		// In place of the root's: the pages need neither a home nor a service.
+		v.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
+		v.Do(func(ctx context.Context, args []string) error {
+			if err := WriteMan(v.Root(), args[0]); err != nil || then == nil {
+				return err
+			}
+			return then(ctx, args[0])
+		})
+	}
+}
 
 // ManCommand is the command that writes the man pages of root. then runs after
 // it, with the folder; it may be nil.

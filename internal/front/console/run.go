@@ -103,8 +103,6 @@ func Noun(use, short string, groups ...Group) *cobra.Command {
 	return cmd
 }
 
-const maxNounExamples = 3
-
 // AddGroups adds commands below their headings.
 func AddGroups(cmd *cobra.Command, groups ...Group) {
 	for _, g := range groups {

@@ -40,15 +40,23 @@ func explainArgs(cmd *cobra.Command) {
 		if cmd.HasSubCommands() && len(args) > 0 {
 			return unknownVerb(cmd, args[0])
 		}
-		want, most := operands(cmd.Use)
-		switch {
-		case len(args) < len(want):
-			return invalidUsage(cmd, "argument %s is missing", want[len(args)])
-		case most >= 0 && len(args) > most:
-			return invalidUsage(cmd, "unexpected argument %q", args[most])
+		if wrong := wrongCount(cmd, args); wrong != nil {
+			return wrong
 		}
 		return invalidUsage(cmd, "%w", err)
 	}
+}
+
+// wrongCount is the error of more or fewer arguments than the usage line of cmd names.
+func wrongCount(cmd *cobra.Command, args []string) error {
+	want, most := operands(cmd.Use)
+	switch {
+	case len(args) < len(want):
+		return invalidUsage(cmd, "argument %s is missing", want[len(args)])
+	case most >= 0 && len(args) > most:
+		return invalidUsage(cmd, "unexpected argument %q", args[most])
+	}
+	return nil
 }
 
 // explainHelp has the help command fail for a verb that does not exist.

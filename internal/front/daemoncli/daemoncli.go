@@ -42,8 +42,12 @@ type tree struct {
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config) int {
 	t := &tree{Config: cfg}
+	return console.Run(ctx, t.root(), &t.Output, cfg.Args)
+}
+
+func (t *tree) root() *cobra.Command {
 	root := &cobra.Command{
-		Use: "bailiwickd", Short: "The Bailiwick service", Version: cfg.Version,
+		Use: "bailiwickd", Short: "The Bailiwick service", Version: t.Version,
 	}
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
 	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default $XDG_CONFIG_HOME/bailiwick/service.yaml, if it exists)")
@@ -52,7 +56,7 @@ func Run(ctx context.Context, cfg Config) int {
 	man := console.ManCommand(root, nil)
 	man.Hidden = true // bailiwick man runs it
 	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand(), t.anchorCommand(), man)
-	return console.Run(ctx, root, &t.Output, cfg.Args)
+	return root
 }
 
 // outputFlag adds the flag for the format of a command's answer.
