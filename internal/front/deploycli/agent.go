@@ -15,10 +15,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 )
 
-func (p *program) agentCommand() *cobra.Command {
-	return console.Noun("agent", "Install and list agent programs", console.Group{Commands: []*cobra.Command{p.agentInstallCommand(), p.agentListCommand()}})
-}
-
 func (p *program) agentsPath() string { return api.Dirs{Data: p.data()}.Agents() }
 
 func (p *program) agentInstallCommand() *cobra.Command {
@@ -50,7 +46,7 @@ script of a package runs. Workers use the version that was installed last.`,
 		},
 	}
 	cmd.Flags().StringVar(&version, "version", "", "another version than the pinned one")
-	p.formatFlag(cmd)
+	p.commandFormatFlag(cmd)
 	return cmd
 }
 
@@ -87,7 +83,7 @@ func (p *program) agentListCommand() *cobra.Command {
 			}, each(all, func(a listedAgent) string { return a.Name })...)
 		},
 	}
-	p.formatFlag(cmd)
+	p.commandFormatFlag(cmd)
 	return cmd
 }
 

@@ -19,12 +19,6 @@ import (
 
 const manifestName = "bailiwick.yaml"
 
-func (p *program) catalogCommand() *cobra.Command {
-	return console.Noun("catalog", "Plan, sign and inspect the catalog",
-		console.Group{Title: "Change:", Commands: []*cobra.Command{p.planCommand(), p.applyCommand(), p.signCommand(), p.moveCommand()}},
-		console.Group{Title: "Look:", Commands: []*cobra.Command{p.listCommand(), p.showCommand(), p.historyCommand(), p.diffCommand(), p.verifyCommand()}})
-}
-
 // planFlags are the flags of the verbs that read a manifest.
 type planFlags struct {
 	file    string
@@ -33,52 +27,48 @@ type planFlags struct {
 	pin     bool
 }
 
-func (f *planFlags) add(cmd *cobra.Command, ceiling **api.Tier) {
-	cmd.Flags().StringVarP(&f.file, "file", "f", manifestName, "the manifest")
-	cmd.Flags().BoolVar(&f.opt.Prune, "prune", false, "remove artifacts of the project that the manifest does not declare")
-	cmd.Flags().BoolVar(&f.opt.SourcesElsewhere, "sources-elsewhere", false, "do not look for the repositories of sources: the service runs on another machine")
-	cmd.Flags().BoolVar(&f.opt.Connect, "connect", false, "let new and changed servers of tools use their egress and connect while they are asked for their tools")
-	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, "ask servers of tools with the value of this secret: NAME asks on the terminal, NAME=@FILE reads a file; may be repeated")
-	cmd.Flags().Func("caller-ceiling", "", func(s string) error {
+func (f *planFlags) add(v *console.Verb, ceiling **api.Tier) {
+	f.file = manifestName
+	v.Flag(&f.file, "file")
+	v.Flag(&f.opt.Prune, "prune")
+	v.Flag(&f.opt.SourcesElsewhere, "sources-elsewhere")
+	v.Flag(&f.opt.Connect, "connect")
+	v.Flag(&f.secrets, "secret")
+	v.Flags().Func("caller-ceiling", "", func(s string) error {
 		*ceiling = new(api.Tier)
 		return (*ceiling).UnmarshalText([]byte(s))
 	})
-	_ = cmd.Flags().MarkHidden("caller-ceiling") // bailiwick passes it; the flag exists
+	_ = v.Flags().MarkHidden("caller-ceiling") // bailiwick passes it; the flag exists
 }
 
-func (p *program) planCommand() *cobra.Command {
+func (p *program) planCommand(v *console.Verb) {
 	var f planFlags
 	var outFile string
 	var exitCode bool
-	cmd := &cobra.Command{
-		Use: "plan", Short: "Show what applying the manifest would change, and what would widen authority", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick catalog plan --out plan.json", "bailiwick catalog plan -f team.yaml --exit-code"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.withCatalog(func(c *deploy.Catalog) error {
-				plan, err := p.plan(cmd.Context(), c, f)
-				if err != nil {
-					return err
-				}
-				if err := p.showPlan(plan); err != nil {
-					return err
-				}
-				if err := p.writePlan(plan, outFile); err != nil {
-					return err
-				}
-				p.nextAfterPlan(plan, f, outFile)
-				if exitCode && !plan.Empty() {
-					return console.Exit{Status: 2}
-				}
-				return nil
-			})
-		},
-	}
-	f.add(cmd, &p.ceiling)
-	cmd.Flags().BoolVar(&f.pin, "pin", false, "write the pins of the definitions of tools, which it shows, into the manifest")
-	cmd.Flags().StringVar(&outFile, "out", "", "write the plan to this file, for apply")
-	p.formatFlag(cmd)
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 2 if there are changes")
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error {
+		return p.withCatalog(func(c *deploy.Catalog) error {
+			plan, err := p.plan(ctx, c, f)
+			if err != nil {
+				return err
+			}
+			if err := p.showPlan(plan); err != nil {
+				return err
+			}
+			if err := p.writePlan(plan, outFile); err != nil {
+				return err
+			}
+			p.nextAfterPlan(plan, f, outFile)
+			if exitCode && !plan.Empty() {
+				return console.Exit{Status: 2}
+			}
+			return nil
+		})
+	})
+	f.add(v, &p.ceiling)
+	v.Flag(&f.pin, "pin")
+	v.Flag(&outFile, "out")
+	p.formatFlag(v)
+	v.Flag(&exitCode, "exit-code")
 }
 
 func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
@@ -133,31 +123,26 @@ func (p *program) writePlan(plan *deploy.Plan, path string) error {
 	return nil
 }
 
-func (p *program) applyCommand() *cobra.Command {
+func (p *program) applyCommand(v *console.Verb) {
 	var f planFlags
 	var reason string
 	var replace bool
-	cmd := &cobra.Command{
-		Use: "apply [PLANFILE]", Short: "Sign and publish the manifest as a new revision", Args: cobra.MaximumNArgs(1),
-		Example: console.Examples("bailiwick catalog apply --reason 'new reviewer'", "bailiwick catalog apply plan.json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file") || cmd.Flags().Changed("sources-elsewhere") || cmd.Flags().Changed("connect")) {
-				return api.Errorf(api.CodeInvalid, "apply: --file, --prune, --connect and --sources-elsewhere do not go with a plan file, which has them")
+	v.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file") || cmd.Flags().Changed("sources-elsewhere") || cmd.Flags().Changed("connect")) {
+			return api.Errorf(api.CodeInvalid, "apply: --file, --prune, --connect and --sources-elsewhere do not go with a plan file, which has them")
+		}
+		return p.withCatalog(func(c *deploy.Catalog) error {
+			plan, err := p.planToApply(cmd.Context(), c, args, f)
+			if err != nil {
+				return err
 			}
-			return p.withCatalog(func(c *deploy.Catalog) error {
-				plan, err := p.planToApply(cmd.Context(), c, args, f)
-				if err != nil {
-					return err
-				}
-				return p.apply(cmd.Context(), c, plan, reason, replace)
-			})
-		},
+			return p.apply(cmd.Context(), c, plan, reason, replace)
+		})
 	}
-	f.add(cmd, &p.ceiling)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
-	cmd.Flags().BoolVar(&replace, "replace-proposal", false, "discard a proposal that waits for signatures")
-	p.formatFlag(cmd)
-	return cmd
+	f.add(v, &p.ceiling)
+	v.Flag(&reason, "reason")
+	v.Flag(&replace, "replace-proposal")
+	p.formatFlag(v)
 }
 
 func (p *program) planToApply(ctx context.Context, c *deploy.Catalog, args []string, f planFlags) (*deploy.Plan, error) {
@@ -201,39 +186,29 @@ func (p *program) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Pla
 	return nil
 }
 
-func (p *program) moveCommand() *cobra.Command {
+func (p *program) moveCommand(v *console.Verb) {
 	var to, reason string
 	var replace bool
-	cmd := &cobra.Command{
-		Use: "move KIND/NAME... --to PROJECT", Short: "Sign and publish that artifacts belong to another project", Args: cobra.MinimumNArgs(1),
-		Long: `Give artifacts to a project, whose manifest may change and remove them from then on. Nothing
-else about them changes. Take them out of the manifest of the project that had them.
-
-To rename a project, move all that it has:
-bailiwick catalog move $(bailiwick catalog list --project OLD -o name) --to NEW`,
-		Example: console.Examples("bailiwick catalog move subagent/greet --to garden", "bailiwick catalog move target/local role/transform --to platform --reason 'shared by all'"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if to == "" {
-				return api.Errorf(api.CodeInvalid, "--to is missing: the project that gets them")
+	v.Do(func(ctx context.Context, args []string) error {
+		if to == "" {
+			return api.Errorf(api.CodeInvalid, "--to is missing: the project that gets them")
+		}
+		refs := make([]api.Ref, len(args))
+		for i, a := range args {
+			refs[i] = api.Ref(a)
+		}
+		return p.withCatalog(func(c *deploy.Catalog) error {
+			plan, err := c.Move(ctx, refs, api.Name(to))
+			if err != nil {
+				return err
 			}
-			refs := make([]api.Ref, len(args))
-			for i, a := range args {
-				refs[i] = api.Ref(a)
-			}
-			return p.withCatalog(func(c *deploy.Catalog) error {
-				plan, err := c.Move(cmd.Context(), refs, api.Name(to))
-				if err != nil {
-					return err
-				}
-				return p.apply(cmd.Context(), c, plan, reason, replace)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&to, "to", "", "the project that gets them")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
-	cmd.Flags().BoolVar(&replace, "replace-proposal", false, "discard a proposal that waits for signatures")
-	p.formatFlag(cmd)
-	return cmd
+			return p.apply(ctx, c, plan, reason, replace)
+		})
+	})
+	v.Flag(&to, "to")
+	v.Flag(&reason, "reason")
+	v.Flag(&replace, "replace-proposal")
+	p.formatFlag(v)
 }
 
 func (p *program) author() string {
@@ -257,16 +232,11 @@ func (p *program) applied(a *deploy.Applied) error {
 	}, string(a.Digest))
 }
 
-func (p *program) signCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "sign [DIGEST]", Short: "Sign the proposal that waits for more signatures", Args: cobra.MaximumNArgs(1),
-		Example: console.Examples("bailiwick catalog sign", "bailiwick catalog sign --key ann.key"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.withCatalog(func(c *deploy.Catalog) error { return p.sign(cmd.Context(), c, args) })
-		},
-	}
-	p.formatFlag(cmd)
-	return cmd
+func (p *program) signCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, args []string) error {
+		return p.withCatalog(func(c *deploy.Catalog) error { return p.sign(ctx, c, args) })
+	})
+	p.formatFlag(v)
 }
 
 func (p *program) sign(ctx context.Context, c *deploy.Catalog, args []string) error {

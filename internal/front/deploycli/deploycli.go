@@ -13,6 +13,7 @@ package deploycli
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -66,30 +67,52 @@ type program struct {
 	ceiling *api.Tier      // of the user, as bailiwick asked the service; nil if unknown
 }
 
+// manual is the text about the verbs.
+//
+//go:embed verbs.md
+var manual string
+
 func (p *program) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:     "bailiwick-deploy",
-		Short:   "Define what subagents are: manage keys and the signed catalog, and sign an operator's decisions",
-		Long:    "bailiwick-deploy defines what subagents are, what they can do and what they have access to.\nIt signs with keys that a person holds, and it cannot dispatch anything.",
-		Version: p.Version,
-	}
-	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", "", "where catalog/ and trust.json are (default $XDG_DATA_HOME/bailiwick)")
-	root.PersistentFlags().StringArrayVar(&p.keys, "key", nil, "key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/deploy.key, and operator.key for operator)")
-	p.o.AddTimeFlag(root)
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root := console.ParseManual(manual).Command(console.Verbs{
+		"":                p.programFlags,
+		"init":            console.Made(p.initCommand()),
+		"catalog plan":    p.planCommand,
+		"catalog apply":   p.applyCommand,
+		"catalog sign":    p.signCommand,
+		"catalog move":    p.moveCommand,
+		"catalog list":    p.listCommand,
+		"catalog show":    p.showCommand,
+		"catalog history": p.historyCommand,
+		"catalog diff":    p.diffCommand,
+		"catalog verify":  p.verifyCommand,
+		"agent install":   console.Made(p.agentInstallCommand()),
+		"agent list":      console.Made(p.agentListCommand()),
+		"key create":      console.Made(p.createCommand("key create", p.deployKey(), "Create a deploy key, protected by a passphrase", "")),
+		"key show":        console.Made(p.showKeyCommand("key show", p.deployKey(), "Show the public half of a deploy key")),
+		"operator keygen": console.Made(p.createCommand("operator keygen", p.operatorKey(), "Create an operator key, protected by a passphrase", `Create an operator key, and write its public half beside it, in FILE.pub. Its signatures
+count once an operator adds it: bailiwick operators add FILE.pub --principal PRINCIPAL. init
+creates the first key, and operators.json that lists it.`)),
+		"operator sign":    console.Made(p.operatorSignCommand()),
+		"operator passkey": console.Made(p.operatorPasskeyCommand()),
+		"operator show":    console.Made(p.showKeyCommand("operator show", p.operatorKey(), "Show the public half of an operator key")),
+		"man":              console.Man(nil),
+	})
+	root.SetHelpCommandGroupID("Help:")
+	root.SetCompletionCommandGroupID("Help:")
+	return root
+}
+
+func (p *program) programFlags(v *console.Verb) {
+	v.Version = p.Version
+	v.FlagBelow(&p.dataDir, "data-dir")
+	v.FlagBelow(&p.keys, "key")
+	v.FlagBelow(&p.o.UTC, "utc")
+	v.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if err := shield(); err != nil {
 			return fmt.Errorf("cannot shield this program from other programs of the account: %w", err)
 		}
 		return p.Dirs.Check()
 	}
-	console.AddGroups(root,
-		console.Group{Title: "Catalog:", Commands: []*cobra.Command{p.initCommand(), p.catalogCommand()}},
-		console.Group{Title: "Agents:", Commands: []*cobra.Command{p.agentCommand()}},
-		console.Group{Title: "Keys:", Commands: []*cobra.Command{p.keyCommand(), p.operatorCommand()}},
-		console.Group{Title: "Help:", Commands: []*cobra.Command{console.ManCommand(root, nil)}})
-	root.SetHelpCommandGroupID("Help:")
-	root.SetCompletionCommandGroupID("Help:")
-	return root
 }
 
 // print writes a line for people to standard error.

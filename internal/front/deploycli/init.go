@@ -52,7 +52,7 @@ With --agent, the sample's subagent is a coding agent with a model of its provid
 	cmd.Flags().StringVar(&project, "project", "", "project of the new manifest (default the name of DIR)")
 	cmd.Flags().StringVar(&agent, "agent", "command", "agent of the sample: "+api.OneOf(api.Agents()))
 	_ = cmd.RegisterFlagCompletionFunc("agent", cobra.FixedCompletions(api.Agents(), cobra.ShellCompDirectiveNoFileComp)) // it fails only if there is one already
-	p.formatFlag(cmd)
+	p.commandFormatFlag(cmd)
 	return cmd
 }
 

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -19,15 +17,11 @@ import (
 )
 
 // inspect is a verb that reads the catalog.
-func (p *program) inspect(use, short string, args cobra.PositionalArgs, examples []string, run func(context.Context, *deploy.Catalog, []string) error) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: args, Example: console.Examples(examples...),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.withCatalog(func(c *deploy.Catalog) error { return run(cmd.Context(), c, args) })
-		},
-	}
-	p.formatFlag(cmd)
-	return cmd
+func (p *program) inspect(v *console.Verb, run func(context.Context, *deploy.Catalog, []string) error) {
+	v.Do(func(ctx context.Context, args []string) error {
+		return p.withCatalog(func(c *deploy.Catalog) error { return run(ctx, c, args) })
+	})
+	p.formatFlag(v)
 }
 
 type listed struct {
@@ -37,46 +31,43 @@ type listed struct {
 	Description string     `json:"description,omitempty"`
 }
 
-func (p *program) listCommand() *cobra.Command {
-	var cmd *cobra.Command
+func (p *program) listCommand(v *console.Verb) {
 	var project string
-	cmd = p.inspect("list [KIND]", "List the artifacts of the current revision", cobra.MaximumNArgs(1), []string{"bailiwick catalog list", "bailiwick catalog list subagent -o name", "bailiwick catalog list --project garden"},
-		func(ctx context.Context, c *deploy.Catalog, args []string) error {
-			if len(args) == 1 && !slices.Contains(api.Kinds(), api.Kind(args[0])) {
-				return api.Errorf(api.CodeInvalid, "list: unknown kind %q; want one of %s", args[0], api.OneOf(api.Kinds()))
+	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, args []string) error {
+		if len(args) == 1 && !slices.Contains(api.Kinds(), api.Kind(args[0])) {
+			return api.Errorf(api.CodeInvalid, "list: unknown kind %q; want one of %s", args[0], api.OneOf(api.Kinds()))
+		}
+		r, err := current(ctx, c)
+		if err != nil {
+			return err
+		}
+		all := []listed{}
+		for _, kind := range api.Kinds() {
+			if len(args) == 1 && kind != api.Kind(args[0]) {
+				continue
 			}
-			r, err := current(ctx, c)
-			if err != nil {
-				return err
-			}
-			all := []listed{}
-			for _, kind := range api.Kinds() {
-				if len(args) == 1 && kind != api.Kind(args[0]) {
-					continue
+			for _, name := range r.Names(kind) {
+				e, err := r.Entry(kind, name)
+				if err != nil {
+					return err
 				}
-				for _, name := range r.Names(kind) {
-					e, err := r.Entry(kind, name)
-					if err != nil {
-						return err
-					}
-					if !cmd.Flags().Changed("project") || string(e.Project) == project {
-						all = append(all, listed{api.RefTo(kind, name), e.Digest, e.Project, e.Description})
-					}
+				if !v.Flags().Changed("project") || string(e.Project) == project {
+					all = append(all, listed{api.RefTo(kind, name), e.Digest, e.Project, e.Description})
 				}
 			}
-			if len(all) == 0 && cmd.Flags().Changed("project") {
-				p.print("note: project %q has no such artifact; the projects are: %s", project, projectNames(r))
+		}
+		if len(all) == 0 && v.Flags().Changed("project") {
+			p.print("note: project %q has no such artifact; the projects are: %s", project, projectNames(r))
+		}
+		return p.answer(all, func(o *out) {
+			rows := make([][]string, 0, len(all))
+			for _, a := range all {
+				rows = append(rows, []string{string(a.Ref), cmp.Or(string(a.Project), "-"), a.Digest.Short(), a.Description})
 			}
-			return p.answer(all, func(o *out) {
-				rows := make([][]string, 0, len(all))
-				for _, a := range all {
-					rows = append(rows, []string{string(a.Ref), cmp.Or(string(a.Project), "-"), a.Digest.Short(), a.Description})
-				}
-				o.table([]string{"ARTIFACT", "PROJECT", "DIGEST", "DESCRIPTION"}, rows)
-			}, each(all, func(a listed) string { return string(a.Ref) })...)
-		})
-	cmd.Flags().StringVar(&project, "project", "", "only artifacts of this project; '' means of none")
-	return cmd
+			o.table([]string{"ARTIFACT", "PROJECT", "DIGEST", "DESCRIPTION"}, rows)
+		}, each(all, func(a listed) string { return string(a.Ref) })...)
+	})
+	v.Flag(&project, "project")
 }
 
 // projectNames lists the projects of a revision.
@@ -88,32 +79,30 @@ func projectNames(r *deploy.Revision) string {
 	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
 
-func (p *program) showCommand() *cobra.Command {
+func (p *program) showCommand(v *console.Verb) {
 	var file string
 	var raw bool
-	cmd := p.inspect("show [PROPOSAL] [KIND/NAME]", "Show a revision, an artifact, or a file of a capability: of the current revision, or of the proposal with this digest", cobra.MaximumNArgs(2), []string{"bailiwick catalog show subagent/greet", "bailiwick catalog show capability/greeting --file greet.sh", "bailiwick catalog show PROPOSAL --file greet.sh"},
-		func(ctx context.Context, c *deploy.Catalog, args []string) error {
-			r, args, err := shownOf(ctx, c, args)
-			switch {
-			case err != nil:
-				return err
-			case len(args) == 0 && file != "":
-				return p.showOnlyFile(ctx, c, r, file, raw)
-			case len(args) == 0:
-				return p.showRevision(r)
-			}
-			kind, name, err := api.Ref(args[0]).Split()
-			if err != nil {
-				return api.Errorf(api.CodeInvalid, "%w", err)
-			}
-			if file != "" {
-				return p.showFile(ctx, c, r, kind, name, file, raw)
-			}
-			return p.showArtifact(r, kind, name)
-		})
-	cmd.Flags().StringVar(&file, "file", "", "print this file of a capability, which need not be named if only one has it")
-	console.RawFlag(cmd, &raw)
-	return cmd
+	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, args []string) error {
+		r, args, err := shownOf(ctx, c, args)
+		switch {
+		case err != nil:
+			return err
+		case len(args) == 0 && file != "":
+			return p.showOnlyFile(ctx, c, r, file, raw)
+		case len(args) == 0:
+			return p.showRevision(r)
+		}
+		kind, name, err := api.Ref(args[0]).Split()
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		if file != "" {
+			return p.showFile(ctx, c, r, kind, name, file, raw)
+		}
+		return p.showArtifact(r, kind, name)
+	})
+	v.Flag(&file, "file")
+	v.Flag(&raw, "raw")
 }
 
 // shownOf returns the revision that show is about, and the arguments without it: the
@@ -233,59 +222,56 @@ func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Rev
 	return api.Errorf(api.CodeNotFound, "capability/%s has no file %q", name, file)
 }
 
-func (p *program) verifyCommand() *cobra.Command {
-	return p.inspect("verify", "Verify every signature and digest of the catalog", cobra.NoArgs, []string{"bailiwick catalog verify", "bailiwick catalog verify -o json"},
-		func(ctx context.Context, c *deploy.Catalog, _ []string) error {
-			rows, failed := c.Reader().Verify(ctx)
-			var failures []string
+func (p *program) verifyCommand(v *console.Verb) {
+	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, _ []string) error {
+		rows, failed := c.Reader().Verify(ctx)
+		var failures []string
+		for _, r := range rows {
+			if !r.OK {
+				failures = append(failures, r.Check)
+			}
+		}
+		err := p.answer(rows, func(o *out) {
 			for _, r := range rows {
+				word, code := "ok  ", "32"
 				if !r.OK {
-					failures = append(failures, r.Check)
+					word, code = "FAIL", "1;31"
 				}
+				o.linef("%s  %-12s  %s", o.paint(code, word), r.Check, visible(r.Detail))
 			}
-			err := p.answer(rows, func(o *out) {
-				for _, r := range rows {
-					word, code := "ok  ", "32"
-					if !r.OK {
-						word, code = "FAIL", "1;31"
-					}
-					o.linef("%s  %-12s  %s", o.paint(code, word), r.Check, visible(r.Detail))
-				}
-			}, failures...)
-			if err != nil {
-				return err
-			}
-			if failed != nil {
-				return api.Errorf(api.CodeIntegrity, "the catalog %s does not verify: %w", p.catalogPath(), failed)
-			}
-			return nil
-		})
+		}, failures...)
+		if err != nil {
+			return err
+		}
+		if failed != nil {
+			return api.Errorf(api.CodeIntegrity, "the catalog %s does not verify: %w", p.catalogPath(), failed)
+		}
+		return nil
+	})
 }
 
-func (p *program) historyCommand() *cobra.Command {
+func (p *program) historyCommand(v *console.Verb) {
 	var limit int
-	cmd := p.inspect("history", "List the revisions, newest first", cobra.NoArgs, []string{"bailiwick catalog history", "bailiwick catalog history -n 5 -o json"},
-		func(ctx context.Context, c *deploy.Catalog, _ []string) error {
-			if _, err := current(ctx, c); err != nil {
-				return err
+	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, _ []string) error {
+		if _, err := current(ctx, c); err != nil {
+			return err
+		}
+		all, err := c.Reader().History(ctx, limit)
+		if err != nil {
+			return err
+		}
+		return p.answer(all, func(o *out) {
+			var rows [][]string
+			for _, h := range all {
+				rows = append(rows, []string{
+					strconv.FormatUint(h.Number, 10), h.Digest.Short(), p.o.Ago(h.CreatedAt),
+					h.Author, strconv.Itoa(h.Artifacts), h.Reason,
+				})
 			}
-			all, err := c.Reader().History(ctx, limit)
-			if err != nil {
-				return err
-			}
-			return p.answer(all, func(o *out) {
-				var rows [][]string
-				for _, h := range all {
-					rows = append(rows, []string{
-						strconv.FormatUint(h.Number, 10), h.Digest.Short(), p.o.Ago(h.CreatedAt),
-						h.Author, strconv.Itoa(h.Artifacts), h.Reason,
-					})
-				}
-				o.table([]string{"REVISION", "DIGEST", "CREATED", "AUTHOR", "ARTIFACTS", "REASON"}, rows)
-			}, each(all, func(h api.CatalogRevision) string { return string(h.Digest) })...)
-		})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this many")
-	return cmd
+			o.table([]string{"REVISION", "DIGEST", "CREATED", "AUTHOR", "ARTIFACTS", "REASON"}, rows)
+		}, each(all, func(h api.CatalogRevision) string { return string(h.Digest) })...)
+	})
+	v.Flag(&limit, "limit")
 }
 
 type difference struct {
@@ -294,35 +280,34 @@ type difference struct {
 	api.CatalogDiff
 }
 
-func (p *program) diffCommand() *cobra.Command {
-	return p.inspect("diff FROM [TO]", "Compare two revisions by number; TO defaults to the current one", cobra.RangeArgs(1, 2), []string{"bailiwick catalog diff 1", "bailiwick catalog diff 1 2 -o json"},
-		func(ctx context.Context, c *deploy.Catalog, args []string) error {
-			head, err := current(ctx, c)
+func (p *program) diffCommand(v *console.Verb) {
+	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, args []string) error {
+		head, err := current(ctx, c)
+		if err != nil {
+			return err
+		}
+		revs := []*deploy.Revision{nil, head}
+		for i, a := range args {
+			n, err := strconv.ParseUint(strings.TrimPrefix(a, "r"), 10, 64)
 			if err != nil {
+				return api.Errorf(api.CodeInvalid, "diff: revision %q: want a number", a)
+			}
+			if revs[i], err = c.Reader().Numbered(ctx, n); err != nil {
 				return err
 			}
-			revs := []*deploy.Revision{nil, head}
-			for i, a := range args {
-				n, err := strconv.ParseUint(strings.TrimPrefix(a, "r"), 10, 64)
-				if err != nil {
-					return api.Errorf(api.CodeInvalid, "diff: revision %q: want a number", a)
-				}
-				if revs[i], err = c.Reader().Numbered(ctx, n); err != nil {
-					return err
-				}
+		}
+		d := difference{revs[0].Number(), revs[1].Number(), c.Compare(ctx, revs[0].Set(), revs[1].Set())}
+		return p.answer(d, func(o *out) {
+			o.linef("From revision %d to revision %d:", d.From, d.To)
+			o.line("")
+			o.changes(d.Changes)
+			o.widens(d.Widens)
+			o.narrows(d.Narrows)
+			verb := "differ"
+			if len(d.Changes) == 1 {
+				verb = "differs"
 			}
-			d := difference{revs[0].Number(), revs[1].Number(), c.Compare(ctx, revs[0].Set(), revs[1].Set())}
-			return p.answer(d, func(o *out) {
-				o.linef("From revision %d to revision %d:", d.From, d.To)
-				o.line("")
-				o.changes(d.Changes)
-				o.widens(d.Widens)
-				o.narrows(d.Narrows)
-				verb := "differ"
-				if len(d.Changes) == 1 {
-					verb = "differs"
-				}
-				o.linef("%s %s. %s.", artifactCount(len(d.Changes)), verb, authorityCount(len(d.Widens), len(d.Narrows)))
-			}, each(d.Changes, func(c api.ArtifactChange) string { return string(c.Ref) })...)
-		})
+			o.linef("%s %s. %s.", artifactCount(len(d.Changes)), verb, authorityCount(len(d.Widens), len(d.Narrows)))
+		}, each(d.Changes, func(c api.ArtifactChange) string { return string(c.Ref) })...)
+	})
 }

@@ -32,13 +32,6 @@ func (p *program) operatorKey() keyKind {
 	return keyKind{"operator key", "sign an operator's decisions, such as raising its own ceiling,", p.Dirs.OperatorKey(), "bailiwick init"}
 }
 
-func (p *program) keyCommand() *cobra.Command {
-	return console.Noun("key", "Create and show deploy keys", console.Group{Commands: []*cobra.Command{
-		p.createCommand("key create", p.deployKey(), "Create a deploy key, protected by a passphrase", ""),
-		p.showKeyCommand("key show", p.deployKey(), "Show the public half of a deploy key"),
-	}})
-}
-
 // createCommand creates a key. path is the command's path below the root, whose
 // last word is the verb.
 func (p *program) createCommand(path string, kind keyKind, short, long string) *cobra.Command {
@@ -65,7 +58,7 @@ func (p *program) createCommand(path string, kind keyKind, short, long string) *
 	}
 	cmd.Flags().BoolVar(&unencrypted, "insecure-unencrypted", false, "do not encrypt the key: anyone who can read the file can sign")
 	cmd.Flags().StringVar(&name, "name", "", "name of the key's holder, for people (default the login)")
-	p.formatFlag(cmd)
+	p.commandFormatFlag(cmd)
 	return cmd
 }
 
@@ -85,7 +78,7 @@ func (p *program) showKeyCommand(path string, kind keyKind, short string) *cobra
 			return p.showKey(k, file)
 		},
 	}
-	p.formatFlag(cmd)
+	p.commandFormatFlag(cmd)
 	return cmd
 }
 

@@ -22,18 +22,6 @@ const (
 	maxAction = 2*api.MaxToolArguments + 64<<10
 )
 
-func (p *program) operatorCommand() *cobra.Command {
-	return console.Noun("operator", "Create and show operator keys, and sign single decisions", console.Group{Commands: []*cobra.Command{
-		p.operatorSignCommand(),
-		p.createCommand("operator keygen", p.operatorKey(), "Create an operator key, protected by a passphrase",
-			`Create an operator key, and write its public half beside it, in FILE.pub. Its signatures
-count once an operator adds it: bailiwick operators add FILE.pub --principal PRINCIPAL. init
-creates the first key, and operators.json that lists it.`),
-		p.operatorPasskeyCommand(),
-		p.showKeyCommand("operator show", p.operatorKey(), "Show the public half of an operator key"),
-	}})
-}
-
 func (p *program) operatorSignCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "sign", Short: "Sign one decision, read from standard input", Args: cobra.NoArgs,

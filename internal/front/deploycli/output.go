@@ -12,14 +12,20 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (p *program) formatFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&p.format, "output", "o", "text", "text, json or name")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
+func (p *program) formatFlag(v *console.Verb) {
+	p.format = "text"
+	v.Flag(&p.format, "output")
+	v.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains([]string{"text", "json", "name"}, p.format) {
 			return console.BadFormat(cmd, p.format, "text, json or name")
 		}
 		return nil
 	}
+}
+
+// commandFormatFlag is formatFlag for a command that is not in the manual yet.
+func (p *program) commandFormatFlag(cmd *cobra.Command) {
+	p.formatFlag(console.VerbOf(cmd, manual))
 }
 
 // answer writes the answer of a command in the requested format.
