@@ -1,14 +1,13 @@
 package deploycli
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -17,37 +16,28 @@ import (
 
 func (p *program) agentsPath() string { return api.Dirs{Data: p.data()}.Agents() }
 
-func (p *program) agentInstallCommand() *cobra.Command {
+func (p *program) agentInstallCommand(v *console.Verb) {
 	var version string
-	cmd := &cobra.Command{
-		Use: "install NAME", Short: "Install an agent program for workers, with npm, at a pinned version", Args: cobra.ExactArgs(1),
-		Long: `Install an agent program into agents/NAME/VERSION of the data directory, where workers find it.
-npm downloads it, as it is configured for this account, and verifies each package against a
-digest: that of this release of Bailiwick, or for another --version that of the registry. No
-script of a package runs. Workers use the version that was installed last.`,
-		Example:   console.Examples("bailiwick agent install claude-code", "bailiwick agent install codex --version 0.169.0"),
-		ValidArgs: installable(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !agent.Known(args[0]) {
-				return api.Errorf(api.CodeNotFound, "unknown agent %q: this version installs %s", args[0], strings.Join(installable(), ", ")).WithHint("bailiwick agent list")
+	v.ValidArgs = installable()
+	v.Do(func(ctx context.Context, args []string) error {
+		if !agent.Known(args[0]) {
+			return api.Errorf(api.CodeNotFound, "unknown agent %q: this version installs %s", args[0], strings.Join(installable(), ", ")).WithHint("bailiwick agent list")
+		}
+		in := installation{name: args[0], version: version, dir: filepath.Join(p.agentsPath(), args[0]), output: p.Stderr}
+		place, stamp, made, err := in.run(ctx)
+		if err != nil {
+			return err
+		}
+		return p.answer(listedAgent{Name: stamp.Adapter, Pinned: pinnedVersion(args[0]), Installed: &stamp, Dir: place}, func(o *out) {
+			word := "installed"
+			if !made {
+				word = "already installed"
 			}
-			in := installation{name: args[0], version: version, dir: filepath.Join(p.agentsPath(), args[0]), output: p.Stderr}
-			place, stamp, made, err := in.run(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return p.answer(listedAgent{Name: stamp.Adapter, Pinned: pinnedVersion(args[0]), Installed: &stamp, Dir: place}, func(o *out) {
-				word := "installed"
-				if !made {
-					word = "already installed"
-				}
-				o.linef("%s %s %s in %s", word, stamp.Adapter, stamp.Version, visible(place))
-			}, stamp.Adapter)
-		},
-	}
-	cmd.Flags().StringVar(&version, "version", "", "another version than the pinned one")
-	p.commandFormatFlag(cmd)
-	return cmd
+			o.linef("%s %s %s in %s", word, stamp.Adapter, stamp.Version, visible(place))
+		}, stamp.Adapter)
+	})
+	v.Flag(&version, "version")
+	p.formatFlag(v)
 }
 
 // installable lists the agent programs that have packages.
@@ -65,26 +55,21 @@ type listedAgent struct {
 	Problem   string         `json:"problem,omitempty"`
 }
 
-func (p *program) agentListCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the agents of subagents, and which programs are installed", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick agent list", "bailiwick agent list -o json"),
-		RunE: func(*cobra.Command, []string) error {
-			var all []listedAgent
-			for _, name := range agent.Names() {
-				all = append(all, p.listAgent(name))
+func (p *program) agentListCommand(v *console.Verb) {
+	v.Do(func(_ context.Context, _ []string) error {
+		var all []listedAgent
+		for _, name := range agent.Names() {
+			all = append(all, p.listAgent(name))
+		}
+		return p.answer(all, func(o *out) {
+			var rows [][]string
+			for _, a := range all {
+				rows = append(rows, a.row())
 			}
-			return p.answer(all, func(o *out) {
-				var rows [][]string
-				for _, a := range all {
-					rows = append(rows, a.row())
-				}
-				o.table([]string{"AGENT", "MODELS", "PINNED", "INSTALLED", "DIRECTORY"}, rows)
-			}, each(all, func(a listedAgent) string { return a.Name })...)
-		},
-	}
-	p.commandFormatFlag(cmd)
-	return cmd
+			o.table([]string{"AGENT", "MODELS", "PINNED", "INSTALLED", "DIRECTORY"}, rows)
+		}, each(all, func(a listedAgent) string { return a.Name })...)
+	})
+	p.formatFlag(v)
 }
 
 func (p *program) listAgent(name string) listedAgent {

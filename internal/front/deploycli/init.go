@@ -25,35 +25,21 @@ type made struct {
 	What string `json:"what"`
 }
 
-func (p *program) initCommand() *cobra.Command {
+func (p *program) initCommand(v *console.Verb) {
 	var unencrypted bool
-	var project, agent string
-	cmd := &cobra.Command{
-		Use: "init [DIR]", Short: "Create keys, trust files, an empty catalog and a sample manifest", Args: cobra.MaximumNArgs(1),
-		Long: `Create what does not exist yet, and never overwrite anything: the deploy key, which signs
-catalogs, and the trust root that lists it; the operator key, which signs decisions about
-principals, and operators.json that lists it; an empty catalog; and in DIR a commented
-bailiwick.yaml that can be applied as it is. The new keys get one passphrase.
-
-Run it once in each project. From the second one on, keys and catalog exist and serve all of
-them: init adds a manifest with its own project, whose sample names begin with its name.
-
-With --agent, the sample's subagent is a coding agent with a model of its provider.`,
-		Example: console.Examples("bailiwick init", "bailiwick init demo --insecure-unencrypted", "bailiwick init --project garden", "bailiwick init --agent claude-code"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			dir := "."
-			if len(args) == 1 {
-				dir = args[0]
-			}
-			return p.init(cmd.Context(), dir, project, agent, unencrypted)
-		},
-	}
-	cmd.Flags().BoolVar(&unencrypted, "insecure-unencrypted", false, "do not encrypt the keys: anyone who can read the files can sign")
-	cmd.Flags().StringVar(&project, "project", "", "project of the new manifest (default the name of DIR)")
-	cmd.Flags().StringVar(&agent, "agent", "command", "agent of the sample: "+api.OneOf(api.Agents()))
-	_ = cmd.RegisterFlagCompletionFunc("agent", cobra.FixedCompletions(api.Agents(), cobra.ShellCompDirectiveNoFileComp)) // it fails only if there is one already
-	p.commandFormatFlag(cmd)
-	return cmd
+	project, agent := "", "command"
+	v.Do(func(ctx context.Context, args []string) error {
+		dir := "."
+		if len(args) == 1 {
+			dir = args[0]
+		}
+		return p.init(ctx, dir, project, agent, unencrypted)
+	})
+	v.Flag(&unencrypted, "insecure-unencrypted")
+	v.Flag(&project, "project")
+	v.Flag(&agent, "agent")
+	_ = v.RegisterFlagCompletionFunc("agent", cobra.FixedCompletions(api.Agents(), cobra.ShellCompDirectiveNoFileComp)) // it fails only if there is one already
+	p.formatFlag(v)
 }
 
 func (p *program) init(ctx context.Context, dir, project, agent string, unencrypted bool) error {

@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
@@ -32,20 +29,17 @@ func (p *program) operatorKey() keyKind {
 	return keyKind{"operator key", "sign an operator's decisions, such as raising its own ceiling,", p.Dirs.OperatorKey(), "bailiwick init"}
 }
 
-// createCommand creates a key. path is the command's path below the root, whose
-// last word is the verb.
-func (p *program) createCommand(path string, kind keyKind, short, long string) *cobra.Command {
-	var unencrypted bool
-	var name string
-	cmd := &cobra.Command{
-		Use: verbOf(path), Short: short, Long: long, Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick "+path, "bailiwick "+path+" --key ann.key --name ann"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+// createCommand makes the verb that creates a key.
+func (p *program) createCommand(kind keyKind) func(*console.Verb) {
+	return func(v *console.Verb) {
+		var unencrypted bool
+		var name string
+		v.Do(func(ctx context.Context, _ []string) error {
 			file, err := p.keyPath(kind)
 			if err != nil {
 				return err
 			}
-			phrase, err := p.newKeyPassphrase(cmd.Context(), unencrypted, kind, file)
+			phrase, err := p.newKeyPassphrase(ctx, unencrypted, kind, file)
 			if err != nil {
 				return err
 			}
@@ -54,19 +48,17 @@ func (p *program) createCommand(path string, kind keyKind, short, long string) *
 				return err
 			}
 			return p.showKey(seal.KeyOf(k, p.keyName(name)), file)
-		},
+		})
+		v.Flag(&unencrypted, "insecure-unencrypted")
+		v.Flag(&name, "name")
+		p.formatFlag(v)
 	}
-	cmd.Flags().BoolVar(&unencrypted, "insecure-unencrypted", false, "do not encrypt the key: anyone who can read the file can sign")
-	cmd.Flags().StringVar(&name, "name", "", "name of the key's holder, for people (default the login)")
-	p.commandFormatFlag(cmd)
-	return cmd
 }
 
-func (p *program) showKeyCommand(path string, kind keyKind, short string) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: verbOf(path), Short: short, Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick "+path, "bailiwick "+path+" --key ann.key -o json"),
-		RunE: func(*cobra.Command, []string) error {
+// showKeyCommand makes the verb that shows a key.
+func (p *program) showKeyCommand(kind keyKind) func(*console.Verb) {
+	return func(v *console.Verb) {
+		v.Do(func(context.Context, []string) error {
 			file, err := p.keyPath(kind)
 			if err != nil {
 				return err
@@ -76,10 +68,9 @@ func (p *program) showKeyCommand(path string, kind keyKind, short string) *cobra
 				return kind.missing(err)
 			}
 			return p.showKey(k, file)
-		},
+		})
+		p.formatFlag(v)
 	}
-	p.commandFormatFlag(cmd)
-	return cmd
 }
 
 // keyPaths are the keys to sign with.
@@ -199,5 +190,3 @@ func exists(path string) (bool, error) {
 	}
 	return err == nil, err
 }
-
-func verbOf(path string) string { return path[strings.LastIndexByte(path, ' ')+1:] }

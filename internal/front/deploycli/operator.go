@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
@@ -22,21 +20,8 @@ const (
 	maxAction = 2*api.MaxToolArguments + 64<<10
 )
 
-func (p *program) operatorSignCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "sign", Short: "Sign one decision, read from standard input", Args: cobra.NoArgs,
-		Long: `Read one operator record, canonical JSON, from standard input, show in plain words what it
-decides, ask for the passphrase on the controlling terminal, and write the signed envelope
-to standard output. Typing the passphrase is the consent to this one decision and nothing
-else. These verbs of bailiwick call it: principal add and remove, token create, rotate and
-revoke, ceiling set, stop lift, anchor lost, secret set and remove, approval approve and
-deny, operators add, retire, rotate and threshold. The record of an approval is followed by a line with the action, which is shown
-completely; it has to be the one that the record names.
-
-The key is $XDG_CONFIG_HOME/bailiwick/operator.key unless --key names others.`,
-		Example: console.Examples("bailiwick operator sign < record.json > envelope.json", "bailiwick operator sign --key ann.key < record.json"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.operatorSign(cmd.Context()) },
-	}
+func (p *program) operatorSignCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error { return p.operatorSign(ctx) })
 }
 
 func (p *program) operatorSign(ctx context.Context) error {

@@ -23,11 +23,6 @@ func (p *program) formatFlag(v *console.Verb) {
 	}
 }
 
-// commandFormatFlag is formatFlag for a command that is not in the manual yet.
-func (p *program) commandFormatFlag(cmd *cobra.Command) {
-	p.formatFlag(console.VerbOf(cmd, manual))
-}
-
 // answer writes the answer of a command in the requested format.
 func (p *program) answer(value any, text func(*out), names ...string) error {
 	o := &out{colour: p.Colour, fit: p.o.Fit}
