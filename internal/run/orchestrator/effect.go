@@ -21,6 +21,47 @@ const (
 	lastPause  = 30 * time.Second
 )
 
+// effectKind is what an effect does.
+type effectKind string
+
+const (
+	effectSubmit effectKind = "fire"
+	effectResume effectKind = "resume"
+	effectCancel effectKind = "cancel"
+	effectPoll   effectKind = "poll"
+	effectLook   effectKind = "look" // at the products that a task grows by
+	effectAsk    effectKind = "ask"  // people for their approval
+)
+
+// effect is an action that follows a commit. It has copies of what it needs of the
+// task, because only the engine may read its memory.
+type effect struct {
+	kind       effectKind
+	run        *run
+	task       int32
+	name       api.TaskID // of the task
+	look       *look
+	ask        *asking
+	fence      uint64
+	request    dispatch.TaskRequest
+	id         api.DispatchID
+	questionOf int32
+	answer     answer
+	by         api.Actor
+	why        string
+	failures   int // in a row
+	caller     dispatch.Caller
+	behind     []string // budgets for which earlier tasks wait
+
+	expected bool // of a poll: an end is no missed completion
+}
+
+// effect returns an effect on the dispatch of a task.
+func (r *run) effect(kind effectKind, i int32) effect {
+	t := &r.tasks[i]
+	return effect{kind: kind, run: r, task: i, name: r.plan.Tasks[i].ID, fence: t.fence, id: t.dispatch, caller: r.caller()}
+}
+
 // performer carries out the effects of durable batches, and sends what comes of each to
 // the engine. It never reads the engine's memory.
 type performer struct {

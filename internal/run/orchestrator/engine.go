@@ -2,13 +2,10 @@ package orchestrator
 
 import (
 	"container/heap"
-	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
@@ -103,72 +100,6 @@ func (b *batch) changes() int {
 	return len(b.items) + len(b.tasks) + len(b.runs) + len(b.queues)
 }
 
-// loop is the engine's goroutine: apply the events that arrived, commit, and only
-// then carry out the effects.
-func (d *driver) loop() {
-	defer close(d.done)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-d.inbox.ready:
-		case <-timer.C:
-		case <-d.life.Done():
-			return
-		}
-		b := d.newBatch()
-		d.engine.due(b)
-		for _, ev := range d.inbox.take(maxEvents) {
-			ev.apply(d.engine, b)
-		}
-		d.engine.schedule(b)
-		if err := d.commit(b); err != nil {
-			if d.life.Err() == nil {
-				d.halt(err)
-			}
-			return
-		}
-		d.busy.Store(d.engine.hasPendingWork())
-		d.finish(b)
-		timer.Reset(max(0, d.engine.next().Sub(d.cfg.Steady())))
-	}
-}
-
-func (d *driver) newBatch() *batch {
-	return &batch{now: d.cfg.Now().UTC(), steady: d.cfg.Steady()}
-}
-
-// halt stops the engine until a restart, since memory may be ahead of the
-// database.
-func (d *driver) halt(err error) {
-	d.err.Store(&err)
-	d.cfg.Logger.LogAttrs(d.life, slog.LevelError, "the engine has halted until the service is restarted", slog.Any("err", err))
-}
-
-// commit makes a batch durable.
-func (d *driver) commit(b *batch) error {
-	e := d.engine
-	if e.fault != nil {
-		return e.fault
-	}
-	if b.changes() == 0 {
-		return nil
-	}
-	failpoint.Hit(failpoint.RunCommit, "")
-	if len(b.growths) > 0 {
-		failpoint.Hit(failpoint.RunGrowCommit, "")
-	}
-	// The context cancels a commit only before it begins.
-	if err := e.cfg.Ledger.CommitAll(d.life, b.items, func(tx *store.Tx) error { return errors.Join(b.write(tx, e.fence), e.endApprovals(tx, b)) }); err != nil {
-		return err
-	}
-	failpoint.Hit(failpoint.RunCommitted, "")
-	if len(b.growths) > 0 {
-		failpoint.Hit(failpoint.RunGrowCommitted, "")
-	}
-	return nil
-}
-
 func (b *batch) write(tx *store.Tx, fence uint64) error {
 	for _, t := range b.tasks {
 		if err := saveTask(tx, t.run, t.task); err != nil {
@@ -216,31 +147,6 @@ func saveQueue(tx *store.Tx, q *queue) (err error) {
 		_, err = tx.Exec("DELETE FROM run_queue WHERE name = ?", q.name)
 	}
 	return err
-}
-
-// finish starts the effects of a durable batch, and notifies the observer.
-func (d *driver) finish(b *batch) {
-	for _, t := range b.tasks {
-		t.run.tasks[t.task].dirty = false
-	}
-	for _, r := range b.runs {
-		r.dirty = false
-	}
-	d.effects.put(b.effects...)
-	for _, s := range b.settled {
-		d.cfg.Observer.TaskSettled(s.state, s.reason)
-	}
-	for _, r := range b.done {
-		d.capacity.release(r.principal, r.size())
-		d.cfg.Logger.LogAttrs(d.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
-		d.cfg.Observer.RunSettled(r.state)
-	}
-	if n := len(b.items); n > 0 {
-		d.cfg.Observer.Committed(n)
-	}
-	for _, fn := range b.after {
-		fn(d.engine)
-	}
 }
 
 // transition moves a task along the table of transitions in internal/rule/plan.
@@ -367,45 +273,4 @@ func (h *timerHeap) Pop() any {
 	old[len(old)-1] = timer{}
 	*h = old[:len(old)-1]
 	return d
-}
-
-// effectKind is what an effect does.
-type effectKind string
-
-const (
-	effectSubmit effectKind = "fire"
-	effectResume effectKind = "resume"
-	effectCancel effectKind = "cancel"
-	effectPoll   effectKind = "poll"
-	effectLook   effectKind = "look" // at the products that a task grows by
-	effectAsk    effectKind = "ask"  // people for their approval
-)
-
-// effect is an action that follows a commit. It has copies of what it needs of the
-// task, because only the engine may read its memory.
-type effect struct {
-	kind       effectKind
-	run        *run
-	task       int32
-	name       api.TaskID // of the task
-	look       *look
-	ask        *asking
-	fence      uint64
-	request    dispatch.TaskRequest
-	id         api.DispatchID
-	questionOf int32
-	answer     answer
-	by         api.Actor
-	why        string
-	failures   int // in a row
-	caller     dispatch.Caller
-	behind     []string // budgets for which earlier tasks wait
-
-	expected bool // of a poll: an end is no missed completion
-}
-
-// effect returns an effect on the dispatch of a task.
-func (r *run) effect(kind effectKind, i int32) effect {
-	t := &r.tasks[i]
-	return effect{kind: kind, run: r, task: i, name: r.plan.Tasks[i].ID, fence: t.fence, id: t.dispatch, caller: r.caller()}
 }

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -193,67 +192,6 @@ func (o *Orchestrator) steerOpen(ctx context.Context, id api.RunID, s steering, 
 	}
 	failpoint.Hit(failpoint.RunSteerCommitted, string(id))
 	return nil
-}
-
-// command is a change to a run or a queue.
-type command struct {
-	do     func(e *engine, b *batch) error
-	result chan<- error // receives once the change is durable, or refused
-}
-
-// apply makes the change, and sends the result after the commit.
-func (t command) apply(e *engine, b *batch) {
-	err := t.do(e, b)
-	b.after = append(b.after, func(*engine) { t.result <- err })
-}
-
-// execute has the engine make a change, and waits until that is durable. It
-// ignores the caller's context: the change cannot be taken back.
-func (d *driver) execute(do func(e *engine, b *batch) error) error {
-	result := make(chan error, 1)
-	d.inbox.put(command{do, result})
-	err, stopped := await(context.WithoutCancel(d.life), d, result)
-	return cmp.Or(stopped, err)
-}
-
-// taskState is a copy of a task of an unsettled run.
-type taskState struct {
-	index int32 // of the task; -1: no such task
-	task  task
-}
-
-// lookUp returns a task of an unsettled run. It waits for a run whose submission is
-// durable and has not reached the engine yet.
-func (d *driver) lookUp(ctx context.Context, id api.RunID, name api.TaskID) (taskState, error) {
-	for {
-		submitting := d.submitting.of(id)
-		found, err := query(ctx, d, func(e *engine) *taskState {
-			r := e.byID[id]
-			if r == nil {
-				return nil
-			}
-			i, ok := r.plan.Index(name)
-			if !ok {
-				return &taskState{index: -1}
-			}
-			return &taskState{int32(i), r.tasks[i]} //nolint:gosec // G115: bounded by api.MaxPlanTasks
-		})
-		switch {
-		case err != nil:
-			return taskState{}, err
-		case found != nil:
-			return *found, nil
-		case submitting == nil:
-			return taskState{}, errSettled
-		}
-		select {
-		case <-submitting:
-		case <-ctx.Done():
-			return taskState{}, ctx.Err()
-		case <-d.done:
-			return taskState{}, d.unavailable()
-		}
-	}
 }
 
 // logLate logs a change to a settled run, which has no effect. The entry does not
