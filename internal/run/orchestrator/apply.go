@@ -35,7 +35,7 @@ func (e *engine) addRun(b *batch, r *run) {
 	r.queue.runs++
 	e.runs[r.seq], e.byID[r.id] = r, r
 	if !r.doc.DeadlineAt.IsZero() {
-		e.addTimer(b, r.doc.DeadlineAt.Sub(b.now), r.doc.DeadlineAt, r.seq, -1)
+		e.timers.add(b.steady.Add(r.doc.DeadlineAt.Sub(b.now)), r.doc.DeadlineAt, r.seq, -1)
 	}
 	for i := range r.tasks {
 		if r.tasks[i].state.Settled() { // taken over from another run, or settled before a restart
@@ -109,17 +109,17 @@ func (f submitted) apply(e *engine, b *batch) {
 	case full != nil && t.cancelBy == "":
 		e.refuse(r, i, full)
 	case full != nil && t.answer != nil:
-		e.cancelDispatch(b, r, i)
+		b.cancelDispatch(r, i)
 	case f.err == nil && t.relevant(&f.dispatch):
 		e.attemptEnded(b, r, i, &f.dispatch)
 	case f.err == nil:
 		if t.cancelBy != "" {
-			e.cancelDispatch(b, r, i)
+			b.cancelDispatch(r, i)
 		}
 	case t.answer != nil: // the dispatch still waits for an answer and has to be cancelled
 		t.failure = f.err
 		t.cancelBy, t.cancelWhy = api.Service, strings.ToValidUTF8(fmt.Sprintf("resuming with the answer failed: %.1000s", f.err), "")
-		e.cancelDispatch(b, r, i)
+		b.cancelDispatch(r, i)
 	case t.cancelBy != "": // no dispatch exists to cancel
 		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 	case f.unapproved() != nil:
@@ -140,7 +140,7 @@ func (f effectFailed) apply(e *engine, b *batch) {
 	t.inFlight = false
 	e.leaveLine(x.run, x.task) // others need not wait for what is not known
 	if t.cancelBy != "" {
-		e.cancelDispatch(b, x.run, x.task)
+		b.cancelDispatch(x.run, x.task)
 	}
 }
 
@@ -184,7 +184,7 @@ func (l polled) apply(e *engine, b *batch) {
 	case !l.found:
 	case !t.relevant(d):
 		if t.cancelBy != "" && d.CancelBy == "" {
-			e.cancelDispatch(b, l.run, l.task)
+			b.cancelDispatch(l.run, l.task)
 		}
 	case l.expected || t.missed:
 		if !l.expected {
@@ -261,7 +261,7 @@ func (e *engine) expireRun(b *batch, r *run) {
 		return
 	}
 	wall := time.Duration(r.plan.Limits.Wall)
-	e.log(b, record.KindRunExpired, r, -1, record.RunExpiry{Limit: record.LimitWall, Millis: wall.Milliseconds()})
+	b.log(record.KindRunExpired, r, -1, record.RunExpiry{Limit: record.LimitWall, Millis: wall.Milliseconds()})
 	e.cancelRun(b, r, api.Service, fmt.Sprintf("the run reached its %s of %s", record.LimitWall, wall))
 }
 
@@ -288,7 +288,7 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Actor, why string)
 			e.withdraw(r, i)
 		}
 		if !t.inFlight {
-			e.cancelDispatch(b, r, i)
+			b.cancelDispatch(r, i)
 		}
 	default:
 		if r.cancelBy != "" && len(why) > maxRepeatedReason {
@@ -301,7 +301,7 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Actor, why string)
 
 // cancelDispatch cancels a task's dispatch, once: the effect is retried until it
 // succeeds.
-func (e *engine) cancelDispatch(b *batch, r *run, i int32) {
+func (b *batch) cancelDispatch(r *run, i int32) {
 	t := &r.tasks[i]
 	if t.cancelSent {
 		return

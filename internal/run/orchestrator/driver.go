@@ -64,7 +64,7 @@ func (d *driver) loop() {
 		}
 		d.busy.Store(d.engine.hasPendingWork())
 		d.finish(b)
-		timer.Reset(max(0, d.engine.next().Sub(d.cfg.Steady())))
+		timer.Reset(max(0, d.engine.timers.next().Sub(d.cfg.Steady())))
 	}
 }
 
@@ -93,7 +93,9 @@ func (d *driver) commit(b *batch) error {
 		failpoint.Hit(failpoint.RunGrowCommit, "")
 	}
 	// The context cancels a commit only before it begins.
-	if err := e.cfg.Ledger.CommitAll(d.life, b.items, func(tx *store.Tx) error { return errors.Join(b.write(tx, e.fence), e.endApprovals(tx, b)) }); err != nil {
+	if err := e.cfg.Ledger.CommitAll(d.life, b.items, func(tx *store.Tx) error {
+		return errors.Join(b.write(tx, e.fence), b.endApprovals(tx, d.cfg.Approvals))
+	}); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RunCommitted, "")

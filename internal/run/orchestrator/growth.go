@@ -28,7 +28,7 @@ func (e *engine) growBy(b *batch, r *run, i int32, g plan.Growth) {
 	b.task(r, i)
 	number, total := len(r.growths)-1, len(r.tasks)
 	b.growths = append(b.growths, taskRef{r, int32(number)}) //nolint:gosec // G115: bounded by api.MaxRunTasks
-	e.log(b, record.KindRunGrown, r, i, record.RunGrowth{Cause: string(g.Cause), Round: int64(g.Round), Tasks: int64(total - first), Total: int64(total)})
+	b.log(record.KindRunGrown, r, i, record.RunGrowth{Cause: string(g.Cause), Round: int64(g.Round), Tasks: int64(total - first), Total: int64(total)})
 	b.items[len(b.items)-1].Entry.Refs = map[string]api.Digest{record.RefGrowth: r.growths[number].digest}
 	if e.grown != nil {
 		e.grown(r.principal, size{total - first, len(r.growths[number].doc)})

@@ -43,9 +43,9 @@ func (e *engine) waitForPeople(b *batch, r *run, i int32) {
 	e.transition(r, i, record.EventAsk)
 	r.asking++
 	t.message = waitsFor(r.plan.Tasks[i].Approval.By)
-	e.log(b, record.KindTaskWaiting, r, i, record.TaskStep{Message: t.message})
+	b.log(record.KindTaskWaiting, r, i, record.TaskStep{Message: t.message})
 	b.task(r, i)
-	e.ask(b, r, i)
+	b.ask(r, i)
 }
 
 // waitsFor says what a task waits for that people approve.
@@ -59,7 +59,7 @@ func waitsFor(by []api.Principal) string {
 
 // ask asks people for their approval of a task that waits for it, or looks how the
 // request stands.
-func (e *engine) ask(b *batch, r *run, i int32) {
+func (b *batch) ask(r *run, i int32) {
 	p := &r.plan.Tasks[i]
 	a := &asking{timeout: time.Duration(p.Approval.Timeout), action: api.TaskAction{
 		Run: r.id, Task: p.ID, Principal: r.principal, Plan: r.doc.Digest, By: p.Approval.By, Needs: max(1, p.Approval.Count), Shown: []api.ShownTask{},
@@ -198,20 +198,20 @@ func (d decided) apply(e *engine, b *batch) {
 	switch i, ok := r.plan.Index(d.task); {
 	case !ok || r.tasks[i].state != api.TaskWaiting:
 	case r.plan.Tasks[i].Approval != nil:
-		e.ask(b, r, int32(i)) //nolint:gosec // G115: bounded by api.MaxRunTasks
+		b.ask(r, int32(i)) //nolint:gosec // G115: bounded by api.MaxRunTasks
 	case r.tasks[i].writing():
-		e.askToWrite(b, r, int32(i), nil) //nolint:gosec // G115: likewise
+		b.askToWrite(r, int32(i), nil) //nolint:gosec // G115: likewise
 	}
 }
 
 // endApprovals ends the requests about the tasks that a batch settles.
-func (e *engine) endApprovals(tx *store.Tx, b *batch) error {
+func (b *batch) endApprovals(tx *store.Tx, by Approvals) error {
 	for _, t := range b.tasks {
 		p, state := &t.run.plan.Tasks[t.task], t.run.tasks[t.task].state
-		if p.Approval == nil && !t.run.tasks[t.task].asked || !state.Settled() || e.cfg.Approvals == nil {
+		if p.Approval == nil && !t.run.tasks[t.task].asked || !state.Settled() || by == nil {
 			continue
 		}
-		if err := e.cfg.Approvals.EndTask(tx, t.run.id, p.ID, p.Approval != nil && state == api.TaskDone); err != nil {
+		if err := by.EndTask(tx, t.run.id, p.ID, p.Approval != nil && state == api.TaskDone); err != nil {
 			return err
 		}
 	}

@@ -130,7 +130,7 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 		case !t.notBefore.IsZero() && t.notBefore.After(b.now):
 			e.backingOff++
 			_, most := plan.Delay(&r.plan.Tasks[i], int(t.attempt)) // the clock may have been set back
-			e.addTimer(b, min(t.notBefore.Sub(b.now), most), t.notBefore, r.seq, i)
+			e.timers.add(b.steady.Add(min(t.notBefore.Sub(b.now), most)), t.notBefore, r.seq, i)
 		case !t.notBefore.IsZero():
 			e.backingOff++ // the transition decrements it
 			e.transition(r, i, record.EventDue)
@@ -139,9 +139,9 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 			e.transition(r, i, record.EventAnswer)
 			e.enqueue(r, i)
 		case r.plan.Tasks[i].Approval != nil:
-			e.ask(b, r, i)
+			b.ask(r, i)
 		case t.writing():
-			e.askToWrite(b, r, i, nil)
+			b.askToWrite(r, i, nil)
 		default:
 			ef := r.effect(effectPoll, i)
 			ef.expected = true

@@ -85,7 +85,7 @@ func (e *engine) startTask(b *batch, w *lease) {
 	e.running++
 	r.queue.running++
 	exclusive, shared := lockNames(r.locksOf(i))
-	e.log(b, record.KindTaskStarted, r, i, record.TaskStart{Fence: int64(t.fence), Locks: exclusive, Shared: shared}) //nolint:gosec // G115: counts up from 1
+	b.log(record.KindTaskStarted, r, i, record.TaskStart{Fence: int64(t.fence), Locks: exclusive, Shared: shared}) //nolint:gosec // G115: counts up from 1
 	b.task(r, i)
 	if e.follow(r, i) {
 		t.inFlight = false
@@ -131,7 +131,7 @@ func (e *engine) settleTask(b *batch, r *run, i int32, ev record.TaskEvent, step
 	t := &r.tasks[i]
 	t.ended, t.answer, t.failure = b.now, nil, nil
 	t.reason, t.message = api.Reason(step.Reason), step.Message
-	e.log(b, record.Kind("task."+string(t.state)), r, i, step) // kinds are named after the states
+	b.log(record.Kind("task."+string(t.state)), r, i, step) // kinds are named after the states
 	b.task(r, i)
 	b.settled = append(b.settled, settledTask{t.state, t.reason})
 }
@@ -194,7 +194,7 @@ func (e *engine) settleRun(b *batch, r *run) {
 	}
 	r.state = plan.Settle(r.now(), r.plan.Counts(r.ended), r.cancelBy != "")
 	r.settled = b.now
-	e.log(b, record.KindRunSettled, r, -1, record.RunEnd{
+	b.log(record.KindRunSettled, r, -1, record.RunEnd{
 		State: string(r.state), Millis: max(0, b.now.Sub(r.submitted)).Milliseconds(), Done: int64(r.counts[api.TaskDone]), Failed: int64(r.counts[api.TaskFailed]),
 		Denied: int64(r.counts[api.TaskDenied]), Cancelled: int64(r.counts[api.TaskCancelled]), Skipped: int64(r.counts[api.TaskSkipped]),
 	})
@@ -252,10 +252,10 @@ func (e *engine) waitForAnswer(b *batch, r *run, i int32, d *api.Dispatch) {
 	e.transition(r, i, record.EventAsk)
 	r.asking++
 	t.questionOf, t.answer, t.message = int32(d.Attempt), nil, d.Message //nolint:gosec // G115: counts up from 1
-	e.log(b, record.KindTaskWaiting, r, i, record.TaskStep{Message: d.Message})
+	b.log(record.KindTaskWaiting, r, i, record.TaskStep{Message: d.Message})
 	b.task(r, i)
 	if t.cancelBy != "" && d.CancelBy == "" { // it asked before the cancel reached it
-		e.cancelDispatch(b, r, i)
+		b.cancelDispatch(r, i)
 	}
 }
 
@@ -268,10 +268,10 @@ func (e *engine) retryLater(b *batch, r *run, i int32, step record.TaskStep) {
 	t.notBefore = b.now.Add(wait)
 	t.ended, t.reason, t.message, t.answer = b.now, api.Reason(step.Reason), step.Message, nil
 	step.Until = t.notBefore.Format(time.RFC3339Nano)
-	e.log(b, record.KindTaskWaiting, r, i, step)
+	b.log(record.KindTaskWaiting, r, i, step)
 	b.task(r, i)
 	e.backingOff++
-	e.addTimer(b, wait, t.notBefore, r.seq, i)
+	e.timers.add(b.steady.Add(wait), t.notBefore, r.seq, i)
 }
 
 // backoff returns how long the next attempt of a task waits: a random time within

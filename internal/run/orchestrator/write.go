@@ -24,14 +24,14 @@ func (e *engine) waitToWrite(b *batch, r *run, i int32, u *dispatch.Unapproved) 
 	e.transition(r, i, record.EventAsk)
 	r.asking++
 	t.message = waitsFor(u.Action.By)
-	e.log(b, record.KindTaskWaiting, r, i, record.TaskStep{Approval: true, Message: t.message})
+	b.log(record.KindTaskWaiting, r, i, record.TaskStep{Approval: true, Message: t.message})
 	b.task(r, i)
-	e.askToWrite(b, r, i, u)
+	b.askToWrite(r, i, u)
 }
 
 // askToWrite asks people for their approval of what a task is to write. Without u, which
 // only an attempt to start it gives, it looks how the request stands.
-func (e *engine) askToWrite(b *batch, r *run, i int32, u *dispatch.Unapproved) {
+func (b *batch) askToWrite(r *run, i int32, u *dispatch.Unapproved) {
 	t := &r.tasks[i]
 	t.asked = true
 	a := &asking{look: u == nil, again: b.recovers, action: api.TaskAction{Run: r.id, Task: r.plan.Tasks[i].ID, Write: &api.WriteAction{Dispatch: t.dispatch}}}
