@@ -18,6 +18,12 @@ import (
 // An earlier task never waits for a later one, and a task reserves all its budgets at once,
 // so that tasks that share several budgets do not wait for each other.
 
+// budgetLines is every budget that tasks wait for.
+type budgetLines struct {
+	lines []*budgetLine
+	ends  map[api.Principal]int // attempts of a principal that have ended
+}
+
 // budgetLine is the tasks of a principal that wait for room in one budget, in the order
 // in which they started.
 type budgetLine struct {
@@ -46,22 +52,22 @@ func (f submitted) reserved() *dispatch.Reserved {
 // room in a budget.
 func (t *task) hasSlot() bool { return t.affording == nil || t.affording.tries }
 
-// awaitBudget makes a task that runs, and has a slot, wait for room in a budget.
-func (e *engine) awaitBudget(r *run, i int32, name, title string) {
+// wait makes a task that runs, and has a slot, wait for room in a budget.
+func (q *budgetLines) wait(r *run, i int32, name, title string) {
 	t := &r.tasks[i]
 	r.queue.running--
 	if t.affording != nil && t.affording.line.name == name {
 		*t.affording = affording{line: t.affording.line, budget: title}
 		return
 	}
-	e.leaveLine(r, i)
-	n := slices.IndexFunc(e.lines, func(l *budgetLine) bool { return l.by == r.principal && l.name == name })
+	q.leave(r, i)
+	n := slices.IndexFunc(q.lines, func(l *budgetLine) bool { return l.by == r.principal && l.name == name })
 	if n < 0 {
-		n = len(e.lines)
-		e.lines = append(e.lines, &budgetLine{by: r.principal, name: name})
+		n = len(q.lines)
+		q.lines = append(q.lines, &budgetLine{by: r.principal, name: name})
 	}
-	t.affording = &affording{line: e.lines[n], budget: title}
-	e.lines[n].add(taskRef{r, i})
+	t.affording = &affording{line: q.lines[n], budget: title}
+	q.lines[n].add(taskRef{r, i})
 }
 
 // add puts a task into its place in the line.
@@ -72,9 +78,9 @@ func (l *budgetLine) add(t taskRef) {
 
 func (t taskRef) get() *task { return &t.run.tasks[t.task] }
 
-// leaveLine takes a task out of its line, if it is in one; its slot is its caller's to
+// leave takes a task out of its line, if it is in one; its slot is its caller's to
 // count.
-func (e *engine) leaveLine(r *run, i int32) {
+func (q *budgetLines) leave(r *run, i int32) {
 	t := &r.tasks[i]
 	if t.affording == nil {
 		return
@@ -83,7 +89,7 @@ func (e *engine) leaveLine(r *run, i int32) {
 	t.affording = nil
 	l.tasks = slices.DeleteFunc(l.tasks, func(t taskRef) bool { return t == taskRef{r, i} })
 	if len(l.tasks) == 0 {
-		e.lines = slices.DeleteFunc(e.lines, func(o *budgetLine) bool { return o == l })
+		q.lines = slices.DeleteFunc(q.lines, func(o *budgetLine) bool { return o == l })
 	}
 }
 
@@ -103,8 +109,8 @@ func (l *budgetLine) first() (t taskRef) {
 }
 
 // behind returns the budgets for which earlier tasks than this one wait.
-func (e *engine) behind(r *run, i int32) (names []string) {
-	for _, l := range e.lines {
+func (q *budgetLines) behind(r *run, i int32) (names []string) {
+	for _, l := range q.lines {
 		if l.by != r.principal {
 			continue
 		}
@@ -117,8 +123,8 @@ func (e *engine) behind(r *run, i int32) (names []string) {
 
 // follow makes a task that has a slot wait without being submitted, if an earlier attempt
 // of its subagent in its run waits: both have the same budgets.
-func (e *engine) follow(r *run, i int32) bool {
-	for _, l := range e.lines {
+func (q *budgetLines) follow(r *run, i int32) bool {
+	for _, l := range q.lines {
 		if l.by != r.principal || l.name == "" { // it may have no budget
 			continue
 		}
@@ -127,7 +133,7 @@ func (e *engine) follow(r *run, i int32) bool {
 				break
 			}
 			if t.run == r && r.plan.Tasks[t.task].Subagent == r.plan.Tasks[i].Subagent && t.counts() {
-				e.awaitBudget(r, i, l.name, t.get().affording.budget)
+				q.wait(r, i, l.name, t.get().affording.budget)
 				return true
 			}
 		}
@@ -136,19 +142,19 @@ func (e *engine) follow(r *run, i int32) bool {
 }
 
 // recheck lets the first task of each line of a principal try again: an attempt has ended.
-func (e *engine) recheck(by api.Principal) {
-	e.ends[by]++
-	for _, l := range e.lines {
+func (q *budgetLines) recheck(by api.Principal) {
+	q.ends[by]++
+	for _, l := range q.lines {
 		if l.by == by {
 			l.refused = taskRef{}
 		}
 	}
 }
 
-// admitFirst queues the first task of each line for a slot, to be submitted again, unless
+// queueFirst queues the first task of each line for a slot, to be submitted again, unless
 // it was refused and no attempt has ended since.
-func (e *engine) admitFirst() {
-	for _, l := range e.lines {
+func (q *budgetLines) queueFirst() {
+	for _, l := range q.lines {
 		t := l.first()
 		if t.run == nil || t == l.refused {
 			continue
@@ -170,29 +176,28 @@ func (e *engine) retryAdmission(b *batch, w *lease) {
 	}
 	t.affording.tries = true
 	r.queue.running++
-	if !e.follow(r, i) {
+	if !e.resources.budgets.follow(r, i) {
 		t.inFlight = true
-		b.effects = append(b.effects, e.submission(r, i))
+		b.effects = append(b.effects, e.resources.budgets.submission(r, i))
 	}
 }
 
 // refuse makes a task wait whose submission has found no room in a budget.
-func (e *engine) refuse(r *run, i int32, full *dispatch.Reserved) {
+func (q *budgetLines) refuse(r *run, i int32, full *dispatch.Reserved) {
 	t := &r.tasks[i]
-	e.awaitBudget(r, i, full.Line, full.Budget)
+	q.wait(r, i, full.Line, full.Budget)
 	// If an attempt has ended since the submission, there may be room; and the earlier tasks
 	// may be gone that this one was behind.
-	if l, ref := t.affording.line, (taskRef{r, i}); !full.Behind && e.ends[r.principal] == t.ends && l.first() == ref {
+	if l, ref := t.affording.line, (taskRef{r, i}); !full.Behind && q.ends[r.principal] == t.ends && l.first() == ref {
 		l.refused = ref
 	}
 }
 
-// parkAffording makes a task that waits for a slot wait in its line only: its run or its
-// queue is paused.
-func (e *engine) parkAffording(r *run, i int32) {
-	if a := r.tasks[i].affording; a != nil && a.due {
-		a.due = false
-		r.queue.remove(r.tasks[i].lease)
+// reconsider lets the first task of every line try again: a day may have begun, or a
+// budget is larger.
+func (q *budgetLines) reconsider() {
+	for _, l := range q.lines {
+		l.refused = taskRef{}
 	}
 }
 
@@ -201,8 +206,8 @@ func (e *engine) parkAffording(r *run, i int32) {
 func (e *engine) adoptWaiting(b *batch, found []taskRef) {
 	slices.SortFunc(found, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })
 	for _, t := range found {
-		t.run.queue.running++ // as awaitBudget expects
-		e.awaitBudget(t.run, t.task, "", "")
+		t.run.queue.running++ // as wait expects
+		e.resources.budgets.wait(t.run, t.task, "", "")
 		switch q := t.run.queue; {
 		case !t.counts():
 		case q.running < q.slots: // most have no budget, and need not wait for each other
@@ -215,11 +220,11 @@ func (e *engine) adoptWaiting(b *batch, found []taskRef) {
 }
 
 // submission is the effect that submits or resumes the dispatch of a task that runs.
-func (e *engine) submission(r *run, i int32) effect {
+func (q *budgetLines) submission(r *run, i int32) effect {
 	t := &r.tasks[i]
-	t.ends = e.ends[r.principal]
+	t.ends = q.ends[r.principal]
 	ef := r.effect(effectSubmit, i)
-	ef.behind = e.behind(r, i)
+	ef.behind = q.behind(r, i)
 	if t.answer != nil {
 		ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
 	} else {

@@ -16,18 +16,8 @@ import (
 
 // apply adds a run that was submitted.
 func (a runAdded) apply(e *engine, b *batch) {
-	e.assignQueue(a.run)
+	e.resources.assignQueue(a.run)
 	e.addRun(b, a.run)
-}
-
-// assignQueue gives a run its queue.
-func (e *engine) assignQueue(r *run) {
-	q := e.queues[r.doc.Queue]
-	if q == nil { // no longer configured: nothing of the run starts until it is
-		q = newQueue(r.doc.Queue, 0)
-		e.queues[q.name] = q
-	}
-	r.queue = q
 }
 
 // addRun adds a run that has its queue to the engine.
@@ -83,7 +73,7 @@ func (n dispatchEnded) apply(e *engine, b *batch) {
 	if r, i, ok := e.taskOf(&n.dispatch); ok && r.tasks[i].relevant(&n.dispatch) {
 		e.attemptEnded(b, r, i, &n.dispatch)
 	}
-	e.recheck(n.dispatch.Principal)
+	e.resources.budgets.recheck(n.dispatch.Principal)
 }
 
 // current returns the task that an effect was for; nil when the effect is stale.
@@ -103,11 +93,11 @@ func (f submitted) apply(e *engine, b *batch) {
 	r, i := f.run, f.task
 	full := f.reserved()
 	if full == nil || t.cancelBy != "" {
-		e.leaveLine(r, i)
+		e.resources.budgets.leave(r, i)
 	}
 	switch {
 	case full != nil && t.cancelBy == "":
-		e.refuse(r, i, full)
+		e.resources.budgets.refuse(r, i, full)
 	case full != nil && t.answer != nil:
 		b.cancelDispatch(r, i)
 	case f.err == nil && t.relevant(&f.dispatch):
@@ -138,7 +128,7 @@ func (f effectFailed) apply(e *engine, b *batch) {
 		return
 	}
 	t.inFlight = false
-	e.leaveLine(x.run, x.task) // others need not wait for what is not known
+	e.resources.budgets.leave(x.run, x.task) // others need not wait for what is not known
 	if t.cancelBy != "" {
 		b.cancelDispatch(x.run, x.task)
 	}
@@ -163,8 +153,8 @@ func (a effectDue) apply(e *engine, b *batch) {
 		if t.cancelBy != "" || t.state != api.TaskRunning {
 			return
 		}
-		t.inFlight, t.ends = true, e.ends[x.run.principal]
-		x.behind = e.behind(x.run, x.task)
+		t.inFlight, t.ends = true, e.resources.budgets.ends[x.run.principal]
+		x.behind = e.resources.budgets.behind(x.run, x.task)
 	}
 	b.effects = append(b.effects, *x)
 }
@@ -202,25 +192,6 @@ func (e *engine) reportMissed(b *batch, r *run, d *api.Dispatch) {
 	b.after = append(b.after, func(e *engine) { e.cfg.Observer.Swept(1) })
 }
 
-// park removes the ready tasks of a paused run from the queues of locks and
-// slots, so that they do not block others.
-func (e *engine) park(r *run) {
-	for i := range r.tasks {
-		if t := &r.tasks[i]; t.state == api.TaskReady {
-			e.withdraw(r, int32(i)) //nolint:gosec // G115: bounded by api.MaxPlanTasks
-		}
-		e.parkAffording(r, int32(i)) //nolint:gosec // G115: likewise
-	}
-}
-
-func (e *engine) unpark(r *run) {
-	for _, i := range r.plan.Order() {
-		if t := &r.tasks[i]; t.state == api.TaskReady && t.lease == nil && t.cancelBy == "" {
-			e.enqueue(r, i)
-		}
-	}
-}
-
 // pauseQueue pauses a queue, or resumes it when by is empty.
 func (e *engine) pauseQueue(b *batch, q *queue, by api.Principal) {
 	b.queues = append(b.queues, q)
@@ -232,9 +203,9 @@ func (e *engine) pauseQueue(b *batch, q *queue, by api.Principal) {
 		switch {
 		case r.queue != q:
 		case q.paused():
-			e.park(r)
+			e.resources.park(r)
 		default:
-			e.unpark(r)
+			e.resources.unpark(r)
 		}
 	}
 }
@@ -285,7 +256,7 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Actor, why string)
 		t.cancelBy, t.cancelWhy = by, why
 		b.task(r, i)
 		if t.state == api.TaskReady { // it will not resume
-			e.withdraw(r, i)
+			e.resources.withdraw(r, i)
 		}
 		if !t.inFlight {
 			b.cancelDispatch(r, i)

@@ -19,33 +19,22 @@ const (
 
 // engine is the state of all unsettled runs. One goroutine owns it.
 type engine struct {
-	cfg    *Config
-	runs   map[int64]*run
-	byID   map[api.RunID]*run
-	queues map[api.Name]*queue
-	locks  *locks
-	lines  []*budgetLine         // of tasks that wait for room in a budget
-	ends   map[api.Principal]int // attempts of a principal that have ended
-	timers timers
-	fence  uint64 // the last fencing token that was issued
+	cfg       *Config
+	runs      map[int64]*run
+	byID      map[api.RunID]*run
+	timers    timers
+	resources resources
+	fence     uint64 // the last fencing token that was issued
 
-	running    int      // tasks
-	looking    int      // looks at products under way
-	backingOff int      // tasks that wait for their next attempt
-	fault      error    // an invariant was violated
-	granted    []*lease // leases that have just been granted
+	looking    int   // looks at products under way
+	backingOff int   // tasks that wait for their next attempt
+	fault      error // an invariant was violated
 
 	grown func(p api.Principal, more size) // notified that a run takes more; may be nil
 }
 
 func newEngine(cfg *Config) *engine {
-	e := &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, queues: map[api.Name]*queue{}, locks: newLocks(), ends: map[api.Principal]int{}, timers: timers{nextSweep: cfg.Steady().Add(sweepTime)}}
-	e.queues[api.DefaultQueue] = newQueue(api.DefaultQueue, DefaultSlots)
-	for name, slots := range cfg.Queues {
-		e.queues[name] = newQueue(name, slots)
-		e.queues[name].weights = cfg.Weights[name]
-	}
-	return e
+	return &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, resources: newResources(cfg), timers: timers{nextSweep: cfg.Steady().Add(sweepTime)}}
 }
 
 // transition moves a task along the table of transitions in internal/rule/plan.
@@ -69,10 +58,10 @@ func (e *engine) transition(r *run, i int32, ev record.TaskEvent) {
 
 // hasPendingWork reports whether a task runs, or will start without further input.
 func (e *engine) hasPendingWork() bool {
-	if e.running > 0 || e.looking > 0 {
+	if e.resources.running > 0 || e.looking > 0 {
 		return true
 	}
-	for _, q := range e.queues {
+	for _, q := range e.resources.queues {
 		if q.ready > 0 && !q.paused() {
 			return true
 		}
@@ -92,7 +81,7 @@ func (e *engine) due(b *batch) {
 			e.expireRun(b, r)
 		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.when):
 			e.transition(r, d.task, record.EventDue)
-			e.enqueue(r, d.task)
+			e.resources.enqueue(r, d.task)
 		}
 	}
 	if !b.steady.Before(e.timers.nextSweep) {
@@ -103,9 +92,7 @@ func (e *engine) due(b *batch) {
 
 // sweep polls every open dispatch for a missed completion.
 func (e *engine) sweep(b *batch) {
-	for _, l := range e.lines { // a day may have begun, or a budget is larger
-		l.refused = taskRef{}
-	}
+	e.resources.budgets.reconsider()
 	for _, r := range e.runs {
 		for i := range r.tasks {
 			if t := &r.tasks[i]; t.asking() && r.plan.Tasks[i].Approval != nil {

@@ -20,9 +20,9 @@ func (e *engine) growBy(b *batch, r *run, i int32, g plan.Growth) {
 	switch {
 	case r.tasks[i].state != api.TaskRunning:
 	case r.holdsForGate(i):
-		e.releaseSlot(r, i)
+		e.resources.releaseSlot(r, i)
 	default:
-		e.releaseTask(r, i)
+		e.resources.releaseTask(r, i)
 	}
 	e.transition(r, i, record.EventGrow)
 	b.task(r, i)
@@ -71,7 +71,7 @@ func (e *engine) advance(b *batch, r *run, i int32) {
 		e.look(b, r, i, -1)
 	default:
 		e.transition(r, i, record.EventDeps)
-		e.enqueue(r, i)
+		e.resources.enqueue(r, i)
 	}
 }
 

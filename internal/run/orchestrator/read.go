@@ -359,7 +359,7 @@ func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
 		for _, r := range e.runs {
 			ready[r.queue] += r.counts[api.TaskReady]
 		}
-		for _, q := range slices.SortedFunc(maps.Values(e.queues), func(a, b *queue) int { return cmp.Compare(a.name, b.name) }) {
+		for _, q := range slices.SortedFunc(maps.Values(e.resources.queues), func(a, b *queue) int { return cmp.Compare(a.name, b.name) }) {
 			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: ready[q], Weights: q.weights, Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
 		}
 		return list

@@ -23,7 +23,7 @@ func (d *driver) recover(ctx context.Context) error {
 			return err
 		}
 		e.fence = uint64(fence) //nolint:gosec // G115: counts up from 1
-		if err := e.loadQueues(v); err != nil {
+		if err := e.resources.loadQueues(v); err != nil {
 			return err
 		}
 		runs, err = openRuns(v)
@@ -38,7 +38,7 @@ func (d *driver) recover(ctx context.Context) error {
 	var waiting []taskRef
 	for _, r := range runs {
 		d.capacity.add(r.principal, r.size(), 1)
-		e.assignQueue(r)
+		e.resources.assignQueue(r)
 		found, err := e.adoptRunning(ctx, b, r)
 		if err != nil {
 			return err
@@ -60,21 +60,6 @@ func (d *driver) recover(ctx context.Context) error {
 	return nil
 }
 
-func (e *engine) loadQueues(v store.Reader) error {
-	return v.Each("SELECT name, by, at FROM run_queue", nil, func(scan store.Scan) error {
-		var name api.Name
-		var by api.Principal
-		var at int64
-		if err := scan(&name, &by, &at); err != nil {
-			return err
-		}
-		if q := e.queues[name]; q != nil {
-			q.pausedBy, q.pausedAt = by, instant(at)
-		}
-		return nil
-	})
-}
-
 // adoptRunning gives the tasks that are stored as running their slots and locks,
 // and submits their dispatches again. A task whose gate is not settled gets its
 // locks. So does one whose attempt has not begun, which it returns: it may have waited
@@ -85,14 +70,14 @@ func (e *engine) adoptRunning(ctx context.Context, b *batch, r *run) (waiting []
 		if t.state != api.TaskRunning && (t.state != api.TaskGrowing || !r.holdsForGate(i)) {
 			continue
 		}
-		t.lease = e.locks.newLease(r, i)
-		if err := e.locks.adopt(t.lease); err != nil {
+		t.lease = e.resources.locks.newLease(r, i)
+		if err := e.resources.locks.adopt(t.lease); err != nil {
 			return nil, fmt.Errorf("invariant violated: %w", err)
 		}
 		if t.state == api.TaskGrowing {
 			continue
 		}
-		e.running++
+		e.resources.running++
 		if t.cancelBy == "" {
 			if begun, err := e.begun(ctx, t); err != nil {
 				return nil, err
@@ -102,7 +87,7 @@ func (e *engine) adoptRunning(ctx context.Context, b *batch, r *run) (waiting []
 			}
 		}
 		r.queue.running++
-		ef := e.submission(r, i)
+		ef := e.resources.budgets.submission(r, i)
 		if t.cancelBy != "" { // must not start any more
 			ef = r.effect(effectPoll, i)
 			ef.expected = true
@@ -134,10 +119,10 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 		case !t.notBefore.IsZero():
 			e.backingOff++ // the transition decrements it
 			e.transition(r, i, record.EventDue)
-			e.enqueue(r, i)
+			e.resources.enqueue(r, i)
 		case t.answer != nil && t.cancelBy == "":
 			e.transition(r, i, record.EventAnswer)
-			e.enqueue(r, i)
+			e.resources.enqueue(r, i)
 		case r.plan.Tasks[i].Approval != nil:
 			b.ask(r, i)
 		case t.writing():

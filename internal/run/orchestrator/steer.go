@@ -54,9 +54,9 @@ func (o *Orchestrator) pause(ctx context.Context, caller dispatch.Caller, id api
 		r.pausedBy = by
 		b.run(r)
 		if by == "" {
-			e.unpark(r)
+			e.resources.unpark(r)
 		} else {
-			e.park(r)
+			e.resources.park(r)
 		}
 		return nil
 	}})
@@ -95,7 +95,7 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 			b.answers = append(b.answers, t.dispatch)
 			b.task(r, i)
 			e.transition(r, i, record.EventAnswer)
-			e.enqueue(r, i)
+			e.resources.enqueue(r, i)
 			return nil
 		},
 	})
@@ -238,7 +238,7 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 	failpoint.Hit(failpoint.RunSteerCommit, string(name))
 	if err := o.driver.execute(func(e *engine, b *batch) error {
 		b.items = append(b.items, audit.Item{Decision: d, Entry: record.Entry{Kind: kind, Detail: record.RunAction{Queue: string(name)}}})
-		if q := e.queues[name]; q.paused() != (pausedBy != "") {
+		if q := e.resources.queues[name]; q.paused() != (pausedBy != "") {
 			e.pauseQueue(b, q, pausedBy)
 		}
 		return nil

@@ -15,9 +15,9 @@ import (
 // schedule starts the tasks that have their locks, as far as there are slots.
 func (e *engine) schedule(b *batch) {
 	for more := true; more; {
-		e.admitFirst()
+		e.resources.budgets.queueFirst()
 		more = false
-		for _, q := range e.queues {
+		for _, q := range e.resources.queues {
 			for w := q.pop(); w != nil; w = q.pop() {
 				more = true // a line may have another first task
 				if w.run.tasks[w.task].affording != nil {
@@ -28,38 +28,6 @@ func (e *engine) schedule(b *batch) {
 			}
 		}
 	}
-}
-
-// enqueue queues a ready task for its locks, and then for a slot, unless its run
-// or its queue is paused.
-func (e *engine) enqueue(r *run, i int32) {
-	if r.pausedBy != "" || r.queue.paused() || r.tasks[i].state != api.TaskReady {
-		return
-	}
-	w := e.locks.newLease(r, i)
-	r.tasks[i].lease = w
-	e.granted = e.locks.request(w, e.granted)
-	e.grant()
-}
-
-// grant queues tasks that were just granted their locks for a slot.
-func (e *engine) grant() {
-	for _, w := range e.granted {
-		w.run.queue.push(w)
-	}
-	e.granted = e.granted[:0]
-}
-
-// withdraw releases the locks and the place in the queue of a task.
-func (e *engine) withdraw(r *run, i int32) {
-	w := r.tasks[i].lease
-	if w == nil {
-		return
-	}
-	r.tasks[i].lease = nil
-	r.queue.remove(w)
-	e.granted = e.locks.release(w, e.granted)
-	e.grant()
 }
 
 // startTask starts an attempt, or resumes one that asked a question. It is
@@ -82,40 +50,25 @@ func (e *engine) startTask(b *batch, w *lease) {
 		}
 	}
 	t.notBefore, t.ended, t.inFlight = time.Time{}, time.Time{}, true
-	e.running++
+	e.resources.running++
 	r.queue.running++
 	exclusive, shared := lockNames(r.locksOf(i))
 	b.log(record.KindTaskStarted, r, i, record.TaskStart{Fence: int64(t.fence), Locks: exclusive, Shared: shared}) //nolint:gosec // G115: counts up from 1
 	b.task(r, i)
-	if e.follow(r, i) {
+	if e.resources.budgets.follow(r, i) {
 		t.inFlight = false
 		return
 	}
-	b.effects = append(b.effects, e.submission(r, i))
-}
-
-// releaseTask releases the slot and the locks of a running task.
-func (e *engine) releaseTask(r *run, i int32) {
-	e.releaseSlot(r, i)
-	e.withdraw(r, i)
-}
-
-func (e *engine) releaseSlot(r *run, i int32) {
-	e.running--
-	if r.tasks[i].hasSlot() {
-		r.queue.running--
-	}
-	e.leaveLine(r, i)
-	r.tasks[i].inFlight = false
+	b.effects = append(b.effects, e.resources.budgets.submission(r, i))
 }
 
 // finishTask settles a task, and the dependents that cannot run any more.
 func (e *engine) finishTask(b *batch, r *run, i int32, ev record.TaskEvent, step record.TaskStep) {
 	t := &r.tasks[i]
 	if t.state == api.TaskRunning {
-		e.releaseTask(r, i)
+		e.resources.releaseTask(r, i)
 	} else {
-		e.withdraw(r, i)
+		e.resources.withdraw(r, i)
 	}
 	e.settleTask(b, r, i, ev, step)
 	if e.fault != nil {
@@ -248,7 +201,7 @@ func (e *engine) waitForAnswer(b *batch, r *run, i int32, d *api.Dispatch) {
 	if t.state != api.TaskRunning {
 		return
 	}
-	e.releaseTask(r, i)
+	e.resources.releaseTask(r, i)
 	e.transition(r, i, record.EventAsk)
 	r.asking++
 	t.questionOf, t.answer, t.message = int32(d.Attempt), nil, d.Message //nolint:gosec // G115: counts up from 1
@@ -262,7 +215,7 @@ func (e *engine) waitForAnswer(b *batch, r *run, i int32, d *api.Dispatch) {
 // retryLater makes a task wait for its next attempt.
 func (e *engine) retryLater(b *batch, r *run, i int32, step record.TaskStep) {
 	t := &r.tasks[i]
-	e.releaseTask(r, i)
+	e.resources.releaseTask(r, i)
 	e.transition(r, i, record.EventBackoff)
 	wait := e.backoff(r, i)
 	t.notBefore = b.now.Add(wait)

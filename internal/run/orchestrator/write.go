@@ -20,7 +20,7 @@ func (f submitted) unapproved() *dispatch.Unapproved {
 // admitted, is to write. It waits without its locks and its slot.
 func (e *engine) waitToWrite(b *batch, r *run, i int32, u *dispatch.Unapproved) {
 	t := &r.tasks[i]
-	e.releaseTask(r, i)
+	e.resources.releaseTask(r, i)
 	e.transition(r, i, record.EventAsk)
 	r.asking++
 	t.message = waitsFor(u.Action.By)
@@ -61,7 +61,7 @@ func shows(list []api.ShownTask, id api.DispatchID) bool {
 func (e *engine) mayWrite(r *run, i int32) {
 	e.transition(r, i, record.EventApprove)
 	r.tasks[i].approved = true
-	e.enqueue(r, i)
+	e.resources.enqueue(r, i)
 }
 
 // lookAtWrite reports what people decided about a task that is to write. After a service
