@@ -115,7 +115,7 @@ func (f submitted) apply(e *engine, b *batch) {
 	case f.unapproved() != nil:
 		e.waitToWrite(b, r, i, f.unapproved())
 	default:
-		e.failTask(b, r, i, f.err)
+		e.carryOut(b, r, i, afterRefusal(f.err))
 	}
 }
 
@@ -251,7 +251,7 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Actor, why string)
 		for _, child := range r.plan.Children(int(i)) {
 			e.cancelTask(b, r, child, by, why)
 		}
-		e.cancelGrown(b, r, i)
+		e.carryOut(b, r, i, afterGrown(r, i))
 	case t.open():
 		t.cancelBy, t.cancelWhy = by, why
 		b.task(r, i)

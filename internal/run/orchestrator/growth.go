@@ -14,7 +14,7 @@ import (
 func (e *engine) growBy(b *batch, r *run, i int32, g plan.Growth) {
 	first, err := r.grow(g, request{})
 	if err != nil {
-		e.cannotGrow(b, r, i, err)
+		e.carryOut(b, r, i, cannotGrow(err))
 		return
 	}
 	switch {
@@ -37,11 +37,6 @@ func (e *engine) growBy(b *batch, r *run, i int32, g plan.Growth) {
 	if t := &r.tasks[i]; t.children.open == 0 && t.state == api.TaskGrowing { // there was no item
 		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
 	}
-}
-
-// cannotGrow fails a task whose products are not what its growth wants.
-func (e *engine) cannotGrow(b *batch, r *run, i int32, err error) {
-	e.finishTask(b, r, i, record.EventFail, record.TaskStep{Reason: string(api.ReasonOutput), Message: clipped(err)})
 }
 
 // clipped is the text of an error about what a worker wrote, of bounded length.
@@ -107,76 +102,20 @@ func (e *engine) childEnded(b *batch, r *run, i int32) {
 	switch {
 	case t.state != api.TaskGrowing: // its quorum is known
 	case t.cancelBy != "" || r.cancelBy != "":
-		e.cancelGrown(b, r, parent)
+		e.carryOut(b, r, parent, afterGrown(r, parent))
 	case p.ForEach != nil:
-		e.forEachEnded(b, r, parent, i)
+		e.carryOut(b, r, parent, afterItem(r, parent, i))
+	case p.Quorum != nil && child.state == api.TaskDone && r.plan.Tasks[i].Approval == nil: // its verdict is read first
+		e.look(b, r, parent, i)
 	case p.Quorum != nil:
-		e.voted(b, r, parent, i)
+		r.count(parent, i, child.state == api.TaskDone)
+		e.tally(b, r, parent)
 	case child.state != api.TaskDone:
-		e.finishTask(b, r, parent, record.EventFail, r.because(i, "%s"))
+		e.carryOut(b, r, parent, failsBecause(r, i, "%s"))
 		e.cancelRest(b, r, parent, "the gate of task %s has failed")
 	case r.plan.Children(int(parent))[len(r.plan.Children(int(parent)))-1] == i:
 		e.look(b, r, parent, i)
 	}
-}
-
-// cancelGrown cancels a task once all that grew from it have ended.
-func (e *engine) cancelGrown(b *batch, r *run, i int32) {
-	t := &r.tasks[i]
-	if t.children.open > 0 || t.state != api.TaskGrowing {
-		return
-	}
-	by, why := t.cancelBy, t.cancelWhy
-	if by == "" {
-		by = r.cancelBy
-	}
-	e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(by), Message: why})
-}
-
-// because is the step of a task that fails because of a child.
-func (r *run) because(child int32, format string) record.TaskStep {
-	t := &r.tasks[child]
-	reason := t.reason
-	if reason == "" {
-		reason = api.ReasonContext
-	}
-	return record.TaskStep{Reason: string(reason), Message: fmt.Sprintf(format, fmt.Sprintf("task %s is %s", r.plan.Tasks[child].ID, t.state))}
-}
-
-// forEachEnded ends a task with a for_each when last, the last of its tasks, has.
-func (e *engine) forEachEnded(b *batch, r *run, i, last int32) {
-	c := &r.tasks[i].children
-	switch {
-	case c.open > 0:
-	case c.lost > 0:
-		of := r.plan.Children(int(i))
-		step := record.TaskStep{}
-		for _, n := range of {
-			if s := r.tasks[n].state; s != api.TaskDone && s != api.TaskCancelled {
-				step = r.because(n, fmt.Sprintf("%d of %d tasks are not done: %%s", c.lost+c.cancelled, len(of)))
-				break
-			}
-		}
-		e.finishTask(b, r, i, record.EventFail, step)
-	case c.cancelled > 0:
-		step := record.TaskStep{By: string(r.tasks[last].cancelBy), Message: fmt.Sprintf("%d of %d tasks were cancelled", c.cancelled, len(r.plan.Children(int(i))))}
-		if step.By == "" {
-			step.By = string(api.Service)
-		}
-		e.finishTask(b, r, i, record.EventCancel, step)
-	default:
-		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
-	}
-}
-
-// voted counts the vote of a person, or has that of a subagent looked up.
-func (e *engine) voted(b *batch, r *run, i, voter int32) {
-	if r.tasks[voter].state == api.TaskDone && r.plan.Tasks[voter].Approval == nil {
-		e.look(b, r, i, voter)
-		return
-	}
-	r.count(i, voter, r.tasks[voter].state == api.TaskDone)
-	e.tally(b, r, i)
 }
 
 // count counts a vote, once.
@@ -195,22 +134,10 @@ func (r *run) count(i, voter int32, approves bool) {
 // tally ends a quorum as soon as its outcome is known, and cancels the voters that are
 // left.
 func (e *engine) tally(b *batch, r *run, i int32) {
-	t, p := &r.tasks[i], &r.plan.Tasks[i]
-	of := r.plan.Children(int(i))
-	need, c := int32(p.Quorum.Approve), t.children //nolint:gosec // G115: at most api.MaxVoters
-	approved := c.approve >= need
-	if !approved && int32(len(of))-c.reject >= need { //nolint:gosec // G115: likewise
-		return
+	if d := afterVote(r, i); d.end != "" {
+		e.carryOut(b, r, i, d)
+		e.cancelRest(b, r, i, "the quorum of task %s is known")
 	}
-	ev, step := record.EventDone, record.TaskStep{}
-	if !approved {
-		ev, step = record.EventFail, record.TaskStep{Reason: string(api.ReasonVerify), Message: fmt.Sprintf("%d of %d voters do not approve, %d have to", c.reject, len(of), need)}
-		if t.faulty != "" {
-			step.Message += "; " + t.faulty
-		}
-	}
-	e.finishTask(b, r, i, ev, step)
-	e.cancelRest(b, r, i, "the quorum of task %s is known")
 }
 
 // cancelRest cancels what grew from a task that has settled.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 )
@@ -161,52 +160,25 @@ func (l looked) apply(e *engine, b *batch) {
 		r.count(i, l.child, l.yes && l.bad == nil)
 		e.tally(b, r, i)
 	case l.child >= 0 && t.state == api.TaskGrowing:
-		e.verdict(b, r, i, l)
+		e.carryOut(b, r, i, afterVerdict(r, i, l))
 	case t.state == api.TaskGrowing && p.ForEach != nil && t.children.open == 0:
-		e.forEachEnded(b, r, i, i)
+		e.carryOut(b, r, i, afterItem(r, i, i))
 	case l.child >= 0 || t.state != api.TaskPending:
 	case l.bad != nil:
-		e.cannotGrow(b, r, i, l.bad)
+		e.carryOut(b, r, i, cannotGrow(l.bad))
 	case l.when && l.yes:
 		t.holds = true
 		e.advance(b, r, i)
 	case l.when:
-		e.conditionFails(b, r, i)
+		w := p.When
+		cause, _ := r.plan.Index(w.Task)                                                                                    // plan.Parse checked it
+		e.skip(b, r, i, int32(cause), clipped(fmt.Errorf("%s of the result of task %s is not %s", w.Result, w.Task, w.Is))) //nolint:gosec // G115: bounded by api.MaxRunTasks
+		e.release(b, r, i)
+		e.settleRun(b, r)
 	case p.Approval != nil:
 		e.waitForPeople(b, r, i)
 	default:
 		e.growBy(b, r, i, l.growth)
-	}
-}
-
-// conditionFails skips a task whose condition does not hold.
-func (e *engine) conditionFails(b *batch, r *run, i int32) {
-	w := r.plan.Tasks[i].When
-	cause, _ := r.plan.Index(w.Task)                                                                                    // plan.Parse checked it
-	e.skip(b, r, i, int32(cause), clipped(fmt.Errorf("%s of the result of task %s is not %s", w.Result, w.Task, w.Is))) //nolint:gosec // G115: bounded by api.MaxRunTasks
-	e.release(b, r, i)
-	e.settleRun(b, r)
-}
-
-// verdict ends a task by the verdict of its gate, or has the finding fixed.
-func (e *engine) verdict(b *batch, r *run, i int32, l looked) {
-	p := &r.plan.Tasks[i]
-	of := r.plan.Children(int(i))
-	round := len(of)/2 + 1
-	switch {
-	case of[len(of)-1] != l.child: // an earlier one
-	case l.refuse != nil:
-		e.finishTask(b, r, i, record.EventFail, record.TaskStep{Reason: string(api.ReasonVerify), Message: clipped(l.refuse)})
-	case l.bad != nil:
-		e.cannotGrow(b, r, i, l.bad)
-	case l.yes:
-		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
-	case round > plan.Fixes(p.Gate):
-		e.finishTask(b, r, i, record.EventFail, record.TaskStep{
-			Reason: string(api.ReasonVerify), Message: fmt.Sprintf("the verdict of task %s is %s, and no fix is left", r.plan.Tasks[l.child].ID, api.VerdictRed),
-		})
-	default:
-		e.growBy(b, r, i, plan.Growth{Cause: plan.CauseGate, Task: p.ID, Round: round + 1})
 	}
 }
 

@@ -1,10 +1,6 @@
 package orchestrator
 
 import (
-	"errors"
-	"hash/fnv"
-	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -60,6 +56,16 @@ func (e *engine) startTask(b *batch, w *lease) {
 		return
 	}
 	b.effects = append(b.effects, e.resources.budgets.submission(r, i))
+}
+
+// carryOut ends a task as was decided, or lets tasks grow from it.
+func (e *engine) carryOut(b *batch, r *run, i int32, d decision) {
+	switch {
+	case d.grow != nil:
+		e.growBy(b, r, i, *d.grow)
+	case d.end != "":
+		e.finishTask(b, r, i, d.end, d.step)
+	}
 }
 
 // finishTask settles a task, and the dependents that cannot run any more.
@@ -122,23 +128,6 @@ func (e *engine) skip(b *batch, r *run, i, cause int32, why string) {
 	e.settleTask(b, r, i, record.EventSkip, record.TaskStep{Cause: string(r.plan.Tasks[cause].ID), Message: why})
 }
 
-// dispatchDone ends a task whose dispatch has finished, or begins its gate.
-func (e *engine) dispatchDone(b *batch, r *run, i int32) {
-	t := &r.tasks[i]
-	switch {
-	case r.plan.Tasks[i].Gate == nil:
-		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
-	case t.cancelBy != "" || r.cancelBy != "":
-		by, why := t.cancelBy, t.cancelWhy
-		if by == "" {
-			by, why = r.cancelBy, ""
-		}
-		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(by), Message: why})
-	default:
-		e.growBy(b, r, i, plan.Growth{Cause: plan.CauseGate, Task: r.plan.Tasks[i].ID, Round: 1})
-	}
-}
-
 // settleRun settles a run whose tasks are all final. No entry of the run may
 // follow.
 func (e *engine) settleRun(b *batch, r *run) {
@@ -165,12 +154,12 @@ func (e *engine) attemptEnded(b *batch, r *run, i int32, d *api.Dispatch) {
 	step := record.TaskStep{Reason: string(d.Reason), Message: d.Message}
 	switch d.State {
 	case api.EventFinished:
-		e.dispatchDone(b, r, i)
+		e.carryOut(b, r, i, afterDispatch(r, i))
 	case api.EventNeedsInput:
 		e.waitForAnswer(b, r, i, d)
 	case api.EventCancelled:
 		if t.failure != nil {
-			e.failTask(b, r, i, t.failure)
+			e.carryOut(b, r, i, afterRefusal(t.failure))
 			return
 		}
 		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(d.CancelBy), Message: d.CancelReason})
@@ -217,7 +206,7 @@ func (e *engine) retryLater(b *batch, r *run, i int32, step record.TaskStep) {
 	t := &r.tasks[i]
 	e.resources.releaseTask(r, i)
 	e.transition(r, i, record.EventBackoff)
-	wait := e.backoff(r, i)
+	wait := backoff(e.cfg.Seed, r, i)
 	t.notBefore = b.now.Add(wait)
 	t.ended, t.reason, t.message, t.answer = b.now, api.Reason(step.Reason), step.Message, nil
 	step.Until = t.notBefore.Format(time.RFC3339Nano)
@@ -225,36 +214,6 @@ func (e *engine) retryLater(b *batch, r *run, i int32, step record.TaskStep) {
 	b.task(r, i)
 	e.backingOff++
 	e.timers.add(b.steady.Add(wait), t.notBefore, r.seq, i)
-}
-
-// backoff returns how long the next attempt of a task waits: a random time within
-// plan.Delay. It is a function of the seed, the run, the task and the attempt.
-func (e *engine) backoff(r *run, i int32) time.Duration {
-	low, high := plan.Delay(&r.plan.Tasks[i], int(r.tasks[i].attempt))
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(r.doc.Nonce)) // a hash never fails
-	_, _ = h.Write(strconv.AppendInt(nil, int64(i), 10))
-	source := rand.New(rand.NewPCG(e.cfg.Seed^h.Sum64(), uint64(r.tasks[i].attempt))) //nolint:gosec // G115, G404: no secret, and reproducible on purpose
-	return low + time.Duration(source.Int64N(int64(high-low)+1))
-}
-
-// failTask settles a task whose dispatch could not be submitted or resumed.
-func (e *engine) failTask(b *batch, r *run, i int32, err error) {
-	step := record.TaskStep{Message: err.Error()}
-	if bad, ok := errors.AsType[*api.Error](err); ok {
-		step.Message = bad.Message
-	}
-	switch api.CodeOf(err) { //nolint:exhaustive // the others are transient
-	case api.CodeDenied:
-		step.Reason = string(api.ReasonDenied)
-		e.finishTask(b, r, i, record.EventDeny, step)
-		return
-	case api.CodeIntegrity, api.CodeConflict:
-		step.Reason = string(api.ReasonIntegrity)
-	default:
-		step.Reason = string(api.ReasonContext)
-	}
-	e.finishTask(b, r, i, record.EventFail, step)
 }
 
 // transient reports whether an error is not about the task, so that a retry may
