@@ -201,24 +201,6 @@ func (q *budgetLines) reconsider() {
 	}
 }
 
-// adoptWaiting submits tasks that are stored as running and whose attempts have not begun,
-// in the order in which they started, as far as there are slots. The others wait for one.
-func (e *engine) adoptWaiting(b *batch, found []taskRef) {
-	slices.SortFunc(found, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })
-	for _, t := range found {
-		t.run.queue.running++ // as wait expects
-		e.resources.budgets.wait(t.run, t.task, "", "")
-		switch q := t.run.queue; {
-		case !t.counts():
-		case q.running < q.slots: // most have no budget, and need not wait for each other
-			e.retryAdmission(b, t.get().lease)
-		default:
-			t.get().affording.due = true
-			q.push(t.get().lease)
-		}
-	}
-}
-
 // submission is the effect that submits or resumes the dispatch of a task that runs.
 func (q *budgetLines) submission(r *run, i int32) effect {
 	t := &r.tasks[i]

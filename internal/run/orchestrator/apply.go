@@ -44,19 +44,6 @@ func (e *engine) addRun(b *batch, r *run) {
 	e.settleRun(b, r) // a retry may have nothing left to do
 }
 
-// taskOf returns the task whose current dispatch is d.
-func (e *engine) taskOf(d *api.Dispatch) (*run, int32, bool) {
-	r := e.byID[d.Run]
-	if r == nil {
-		return nil, 0, false
-	}
-	i, ok := r.plan.Index(d.Task)
-	if !ok || r.tasks[i].dispatch != d.ID {
-		return nil, 0, false
-	}
-	return r, int32(i), true //nolint:gosec // G115: bounded by api.MaxPlanTasks
-}
-
 // relevant reports whether the state of its dispatch is new to a task. A question
 // that was answered before is not.
 func (t *task) relevant(d *api.Dispatch) bool {
@@ -70,14 +57,18 @@ func (t *task) relevant(d *api.Dispatch) bool {
 }
 
 func (n dispatchEnded) apply(e *engine, b *batch) {
-	if r, i, ok := e.taskOf(&n.dispatch); ok && r.tasks[i].relevant(&n.dispatch) {
-		e.attemptEnded(b, r, i, &n.dispatch)
+	d := &n.dispatch
+	if r := e.byID[d.Run]; r != nil {
+		i, ok := r.plan.Index(d.Task)
+		if ok && r.tasks[i].dispatch == d.ID && r.tasks[i].relevant(d) {
+			e.attemptEnded(b, r, int32(i), d) //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		}
 	}
 	e.resources.budgets.recheck(n.dispatch.Principal)
 }
 
 // current returns the task that an effect was for; nil when the effect is stale.
-func (e *engine) current(r *run, i int32, fence uint64) *task {
+func current(r *run, i int32, fence uint64) *task {
 	if t := &r.tasks[i]; r.settled.IsZero() && t.fence == fence && t.open() {
 		return t
 	}
@@ -85,7 +76,7 @@ func (e *engine) current(r *run, i int32, fence uint64) *task {
 }
 
 func (f submitted) apply(e *engine, b *batch) {
-	t := e.current(f.run, f.task, f.fence)
+	t := current(f.run, f.task, f.fence)
 	if t == nil || t.state != api.TaskRunning {
 		return
 	}
@@ -113,7 +104,9 @@ func (f submitted) apply(e *engine, b *batch) {
 	case t.cancelBy != "": // no dispatch exists to cancel
 		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 	case f.unapproved() != nil:
-		e.waitToWrite(b, r, i, f.unapproved())
+		u := f.unapproved()
+		e.wait(b, r, i, record.TaskStep{Approval: true, Message: waitsFor(u.Action.By)})
+		b.askToWrite(r, i, u)
 	default:
 		e.carryOut(b, r, i, afterRefusal(f.err))
 	}
@@ -123,7 +116,7 @@ func (f submitted) apply(e *engine, b *batch) {
 // resumed.
 func (f effectFailed) apply(e *engine, b *batch) {
 	x := &f.effect
-	t := e.current(x.run, x.task, x.fence)
+	t := current(x.run, x.task, x.fence)
 	if t == nil || x.kind == effectCancel || x.kind == effectPoll || x.kind == effectLook || x.kind == effectAsk {
 		return
 	}
@@ -145,7 +138,7 @@ func (a effectDue) apply(e *engine, b *batch) {
 		}
 		return
 	}
-	t := e.current(x.run, x.task, x.fence)
+	t := current(x.run, x.task, x.fence)
 	if t == nil {
 		return
 	}
@@ -163,7 +156,7 @@ func (a effectDue) apply(e *engine, b *batch) {
 // when the sweep before has seen it too: an end is stored shortly before the
 // engine is notified.
 func (l polled) apply(e *engine, b *batch) {
-	t := e.current(l.run, l.task, l.fence)
+	t := current(l.run, l.task, l.fence)
 	if t == nil || t.inFlight {
 		return
 	}
@@ -178,18 +171,14 @@ func (l polled) apply(e *engine, b *batch) {
 		}
 	case l.expected || t.missed:
 		if !l.expected {
-			e.reportMissed(b, l.run, d)
+			e.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "polling found a completion that the engine was not notified of: this is a bug",
+				slog.String("run", string(l.run.id)), slog.String("dispatch", string(d.ID)))
+			b.after = append(b.after, func(e *engine) { e.cfg.Observer.Swept(1) })
 		}
 		e.attemptEnded(b, l.run, l.task, d)
 	default:
 		t.missed = true
 	}
-}
-
-func (e *engine) reportMissed(b *batch, r *run, d *api.Dispatch) {
-	e.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "polling found a completion that the engine was not notified of: this is a bug",
-		slog.String("run", string(r.id)), slog.String("dispatch", string(d.ID)))
-	b.after = append(b.after, func(e *engine) { e.cfg.Observer.Swept(1) })
 }
 
 // pauseQueue pauses a queue, or resumes it when by is empty.
@@ -224,16 +213,6 @@ func (e *engine) cancelRun(b *batch, r *run, by api.Actor, why string) {
 		e.cancelTask(b, r, i, by, why)
 	}
 	e.settleRun(b, r)
-}
-
-// expireRun cancels a run that reached its limit of time.
-func (e *engine) expireRun(b *batch, r *run) {
-	if r.cancelBy != "" {
-		return
-	}
-	wall := time.Duration(r.plan.Limits.Wall)
-	b.log(record.KindRunExpired, r, -1, record.RunExpiry{Limit: record.LimitWall, Millis: wall.Milliseconds()})
-	e.cancelRun(b, r, api.Service, fmt.Sprintf("the run reached its %s of %s", record.LimitWall, wall))
 }
 
 // maxRepeatedReason bounds a reason that is repeated for each task of a run: there

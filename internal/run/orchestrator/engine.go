@@ -77,8 +77,11 @@ func (e *engine) due(b *batch) {
 		case r == nil: // settled
 		case d.task < 0 && b.now.Before(d.when): // the clock was set back: what is logged must show that the time has passed
 			e.timers.add(b.steady.Add(d.when.Sub(b.now)), d.when, d.run, d.task)
+		case d.task < 0 && r.cancelBy == "":
+			wall := time.Duration(r.plan.Limits.Wall)
+			b.log(record.KindRunExpired, r, -1, record.RunExpiry{Limit: record.LimitWall, Millis: wall.Milliseconds()})
+			e.cancelRun(b, r, api.Service, fmt.Sprintf("the run reached its %s of %s", record.LimitWall, wall))
 		case d.task < 0:
-			e.expireRun(b, r)
 		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.when):
 			e.transition(r, d.task, record.EventDue)
 			e.resources.enqueue(r, d.task)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 )
@@ -176,7 +177,8 @@ func (l looked) apply(e *engine, b *batch) {
 		e.release(b, r, i)
 		e.settleRun(b, r)
 	case p.Approval != nil:
-		e.waitForPeople(b, r, i)
+		e.wait(b, r, i, record.TaskStep{Message: waitsFor(p.Approval.By)})
+		b.ask(r, i)
 	default:
 		e.growBy(b, r, i, l.growth)
 	}

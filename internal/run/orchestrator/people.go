@@ -36,18 +36,6 @@ type asking struct {
 	again   bool // likewise; without one, the task tries again, which asks
 }
 
-// waitForPeople makes a task wait for those who may approve, and asks them once that is
-// durable.
-func (e *engine) waitForPeople(b *batch, r *run, i int32) {
-	t := &r.tasks[i]
-	e.transition(r, i, record.EventAsk)
-	r.asking++
-	t.message = waitsFor(r.plan.Tasks[i].Approval.By)
-	b.log(record.KindTaskWaiting, r, i, record.TaskStep{Message: t.message})
-	b.task(r, i)
-	b.ask(r, i)
-}
-
 // waitsFor says what a task waits for that people approve.
 func waitsFor(by []api.Principal) string {
 	names := make([]string, len(by))
@@ -173,7 +161,10 @@ func (v voted) apply(e *engine, b *batch) {
 	switch {
 	case !v.run.settled.IsZero() || t.state != api.TaskWaiting || t.dispatch != v.of || v.of != "" && !t.writing():
 	case v.of != "" && v.outcome == record.EventDone:
-		e.mayWrite(v.run, v.task)
+		// Whether the attempt may write is decided by the admission of its dispatch.
+		e.transition(v.run, v.task, record.EventApprove)
+		t.approved = true
+		e.resources.enqueue(v.run, v.task)
 	default:
 		e.finishTask(b, v.run, v.task, v.outcome, v.step)
 	}

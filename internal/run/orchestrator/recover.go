@@ -1,9 +1,11 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
@@ -34,21 +36,22 @@ func (d *driver) recover(ctx context.Context) error {
 	failpoint.Hit(failpoint.RunRecover, "")
 	b := d.newBatch()
 	b.recovers = true
+	c := &recovery{e, b}
 	// Leases that were held come before those that are requested again.
 	var waiting []taskRef
 	for _, r := range runs {
 		d.capacity.add(r.principal, r.size(), 1)
 		e.resources.assignQueue(r)
-		found, err := e.adoptRunning(ctx, b, r)
+		found, err := c.adoptRunning(ctx, r)
 		if err != nil {
 			return err
 		}
 		waiting = append(waiting, found...)
 	}
-	e.adoptWaiting(b, waiting)
+	c.adoptWaiting(waiting)
 	for _, r := range runs {
 		e.addRun(b, r)
-		e.restoreWaiting(b, r)
+		c.restoreWaiting(r)
 	}
 	if b.changes() > 0 {
 		e.fault = errors.Join(e.fault, errors.New("invariant violated: the stored runs are not in a state that a commit leaves"))
@@ -60,11 +63,18 @@ func (d *driver) recover(ctx context.Context) error {
 	return nil
 }
 
+// recovery gives the engine the runs that the database has, before the first event.
+type recovery struct {
+	engine *engine
+	batch  *batch // has the effects that are due; nothing of it is committed
+}
+
 // adoptRunning gives the tasks that are stored as running their slots and locks,
 // and submits their dispatches again. A task whose gate is not settled gets its
 // locks. So does one whose attempt has not begun, which it returns: it may have waited
 // for a budget, without a slot.
-func (e *engine) adoptRunning(ctx context.Context, b *batch, r *run) (waiting []taskRef, err error) {
+func (c *recovery) adoptRunning(ctx context.Context, r *run) (waiting []taskRef, err error) {
+	e, b := c.engine, c.batch
 	for i := range r.tasks {
 		t, i := &r.tasks[i], int32(i) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		if t.state != api.TaskRunning && (t.state != api.TaskGrowing || !r.holdsForGate(i)) {
@@ -79,7 +89,7 @@ func (e *engine) adoptRunning(ctx context.Context, b *batch, r *run) (waiting []
 		}
 		e.resources.running++
 		if t.cancelBy == "" {
-			if begun, err := e.begun(ctx, t); err != nil {
+			if begun, err := begun(ctx, e.cfg.Dispatch, t); err != nil {
 				return nil, err
 			} else if !begun {
 				waiting = append(waiting, taskRef{r, i})
@@ -99,15 +109,16 @@ func (e *engine) adoptRunning(ctx context.Context, b *batch, r *run) (waiting []
 }
 
 // begun reports whether the attempt of a task that is stored as running was admitted.
-func (e *engine) begun(ctx context.Context, t *task) (bool, error) {
-	d, ok, err := e.cfg.Dispatch.Get(ctx, t.dispatch)
+func begun(ctx context.Context, in Dispatcher, t *task) (bool, error) {
+	d, ok, err := in.Get(ctx, t.dispatch)
 	asks := t.answer != nil && d.State == api.EventNeedsInput && int32(d.Attempt) <= t.questionOf //nolint:gosec // G115: counts up from 1
 	return ok && !asks, err
 }
 
 // restoreWaiting makes tasks that are stored as waiting wait again, or moves those
 // that are due.
-func (e *engine) restoreWaiting(b *batch, r *run) {
+func (c *recovery) restoreWaiting(r *run) {
+	e, b := c.engine, c.batch
 	for i := range r.tasks {
 		t, i := &r.tasks[i], int32(i) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		switch {
@@ -131,6 +142,25 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 			ef := r.effect(effectPoll, i)
 			ef.expected = true
 			b.effects = append(b.effects, ef)
+		}
+	}
+}
+
+// adoptWaiting submits tasks that are stored as running and whose attempts have not begun,
+// in the order in which they started, as far as there are slots. The others wait for one.
+func (c *recovery) adoptWaiting(found []taskRef) {
+	e, b := c.engine, c.batch
+	slices.SortFunc(found, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })
+	for _, t := range found {
+		t.run.queue.running++ // as wait expects
+		e.resources.budgets.wait(t.run, t.task, "", "")
+		switch q := t.run.queue; {
+		case !t.counts():
+		case q.running < q.slots: // most have no budget, and need not wait for each other
+			e.retryAdmission(b, t.get().lease)
+		default:
+			t.get().affording.due = true
+			q.push(t.get().lease)
 		}
 	}
 }

@@ -184,18 +184,26 @@ func (e *engine) attemptEnded(b *batch, r *run, i int32, d *api.Dispatch) {
 	}
 }
 
+// wait makes a task wait for people, without its locks and its slot.
+func (e *engine) wait(b *batch, r *run, i int32, step record.TaskStep) {
+	if r.tasks[i].state == api.TaskRunning {
+		e.resources.releaseTask(r, i)
+	}
+	e.transition(r, i, record.EventAsk)
+	r.asking++
+	r.tasks[i].message = step.Message
+	b.log(record.KindTaskWaiting, r, i, step)
+	b.task(r, i)
+}
+
 // waitForAnswer makes a task wait for an answer, without its locks and its slot.
 func (e *engine) waitForAnswer(b *batch, r *run, i int32, d *api.Dispatch) {
 	t := &r.tasks[i]
 	if t.state != api.TaskRunning {
 		return
 	}
-	e.resources.releaseTask(r, i)
-	e.transition(r, i, record.EventAsk)
-	r.asking++
-	t.questionOf, t.answer, t.message = int32(d.Attempt), nil, d.Message //nolint:gosec // G115: counts up from 1
-	b.log(record.KindTaskWaiting, r, i, record.TaskStep{Message: d.Message})
-	b.task(r, i)
+	t.questionOf, t.answer = int32(d.Attempt), nil //nolint:gosec // G115: counts up from 1
+	e.wait(b, r, i, record.TaskStep{Message: d.Message})
 	if t.cancelBy != "" && d.CancelBy == "" { // it asked before the cancel reached it
 		b.cancelDispatch(r, i)
 	}

@@ -16,19 +16,6 @@ func (f submitted) unapproved() *dispatch.Unapproved {
 	return u
 }
 
-// waitToWrite makes a task wait for people to approve what its dispatch, which was not
-// admitted, is to write. It waits without its locks and its slot.
-func (e *engine) waitToWrite(b *batch, r *run, i int32, u *dispatch.Unapproved) {
-	t := &r.tasks[i]
-	e.resources.releaseTask(r, i)
-	e.transition(r, i, record.EventAsk)
-	r.asking++
-	t.message = waitsFor(u.Action.By)
-	b.log(record.KindTaskWaiting, r, i, record.TaskStep{Approval: true, Message: t.message})
-	b.task(r, i)
-	b.askToWrite(r, i, u)
-}
-
 // askToWrite asks people for their approval of what a task is to write. Without u, which
 // only an attempt to start it gives, it looks how the request stands.
 func (b *batch) askToWrite(r *run, i int32, u *dispatch.Unapproved) {
@@ -54,14 +41,6 @@ func shows(list []api.ShownTask, id api.DispatchID) bool {
 		}
 	}
 	return false
-}
-
-// mayWrite queues a task again whose attempt people approved, or were not asked about.
-// Whether they did is decided by the admission of its dispatch.
-func (e *engine) mayWrite(r *run, i int32) {
-	e.transition(r, i, record.EventApprove)
-	r.tasks[i].approved = true
-	e.resources.enqueue(r, i)
 }
 
 // lookAtWrite reports what people decided about a task that is to write. After a service
