@@ -69,7 +69,7 @@ func (o *Orchestrator) append(ctx context.Context, caller dispatch.Caller, steer
 		by.asked = api.DigestOf(doc)
 	}
 	if done, err := r.repeats(by, req.Tasks); done || err != nil {
-		return r.view(0, defaultPage), err
+		return view(r, 0, defaultPage), err
 	}
 	if err := r.open(); err != nil {
 		return api.Run{}, err
@@ -82,7 +82,7 @@ func (o *Orchestrator) append(ctx context.Context, caller dispatch.Caller, steer
 		if _, err := r.grow(g, by); err != nil {
 			return api.Run{}, err
 		}
-		v := r.view(0, defaultPage)
+		v := view(r, 0, defaultPage)
 		v.DryRun = true
 		return v, nil
 	}

@@ -44,12 +44,12 @@ func (a *Archive) List(ctx context.Context, p api.Principal, f api.RunFilter) ([
 	}
 	// The engine first: a run that settles between the two is in both.
 	open, err := ofOpenRuns(ctx, a, func(r *run) []listed {
-		if before != 0 && r.seq >= before || !r.selected(&f) {
+		if before != 0 && r.seq >= before || !selected(r, &f) {
 			return nil
 		}
-		head := r.head()
-		head.Undriven = a.undriven(&head)
-		return []listed{{r.seq, head}}
+		h := head(r)
+		h.Undriven = a.undriven(&h)
+		return []listed{{r.seq, h}}
 	})
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (a *Archive) placeOf(ctx context.Context, id api.RunID, owner api.Principal
 }
 
 // selected reports whether a filter selects an unsettled run.
-func (r *run) selected(f *api.RunFilter) bool {
+func selected(r *run, f *api.RunFilter) bool {
 	switch {
 	case f.Principal != "" && r.principal != f.Principal, f.Queue != "" && r.doc.Queue != f.Queue, r.submitted.Before(f.Since):
 		return false
@@ -176,11 +176,11 @@ func settledRows(v store.Reader, where string, args store.Args) (list []listed, 
 		if err := errors.Join(json.Unmarshal([]byte(counts), &h.counts), json.Unmarshal([]byte(doc), &h.doc)); err != nil {
 			return err
 		}
-		head := h.head()
+		v := head(h)
 		for _, n := range h.counts {
-			head.Total += n
+			v.Total += n
 		}
-		list = append(list, listed{h.seq, head})
+		list = append(list, listed{h.seq, v})
 		return nil
 	})
 	return list, err

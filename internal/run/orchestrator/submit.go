@@ -78,7 +78,7 @@ func (a *admission) dryRun(ctx context.Context, caller dispatch.Caller, p *plan.
 	}
 	r.principal, r.submitted = caller.Principal, a.cfg.Now().UTC()
 	r.doc.Queue, r.doc.Digest, r.doc.Labels = p.Queue, p.Digest(), p.Labels
-	v := r.view(0, defaultPage)
+	v := view(r, 0, defaultPage)
 	v.DryRun, v.State = true, ""
 	return v, nil
 }

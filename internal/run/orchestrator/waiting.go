@@ -21,7 +21,7 @@ func (a *Archive) Waiting(ctx context.Context, p api.Principal) ([]api.Waiting, 
 		if r.asking == 0 || owner != "" && r.principal != owner {
 			return nil
 		}
-		return r.questions()
+		return questions(r)
 	})
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ AND NOT EXISTS (SELECT 1 FROM run_seen WHERE run = seq AND run_seen.principal IN
 }
 
 // questions returns the open questions of an unsettled run.
-func (r *run) questions() (list []api.Waiting) {
+func questions(r *run) (list []api.Waiting) {
 	for i := range r.tasks {
 		if t := &r.tasks[i]; t.answerable() {
 			p := &r.plan.Tasks[i]
