@@ -143,7 +143,7 @@ func (v *verification) agree(t table) {
 	})
 	for _, list := range wrong { // in order, so that reports are reproducible
 		for _, w := range list {
-			v.rows[w.row].fail("%s", w.why)
+			v.rows[w.row].Fail("%s", w.why)
 		}
 	}
 }

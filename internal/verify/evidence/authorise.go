@@ -39,7 +39,7 @@ func (v *verification) follow() {
 	if v.trust.Operators != nil {
 		operators, err := seal.NewOperators(*v.trust.Operators)
 		if err != nil {
-			row.fail("trust file: operators: %v", err)
+			row.Fail("trust file: operators: %v", err)
 			return
 		}
 		s.operators = operators
@@ -52,7 +52,7 @@ func (v *verification) follow() {
 		}
 	}
 	if s.records != len(v.b.Case.Records) {
-		row.fail("%d operator records in the bundle, but the log names %d", len(v.b.Case.Records), s.records)
+		row.Fail("%d operator records in the bundle, but the log names %d", len(v.b.Case.Records), s.records)
 	}
 	v.line = s
 }
@@ -72,26 +72,26 @@ func (v *verification) authorise() {
 			of = v.rows[RowTools]
 		}
 		if err != nil {
-			of.fail("entry #%d: %v", s.admitted[i].e.seq, err)
+			of.Fail("entry #%d: %v", s.admitted[i].e.seq, err)
 		} else {
-			of.checked++
+			of.Checked++
 		}
 	}
 	v.taskApprovals(d)
 	v.checkPolicies(row)
 	v.accounts(row)
 	v.countCalls()
-	v.words[RowAuthorisation] = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
-		record.Plural(row.checked, "decision"))
+	v.rows[RowAuthorisation].Right = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
+		record.Plural(row.Checked, "decision"))
 	if len(s.admitted) == 0 {
-		row.absent = "nothing was admitted"
+		row.Absent = "nothing was admitted"
 	}
 }
 
 // timeline goes through the log and keeps what is in force.
 type timeline struct {
 	v        *verification
-	row      *finding
+	row      *Finding
 	now      ruling
 	seen     []*entry // the catalog revisions
 	ceilings ceilings
@@ -117,7 +117,7 @@ type admission struct {
 
 func (s *timeline) step(e *entry) {
 	if e.Prev.Rule != s.last {
-		s.row.fail("entry #%d names %s as the last change of the rules, but the bundle has %s: the rules then in force are unknown", e.seq, entryName(e.Prev.Rule), entryName(s.last))
+		s.row.Fail("entry #%d names %s as the last change of the rules, but the bundle has %s: the rules then in force are unknown", e.seq, entryName(e.Prev.Rule), entryName(s.last))
 	}
 	if e.Kind.Admits() {
 		s.admitted = append(s.admitted, admission{e, s.now})
@@ -126,7 +126,7 @@ func (s *timeline) step(e *entry) {
 	s.last = e.seq + 1
 	if err := s.chain.Step(&e.Entry); err != nil {
 		e.refused = true
-		s.row.fail("entry #%d: %v", e.seq, err)
+		s.row.Fail("entry #%d: %v", e.seq, err)
 	}
 	var err error
 	switch e.Kind { //nolint:exhaustive // those that are Rules
@@ -140,7 +140,7 @@ func (s *timeline) step(e *entry) {
 		err = s.applyRecord(e)
 	}
 	if err != nil {
-		s.row.fail("entry #%d: %v", e.seq, err)
+		s.row.Fail("entry #%d: %v", e.seq, err)
 	}
 }
 
@@ -407,11 +407,11 @@ func (d *decider) once(r *revision, engine *policy.Engine, q policy.Request) (po
 
 // checkPolicies verifies that every allowing entry names the policies that
 // allowed it.
-func (v *verification) checkPolicies(row *finding) {
+func (v *verification) checkPolicies(row *Finding) {
 	for i := range v.entries {
 		e := &v.entries[i]
 		if e.ok && e.Decision == record.Allow && len(e.Policies) == 0 {
-			row.fail("entry #%d was allowed by no policy", e.seq)
+			row.Fail("entry #%d was allowed by no policy", e.seq)
 		}
 	}
 }

@@ -131,7 +131,7 @@ type account struct{ spent, held api.Spend }
 // accounts adds up what attempts reserved and spent, in the order of the log, and
 // refuses one that says of less before it. All attempts of a run are in the evidence of
 // the run, so the sum is exact; those of a day need not be.
-func (v *verification) accounts(row *finding) {
+func (v *verification) accounts(row *Finding) {
 	all := map[string]*account{}
 	of := func(e *entry, name, period string) *account {
 		key := fmt.Sprintf("%q %q %q", name, v.ownerOf(e), period)
@@ -152,7 +152,7 @@ func (v *verification) accounts(row *finding) {
 			known := a.spent.Plus(a.held)
 			for _, name := range api.SpendNames() {
 				if n, said := known.Member(name), c.Before.Member(name); c.Limit.Member(name) > 0 && (said < n || exact && said != n) {
-					row.fail("entry #%d: it says that %s %s of the budget of %s were spent or reserved before it, but the log says %s", e.seq, c.Before.Of(name), name, c.Budget, known.Of(name))
+					row.Fail("entry #%d: it says that %s %s of the budget of %s were spent or reserved before it, but the log says %s", e.seq, c.Before.Of(name), name, c.Budget, known.Of(name))
 				}
 			}
 			a.held = a.held.Plus(c.Reserved)

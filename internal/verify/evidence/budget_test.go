@@ -55,9 +55,9 @@ func TestWhatWasSpentBeforeIsAddedUp(t *testing.T) {
 			e := entry{Entry: record.Entry{Kind: record.KindDispatchAccepted, Run: "r1", Dispatch: id, Detail: record.DispatchRequest{Budgets: []record.BudgetClaim{budgetClaim(before, 5)}}}, seq: uint64(i), ok: true}
 			v.entries = append(v.entries, e)
 		}
-		row := &finding{}
+		row := &Finding{}
 		v.accounts(row)
-		if (len(row.wrong) > 0) != c.fails {
+		if row.Failed() != c.fails {
 			t.Errorf("before %d: %v", c.second, row.wrong)
 		}
 	}

@@ -89,7 +89,7 @@ func (c *callRecord) line() {
 
 // compareCalls compares the records of calls in the content of the bundle with the
 // entries, and returns of how many calls it has arguments or answers.
-func (v *verification) compareCalls(row *finding) (compared int) {
+func (v *verification) compareCalls(row *Finding) (compared int) {
 	for _, h := range v.ordered {
 		for _, a := range h.attempts {
 			if a.end == nil || v.options.Calls == nil || a.end.Refs[record.RefCalls] == "" {
@@ -101,7 +101,7 @@ func (v *verification) compareCalls(row *finding) (compared int) {
 			}
 			n, err := a.compareCalls(c)
 			if err != nil {
-				row.fail("dispatch %s attempt %d: the record of its calls: %v", h.id, a.number, err)
+				row.Fail("dispatch %s attempt %d: the record of its calls: %v", h.id, a.number, err)
 			}
 			compared += n
 		}

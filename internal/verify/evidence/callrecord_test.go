@@ -120,7 +120,7 @@ func TestOtherContentIsNoRecordOfCalls(t *testing.T) {
 	}
 	v := newVerification(&bundle.Bundle{}, Trust{}, Options{}, newMeter(0))
 	v.world = newWorld(v)
-	if n := v.compareCalls(&finding{}); n != 0 {
+	if n := v.compareCalls(&Finding{}); n != 0 {
 		t.Errorf("%d", n)
 	}
 }

@@ -37,24 +37,24 @@ func (v *verification) catalog() {
 	last := api.Digest("")
 	for _, r := range v.b.Case.Revisions {
 		if r.Digest <= last {
-			row.fail("catalog revisions are not in order, or duplicates")
+			row.Fail("catalog revisions are not in order, or duplicates")
 			continue
 		}
 		last = r.Digest
 		doc, signers, err := v.revision(r)
 		if err != nil {
-			row.fail("catalog revision %s: %v", r.Digest.Short(), err)
+			row.Fail("catalog revision %s: %v", r.Digest.Short(), err)
 			if doc == nil {
 				continue
 			}
 		} else {
-			row.checked++
+			row.Checked++
 		}
 		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, signers: signers, v: v}
 	}
-	v.words[RowCatalog] = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
+	v.rows[RowCatalog].Right = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.Checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
 	if len(v.b.Case.Revisions) == 0 {
-		row.absent = "no catalog was in use"
+		row.Absent = "no catalog was in use"
 	}
 }
 

@@ -95,16 +95,16 @@ func (v *verification) signature() (own signed, err error) {
 		_ = v.work.spend(3*len(r) + unitSignature) // Follow reads 256 at most
 	}
 	if v.log, err = v.trust.Log.Follow(v.b.Case.Rotations); err != nil {
-		row.fail("%v", err)
+		row.Fail("%v", err)
 	}
 	v.statements = v.trust.statements(v.log)
 	if own, err = v.open(v.b.Case.Checkpoint); err != nil {
-		row.fail("%v", err)
+		row.Fail("%v", err)
 	}
-	row.checked++
-	v.words[RowSignature] = fmt.Sprintf("the checkpoint of %s is signed by key %s", record.Plural(v.cp.Size, "entry"), own.by)
+	row.Checked++
+	v.rows[RowSignature].Right = fmt.Sprintf("the checkpoint of %s is signed by key %s", record.Plural(v.cp.Size, "entry"), own.by)
 	if n := len(v.b.Case.Rotations); n > 0 {
-		v.words[RowSignature] += fmt.Sprintf("; %s, each signed by the previous key", record.Plural(n, "key rotation"))
+		v.rows[RowSignature].Right += fmt.Sprintf("; %s, each signed by the previous key", record.Plural(n, "key rotation"))
 	}
 	return own, err
 }
@@ -113,8 +113,8 @@ func (v *verification) signature() (own signed, err error) {
 // others in the bundle and with the auditor's copies.
 func (v *verification) compare(own signed, good bool) {
 	row := v.rows[RowConsistency]
-	v.rows[RowAnchor].absent = "no copy from an anchor of the trust file: --anchor NAME=FILE"
-	v.rows[RowTime].absent = "no time-stamp checked: times are the service's clock"
+	v.rows[RowAnchor].Absent = "no copy from an anchor of the trust file: --anchor NAME=FILE"
+	v.rows[RowTime].Absent = "no time-stamp checked: times are the service's clock"
 	v.roots[v.cp.Size] = v.cp.Root
 	others := map[uint64]bool{} // sizes of the other checkpoints in the bundle
 	vouched := false            // a checkpoint that counts by itself covers this one
@@ -132,12 +132,12 @@ func (v *verification) compare(own signed, good bool) {
 		}
 		if err == nil && a.Name != "" {
 			if err := v.receipt(a); err != nil {
-				v.rows[RowAnchor].fail("anchor %.64q: %v", a.Name, err)
+				v.rows[RowAnchor].Fail("anchor %.64q: %v", a.Name, err)
 			}
 		}
 		if err != nil {
 			if good {
-				row.fail("%s: %v", name, err)
+				row.Fail("%s: %v", name, err)
 			}
 			continue
 		}
@@ -149,12 +149,12 @@ func (v *verification) compare(own signed, good bool) {
 		vouched = vouched || other.alone && other.Size >= own.Size
 	}
 	if !good {
-		row.absent, row.wrong = "without a signed checkpoint there is nothing to compare others with", nil
+		row.Absent = "without a signed checkpoint there is nothing to compare others with"
 		return
 	}
 	vouched = v.copies(others) || vouched
 	if !own.alone && !vouched {
-		v.rows[RowSignature].fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
+		v.rows[RowSignature].Fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
 	}
 }
 
@@ -177,7 +177,7 @@ func (v *verification) covers(size uint64) bool {
 }
 
 func (v *verification) earn(c Claim) {
-	if c.rank() > v.earned.rank() {
+	if !v.earned.AtLeast(c) {
 		v.earned = c
 	}
 }

@@ -13,7 +13,7 @@ import (
 type closure struct {
 	v *verification
 	h *history
-	finding
+	Finding
 	version int // the highest of its requests for approval so far
 }
 
@@ -57,10 +57,10 @@ func (c *closure) owned(m *record.Manifest, e *entry) bool {
 
 func (c *closure) note(a *attempt, err error) {
 	if err != nil {
-		c.fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
+		c.Fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
 		return
 	}
-	c.checked++
+	c.Checked++
 }
 
 // pins compares the artifacts of a manifest with the revision that it names.

@@ -20,21 +20,21 @@ func (v *verification) completeness() {
 		v.replayRuns(c.Run)
 	}
 	v.chains()
-	row.checked += len(v.entries)
+	row.Checked += len(v.entries)
 	if c.Run != "" {
 		r := v.replayed[c.Run]
 		switch {
 		case r == nil || r.submitted == nil:
-			row.fail("run %s: no entry submits it", c.Run)
+			row.Fail("run %s: no entry submits it", c.Run)
 		case r.settled == nil:
-			row.fail("run %s has not settled in these entries; evidence is exported only after that, so its end is missing", c.Run)
+			row.Fail("run %s has not settled in these entries; evidence is exported only after that, so its end is missing", c.Run)
 		default:
-			v.words[RowCompleteness] = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its tasks (%d) is accounted for exactly once; each of its dispatches (%d) is here up to its statement",
+			v.rows[RowCompleteness].Right = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its tasks (%d) is accounted for exactly once; each of its dispatches (%d) is here up to its statement",
 				c.Run, r.submitted.seq, r.settled.seq, len(r.tasks), len(v.ordered))
 		}
 		for _, h := range v.ordered {
 			if !h.chain.Over() && r != nil && r.settled != nil {
-				row.fail("dispatch %s has no end, but its run has settled", h.id)
+				row.Fail("dispatch %s has no end, but its run has settled", h.id)
 			}
 		}
 		v.attestations()
@@ -43,13 +43,13 @@ func (v *verification) completeness() {
 	h := v.dispatches[c.Dispatch]
 	switch {
 	case h == nil || len(h.attempts) == 0:
-		row.fail("dispatch %s: no entry accepts it", c.Dispatch)
+		row.Fail("dispatch %s: no entry accepts it", c.Dispatch)
 	case !h.chain.Over():
-		row.fail("dispatch %s has not ended in these entries; evidence is exported only after that, so its end is missing", c.Dispatch)
+		row.Fail("dispatch %s has not ended in these entries; evidence is exported only after that, so its end is missing", c.Dispatch)
 	case h.last().reuses != "":
-		v.words[RowCompleteness] = fmt.Sprintf("all entries of dispatch %s, which has the result of dispatch %s, and of that one", c.Dispatch, h.last().reuses)
+		v.rows[RowCompleteness].Right = fmt.Sprintf("all entries of dispatch %s, which has the result of dispatch %s, and of that one", c.Dispatch, h.last().reuses)
 	case h.attested != nil:
-		v.words[RowCompleteness] = fmt.Sprintf("all entries of dispatch %s, from #%d to its end #%d and its statement #%d", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq, h.attested.seq)
+		v.rows[RowCompleteness].Right = fmt.Sprintf("all entries of dispatch %s, from #%d to its end #%d and its statement #%d", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq, h.attested.seq)
 	}
 	v.attestations()
 }
@@ -60,7 +60,7 @@ func (v *verification) completeness() {
 func (v *verification) attestations() {
 	for _, h := range v.ordered {
 		if h.chain.Over() && h.attested == nil && h.last().reuses == "" { // that is attested whose result it has
-			v.rows[RowCompleteness].fail("dispatch %s has ended, but no entry attests it: its statement is withheld, or it was not made when this was exported; export again", h.id)
+			v.rows[RowCompleteness].Fail("dispatch %s has ended, but no entry attests it: its statement is withheld, or it was not made when this was exported; export again", h.id)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (v *verification) replayRuns(id api.RunID) {
 		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, meter: v.work, document: v.document}
 		chain = append(chain, r)
 		if v.replayed[id] != nil {
-			row.fail("run %s retries itself", id)
+			row.Fail("run %s retries itself", id)
 			break
 		}
 		v.replayed[id] = r
@@ -111,7 +111,7 @@ func (v *verification) replay(r *replay) {
 		}
 		if err != nil {
 			e.refused = true
-			row.fail("run %s: entry #%d: %v", r.id, e.seq, err)
+			row.Fail("run %s: entry #%d: %v", r.id, e.seq, err)
 		}
 	}
 }
@@ -145,13 +145,13 @@ func (v *verification) chains() {
 		}
 		if v.replayed[api.RunID(e.Run)] != nil && e.Run != "" {
 			if want := runs[e.Run]; e.Prev.Run != want {
-				row.fail("run %s: entry #%d names %s as the previous one, but the bundle has %s: an entry is missing or added", e.Run, e.seq, entryName(e.Prev.Run), entryName(want))
+				row.Fail("run %s: entry #%d names %s as the previous one, but the bundle has %s: an entry is missing or added", e.Run, e.seq, entryName(e.Prev.Run), entryName(want))
 			}
 			runs[e.Run] = e.seq + 1
 		}
 		if e.Dispatch != "" {
 			if want := dispatches[e.Dispatch]; e.Prev.Dispatch != want {
-				row.fail("dispatch %.80q: entry #%d names %s as the previous one, but the bundle has %s: an entry is missing or added", e.Dispatch, e.seq, entryName(e.Prev.Dispatch), entryName(want))
+				row.Fail("dispatch %.80q: entry #%d names %s as the previous one, but the bundle has %s: an entry is missing or added", e.Dispatch, e.seq, entryName(e.Prev.Dispatch), entryName(want))
 			}
 			dispatches[e.Dispatch] = e.seq + 1
 		}

@@ -26,7 +26,7 @@ func (v *verification) copies(others map[uint64]bool) (vouched bool) {
 	for _, c := range v.options.Copies {
 		same, err := v.same(c)
 		if err != nil {
-			row.fail("%v", err)
+			row.Fail("%v", err)
 			continue
 		}
 		newest := uint64(0)
@@ -49,10 +49,10 @@ func (v *verification) copies(others map[uint64]bool) (vouched bool) {
 	if n := len(others); n > 0 {
 		words = append(words, fmt.Sprintf("%d other in the file (%s)", n, sizesText(others)))
 	}
-	if row.checked = len(own) + len(others); row.checked == 0 {
-		row.absent = "no other checkpoint to compare with"
+	if row.Checked = len(own) + len(others); row.Checked == 0 {
+		row.Absent = "no other checkpoint to compare with"
 	}
-	v.words[RowConsistency] = "one log with " + strings.Join(words, " and ")
+	v.rows[RowConsistency].Right = "one log with " + strings.Join(words, " and ")
 	v.held(holds, notes)
 	return vouched
 }
@@ -67,16 +67,16 @@ func (v *verification) held(holds map[string]uint64, notes []string) {
 	}
 	var words []string
 	for _, size := range slices.Sorted(maps.Keys(bySize)) { // a checkpoint counts once
-		row.checked++
+		row.Checked++
 		slices.Sort(bySize[size])
 		words = append(words, fmt.Sprintf("the checkpoint of %s is held by %s", record.Plural(size, "entry"), strings.Join(bySize[size], ", ")))
 	}
-	if row.checked > 0 {
-		row.absent = ""
+	if row.Checked > 0 {
+		row.Absent = ""
 	} else if len(notes) > 0 {
-		row.absent = strings.Join(notes, "; ")
+		row.Absent = strings.Join(notes, "; ")
 	}
-	v.words[RowAnchor] = strings.Join(append(words, notes...), "; ")
+	v.rows[RowAnchor].Right = strings.Join(append(words, notes...), "; ")
 	v.claimedReceipts(holds)
 }
 
@@ -151,7 +151,7 @@ func (v *verification) same(c Copy) (same []signed, err error) {
 			same, newest = append(same, s), max(newest, h.Size)
 		}
 	}
-	switch failed := len(v.rows[RowInclusion].wrong) > 0; {
+	switch failed := v.rows[RowInclusion].Failed(); {
 	case failed, v.covers(newest), len(same) > 0 && open <= newest:
 		return same, nil
 	case open == 0 && outOfForce != nil:

@@ -19,30 +19,30 @@ import (
 type dispatchCheck struct {
 	v                *verification
 	h                *history
-	manifest, result finding
+	manifest, result Finding
 }
 
 func (c *dispatchCheck) run() {
 	for i, a := range c.h.attempts {
 		if err := c.bindManifest(a); err != nil {
-			c.manifest.fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
+			c.manifest.Fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
 		} else {
-			c.manifest.checked++
+			c.manifest.Checked++
 		}
 		if i > 0 && a.manifest != nil && c.h.attempts[i-1].manifest != nil {
 			if err := sameWork(c.h.attempts[i-1].manifest, a.manifest); err != nil {
-				c.manifest.fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
+				c.manifest.Fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
 			}
 		}
 		if err := c.bindResult(a); err != nil {
-			c.result.fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
+			c.result.Fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
 		} else {
-			c.result.checked++
+			c.result.Checked++
 		}
 	}
 	if c.h.attested != nil {
 		if err := c.bindStatement(); err != nil {
-			c.result.fail("dispatch %s: statement: %v", c.h.id, err)
+			c.result.Fail("dispatch %s: statement: %v", c.h.id, err)
 		} else {
 			c.h.attestationValid = true
 		}

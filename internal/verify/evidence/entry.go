@@ -128,7 +128,7 @@ func newWorld(v *verification) *world {
 		for _, e := range h.entries {
 			if err := h.step(e); err != nil {
 				e.refused = true
-				row.fail("dispatch %.80q: entry #%d: %v", h.id, e.seq, err)
+				row.Fail("dispatch %.80q: entry #%d: %v", h.id, e.seq, err)
 			}
 		}
 		if len(h.attempts) > 0 {

@@ -96,9 +96,9 @@ func (v *verification) taskApprovals(d *decider) {
 					continue
 				}
 				if err := d.taskApproval(r, i, p); err != nil {
-					d.line.row.fail("run %s task %s: approval %.40q: %v", r.id, r.plan.Tasks[i].ID, detailAs[record.ApprovalRequest](p.asked).Approval, err)
+					d.line.row.Fail("run %s task %s: approval %.40q: %v", r.id, r.plan.Tasks[i].ID, detailAs[record.ApprovalRequest](p.asked).Approval, err)
 				} else {
-					d.line.row.checked++
+					d.line.row.Checked++
 				}
 			}
 		}

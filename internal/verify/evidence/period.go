@@ -37,7 +37,7 @@ func VerifyPeriod(open func(name string) (io.ReadCloser, error), t Trust, p Peri
 	}
 	c := newPeriodCheck(read, checkpoint, t, p)
 	if err := c.start(); err != nil {
-		c.v.rows[RowSignature].fail("%v", err)
+		c.v.rows[RowSignature].Fail("%v", err)
 		return c.report(), nil
 	}
 	for _, step := range []struct {
@@ -45,7 +45,7 @@ func VerifyPeriod(open func(name string) (io.ReadCloser, error), t Trust, p Peri
 		do  func()
 	}{{RowInclusion, c.entries}, {RowSignature, c.sign}, {RowCompleteness, c.lacking}} {
 		if why := recovered(step.do); why != "" {
-			c.v.rows[step.row].fail("%s", why)
+			c.v.rows[step.row].Fail("%s", why)
 		}
 	}
 	return c.report(), nil
@@ -115,18 +115,18 @@ func (c *periodCheck) entries() {
 		index, n := c.sum.Size()/logproof.TileWidth, min(logproof.TileWidth, v.cp.Size-c.sum.Size())
 		leaves, err := c.bundle(index, n)
 		if err != nil {
-			row.fail("entries #%d to #%d: %v: the folder is not a whole copy of the log; \"bailiwick audit tiles --to DIR\" makes one", c.sum.Size(), c.sum.Size()+n-1, err)
+			row.Fail("entries #%d to #%d: %v: the folder is not a whole copy of the log; \"bailiwick audit tiles --to DIR\" makes one", c.sum.Size(), c.sum.Size()+n-1, err)
 			return
 		}
 		for _, leaf := range leaves {
 			seq := c.sum.Size()
 			if err := c.sum.Add(logproof.LeafHash(leaf)); err != nil {
-				row.fail("entry #%d: %v", seq, err)
+				row.Fail("entry #%d: %v", seq, err)
 				return
 			}
 			if c.wanted[seq+1] {
 				if v.roots[seq+1], err = c.sum.Root(); err != nil {
-					row.fail("entry #%d: %v", seq, err)
+					row.Fail("entry #%d: %v", seq, err)
 				}
 			}
 			c.entry(seq, leaf)
@@ -135,13 +135,13 @@ func (c *periodCheck) entries() {
 	root, err := c.sum.Root()
 	switch {
 	case c.over: // the row of the chains says so
-		row.absent = "not finished: the verifier stopped"
+		row.Absent = "not finished: the verifier stopped"
 	case err != nil:
-		row.fail("%v", err)
+		row.Fail("%v", err)
 	case root != v.cp.Root:
-		row.fail("the entries are not those of the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.cp.Size, "entry"))
+		row.Fail("the entries are not those of the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.cp.Size, "entry"))
 	default:
-		row.checked, v.words[RowInclusion] = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.cp.Size, "entry"))
+		row.Checked, v.rows[RowInclusion].Right = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.cp.Size, "entry"))
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *periodCheck) entry(seq uint64, leaf []byte) {
 	v, row := c.v, c.v.rows[RowCompleteness]
 	e, err := newEntry(&bundle.Entry{Seq: seq, Leaf: leaf})
 	if err != nil {
-		row.fail("entry #%d: %v", seq, err)
+		row.Fail("entry #%d: %v", seq, err)
 		return
 	}
 	if c.period.Until.IsZero() || e.At.Before(c.period.Until) {
@@ -189,7 +189,7 @@ func (c *periodCheck) entry(seq uint64, leaf []byte) {
 	c.gaps(&e)
 	if len(c.dispatches)+len(c.runs) > maxKnown || c.listed > maxListed {
 		c.over = true
-		row.fail("stopped at entry #%d: more than %d runs and dispatches in the log, or %d lines in the period: name a shorter period", seq, maxKnown, maxListed)
+		row.Fail("stopped at entry #%d: more than %d runs and dispatches in the log, or %d lines in the period: name a shorter period", seq, maxKnown, maxListed)
 	}
 }
 
@@ -229,7 +229,7 @@ func (c *periodCheck) rotation(e *entry) []SignedBy {
 	}
 	if err != nil {
 		if _, known := FindKey(c.v.trust.Log.Keys, seal.KeyID(d.New)); !known {
-			c.v.rows[RowSignature].fail("entry #%d, %s: %v", e.seq, e.Kind, err)
+			c.v.rows[RowSignature].Fail("entry #%d, %s: %v", e.seq, e.Kind, err)
 		}
 		return nil
 	}
@@ -251,7 +251,7 @@ func (c *periodCheck) rule(e *entry) (by []SignedBy) {
 			if e.Kind == record.KindCatalogRevision {
 				row = v.rows[RowCatalog]
 			}
-			row.fail("entry #%d, %s: %v", e.seq, e.Kind, err)
+			row.Fail("entry #%d, %s: %v", e.seq, e.Kind, err)
 		}
 		c.hold(e, docs)
 	}
@@ -265,12 +265,12 @@ func (c *periodCheck) rule(e *entry) (by []SignedBy) {
 	}
 	if e.Kind.Rules() {
 		for _, w := range v.scene(e).wrong(agreements()) {
-			v.rows[w.row].fail("%s", w.why)
+			v.rows[w.row].Fail("%s", w.why)
 		}
 	}
 	if rec := v.records[e.seq]; rec != nil {
 		by = rec.by
-		v.rows[RowAuthorisation].checked++
+		v.rows[RowAuthorisation].Checked++
 	}
 	if e.Kind == record.KindCatalogRevision {
 		by = v.publishers(e)
@@ -310,9 +310,9 @@ func (c *periodCheck) hold(e *entry, docs [][]byte) {
 	}
 	doc, signers, err := v.revision(bundle.Revision{Digest: d, Envelopes: digests})
 	if err != nil {
-		row.fail("entry #%d: catalog revision %s: %v", e.seq, d.Short(), err)
+		row.Fail("entry #%d: catalog revision %s: %v", e.seq, d.Short(), err)
 	} else {
-		row.checked++
+		row.Checked++
 	}
 	if doc != nil {
 		v.revisions[d] = &revision{doc: *doc, digest: d, signers: signers, v: v}
@@ -324,12 +324,12 @@ func (c *periodCheck) report() PeriodReport {
 	v, r := c.v, &c.out
 	r.Size, r.Root = v.cp.Size, hex.EncodeToString(v.cp.Root[:])
 	chains, catalog, records := v.rows[RowCompleteness], v.rows[RowCatalog], v.rows[RowAuthorisation]
-	chains.checked = int(min(c.sum.Size(), math.MaxInt)) //nolint:gosec // G115: bounded
-	v.words[RowCompleteness] = fmt.Sprintf("each entry names the one before it of its dispatch, its run and the rules, and can follow it; %s, %s", record.Plural(len(c.dispatches), "dispatch"), record.Plural(len(c.runs), "run"))
-	v.words[RowCatalog] = fmt.Sprintf("%s, each signed by at least %s", record.Plural(catalog.checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
-	v.words[RowAuthorisation] = fmt.Sprintf("%s of operators, each signed by the keys then in force", record.Plural(records.checked, "record"))
+	chains.Checked = int(min(c.sum.Size(), math.MaxInt)) //nolint:gosec // G115: bounded
+	v.rows[RowCompleteness].Right = fmt.Sprintf("each entry names the one before it of its dispatch, its run and the rules, and can follow it; %s, %s", record.Plural(len(c.dispatches), "dispatch"), record.Plural(len(c.runs), "run"))
+	v.rows[RowCatalog].Right = fmt.Sprintf("%s, each signed by at least %s", record.Plural(catalog.Checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
+	v.rows[RowAuthorisation].Right = fmt.Sprintf("%s of operators, each signed by the keys then in force", record.Plural(records.Checked, "record"))
 	if c.sets > 0 {
-		v.words[RowAuthorisation] += fmt.Sprintf(", which changed %s", record.Plural(c.sets, "time"))
+		v.rows[RowAuthorisation].Right += fmt.Sprintf(", which changed %s", record.Plural(c.sets, "time"))
 	}
 	for _, name := range []struct{ of, shown RowName }{
 		{RowInclusion, RowInclusion},
@@ -340,7 +340,7 @@ func (c *periodCheck) report() PeriodReport {
 		{RowAuthorisation, rowRecords},
 		{RowCompleteness, rowChains},
 	} {
-		r.Rows = append(r.Rows, v.rows[name.of].row(name.shown, v.words[name.of]))
+		r.Rows = append(r.Rows, v.rows[name.of].Row(name.shown))
 	}
 	r.Claim = ClaimNone
 	if !r.Failed() {

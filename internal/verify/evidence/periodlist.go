@@ -38,19 +38,19 @@ func (c *periodCheck) chains(e *entry) {
 	}
 }
 
-func (c *periodCheck) dispatch(e *entry, row *finding) {
+func (c *periodCheck) dispatch(e *entry, row *Finding) {
 	k := c.dispatches[e.Dispatch]
 	if k == nil {
 		k = &knownDispatch{}
 		c.dispatches[e.Dispatch] = k
 	}
 	if e.Prev.Dispatch != k.last {
-		row.fail("entry #%d names %s as the previous one of dispatch %s, but that is %s", e.seq, entryName(e.Prev.Dispatch), e.Dispatch, entryName(k.last))
+		row.Fail("entry #%d names %s as the previous one of dispatch %s, but that is %s", e.seq, entryName(e.Prev.Dispatch), e.Dispatch, entryName(k.last))
 	}
 	k.last = e.seq + 1
 	before := k.DispatchChain
 	if err := k.Step(&e.Entry); err != nil {
-		row.fail("entry #%d: dispatch %s: %v", e.seq, e.Dispatch, err)
+		row.Fail("entry #%d: dispatch %s: %v", e.seq, e.Dispatch, err)
 		return
 	}
 	if before.State == k.State && before.Attempt == k.Attempt && before.Attested == k.Attested {
@@ -83,18 +83,18 @@ func (c *periodCheck) dispatch(e *entry, row *finding) {
 	}
 }
 
-func (c *periodCheck) run(e *entry, row *finding) {
+func (c *periodCheck) run(e *entry, row *Finding) {
 	k := c.runs[e.Run]
 	if k == nil {
 		k = &knownRun{}
 		c.runs[e.Run] = k
 	}
 	if e.Prev.Run != k.last {
-		row.fail("entry #%d names %s as the previous one of run %s, but that is %s", e.seq, entryName(e.Prev.Run), e.Run, entryName(k.last))
+		row.Fail("entry #%d names %s as the previous one of run %s, but that is %s", e.seq, entryName(e.Prev.Run), e.Run, entryName(k.last))
 	}
 	k.last = e.seq + 1
 	if err := k.Step(e.Kind); err != nil {
-		row.fail("entry #%d: run %s: %v", e.seq, e.Run, err)
+		row.Fail("entry #%d: run %s: %v", e.seq, e.Run, err)
 		return
 	}
 	switch d := e.Detail.(type) {

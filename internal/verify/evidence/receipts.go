@@ -39,7 +39,7 @@ func (v *verification) receipt(of bundle.Anchored) error {
 			return nil
 		}
 		if !errors.Is(err, receipt.ErrForeign) {
-			v.rows[RowTime].fail("anchor %.64q: %v", r.Name, err)
+			v.rows[RowTime].Fail("anchor %.64q: %v", r.Name, err)
 			return nil
 		}
 	}
@@ -56,19 +56,19 @@ func (v *verification) stamp(s receipt.Stamp, size uint64) {
 		words += fmt.Sprintf(", to within %s", s.Accuracy)
 	}
 	if !v.covers(size) {
-		if row.checked == 0 {
-			row.absent = words + ", which is older than the last entry here"
+		if row.Checked == 0 {
+			row.Absent = words + ", which is older than the last entry here"
 		}
 		return
 	}
-	row.absent = ""
-	row.checked++
+	row.Absent = ""
+	row.Checked++
 	latest := s.Time.Add(s.Accuracy) // the latest time that the accuracy allows
 	if v.attested == nil || latest.Before(*v.attested) {
-		v.attested, v.words[RowTime] = &latest, words
+		v.attested, v.rows[RowTime].Right = &latest, words
 	}
 	if x := v.newestEntry(); x != nil && x.At.After(latest.Add(clockSlack)) {
-		row.fail("entry #%d is dated %s, but the checkpoint that includes it was time-stamped %s", x.seq, x.At.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))
+		row.Fail("entry #%d is dated %s, but the checkpoint that includes it was time-stamped %s", x.seq, x.At.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -20,12 +20,12 @@ func (v *verification) refuseUnrelated() {
 	}
 	for _, d := range slices.Sorted(maps.Keys(v.b.Documents)) {
 		if !named(d) {
-			row.fail("document %s is not referenced", d.Short())
+			row.Fail("document %s is not referenced", d.Short())
 		}
 	}
 	for _, c := range v.b.Content {
 		if !named(c.Digest) {
-			row.fail("content %s is not referenced", c.Digest.Short())
+			row.Fail("content %s is not referenced", c.Digest.Short())
 		}
 	}
 }
@@ -46,7 +46,7 @@ func (v *verification) refuseEntries() {
 		case e.Run != "" && v.replayed[api.RunID(e.Run)] != nil:
 		case e.Dispatch == "" && e.Run == "" && e.Kind.Rules() && e.seq < last:
 		default:
-			v.rows[RowCompleteness].fail("entry #%d does not belong to this run or dispatch", e.seq)
+			v.rows[RowCompleteness].Fail("entry #%d does not belong to this run or dispatch", e.seq)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (v *verification) nameArtifacts() {
 	}
 	for d, r := range v.revisions {
 		if !pinned[d] && !ruled[d] {
-			v.rows[RowProvenance].fail("catalog revision %s is not referenced", d.Short())
+			v.rows[RowProvenance].Fail("catalog revision %s is not referenced", d.Short())
 		}
 		for ref, a := range r.doc.Artifacts {
 			kind, _, err := ref.Split()

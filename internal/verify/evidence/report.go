@@ -183,19 +183,21 @@ func plainLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// finding collects what a row reports.
-type finding struct {
-	checked int      // things verified
-	wrong   []string // the first failures
-	more    int      // failures beyond those
-	absent  string   // why nothing could be checked, if so
-	newer   bool     // a newer version may have made what a failure is about
+// Finding collects what a row reports.
+type Finding struct {
+	Checked int    // things verified
+	Absent  string // why nothing could be checked, if so
+	Right   string // the text of the row if it passes
+
+	wrong []string // the first failures
+	more  int      // failures beyond those
+	newer bool     // a newer version may have made what a failure is about
 }
 
 const maxWrong = 3
 
-// fail adds a failure.
-func (f *finding) fail(format string, args ...any) {
+// Fail adds a failure.
+func (f *Finding) Fail(format string, args ...any) {
 	for _, a := range args {
 		if err, ok := a.(error); ok && errors.Is(err, canon.ErrNewer) {
 			f.newer = true
@@ -208,18 +210,21 @@ func (f *finding) fail(format string, args ...any) {
 	}
 }
 
-// add merges o into f.
-func (f *finding) add(o *finding) {
-	f.checked, f.more, f.newer = f.checked+o.checked, f.more+o.more, f.newer || o.newer
+// Failed reports whether there is a failure.
+func (f *Finding) Failed() bool { return len(f.wrong) > 0 }
+
+// Add merges o into f.
+func (f *Finding) Add(o *Finding) {
+	f.Checked, f.more, f.newer = f.Checked+o.Checked, f.more+o.more, f.newer || o.newer
 	for _, w := range o.wrong {
-		f.fail("%s", w)
+		f.Fail("%s", w)
 	}
 }
 
-// row returns the row; right is its text if it passes.
-func (f *finding) row(name RowName, right string) Row {
+// Row returns the row.
+func (f *Finding) Row(name RowName) Row {
 	switch {
-	case len(f.wrong) > 0:
+	case f.Failed():
 		why := strings.Join(f.wrong, "; ")
 		if f.more > 0 {
 			why += fmt.Sprintf("; and %d more", f.more)
@@ -228,12 +233,24 @@ func (f *finding) row(name RowName, right string) Row {
 			why += "; " + useNewer
 		}
 		return Row{name, Fail, why}
-	case f.absent != "":
-		return Row{name, NA, f.absent}
-	case f.checked == 0:
+	case f.Absent != "":
+		return Row{name, NA, f.Absent}
+	case f.Checked == 0:
 		return Row{name, NA, "nothing to check"}
 	}
-	return Row{name, Pass, right}
+	return Row{name, Pass, f.Right}
+}
+
+// Findings are the findings of all rows.
+type Findings map[RowName]*Finding
+
+// NewFindings returns findings without content.
+func NewFindings() Findings {
+	f := Findings{}
+	for _, name := range RowNames() {
+		f[name] = &Finding{}
+	}
+	return f
 }
 
 func clip(s string) string {

@@ -51,7 +51,7 @@ func (v *verification) scheduled() {
 			continue
 		}
 		if err := v.ofSchedule(r); err != nil {
-			v.rows[RowManifest].fail("run %s: %v", r.id, err)
+			v.rows[RowManifest].Fail("run %s: %v", r.id, err)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (v *verification) claimedSlots() (list []string) {
 	return list
 }
 
-// cronCost is what reading a cron expression and finding one time of it costs at most, as
+// cronCost is what reading a cron expression and Finding one time of it costs at most, as
 // bytes of a plan.
 const cronCost = 4096
 

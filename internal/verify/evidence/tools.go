@@ -447,13 +447,13 @@ func (v *verification) countCalls() {
 		}
 	}
 	row := v.rows[RowTools]
-	if row.checked += denied; called+denied == 0 {
-		row.absent = "no tool was called"
+	if row.Checked += denied; called+denied == 0 {
+		row.Absent = "no tool was called"
 	}
 	compared := v.compareCalls(row)
-	v.words[RowTools] = fmt.Sprintf("%s allowed, each by the role, pins and rules then in force and logged before its effect; %d approved by people before, %d returned, %d of unknown outcome; %d refused",
+	v.rows[RowTools].Right = fmt.Sprintf("%s allowed, each by the role, pins and rules then in force and logged before its effect; %d approved by people before, %d returned, %d of unknown outcome; %d refused",
 		record.Plural(called, "call"), approved, returned, unknown, denied)
 	if compared > 0 {
-		v.words[RowTools] += fmt.Sprintf("; arguments and answers of %s are those in the log", record.Plural(compared, "call"))
+		v.rows[RowTools].Right += fmt.Sprintf("; arguments and answers of %s are those in the log", record.Plural(compared, "call"))
 	}
 }

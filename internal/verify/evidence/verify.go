@@ -56,10 +56,9 @@ type verification struct {
 	line     *timeline                // what was in force when; nil until follow
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
 	zones    map[string]int           // slots that were found with other zone data than those of this verifier, by release
-	rows     map[RowName]*finding
-	words    map[RowName]string // of the rows that pass
-	receipts []receipt.Receipt  // that prove nothing here
-	claimed  []string           // what they claim
+	rows     Findings
+	receipts []receipt.Receipt // that prove nothing here
+	claimed  []string          // what they claim
 	earned   Claim
 	attested *time.Time
 	halted   bool // see stopped
@@ -81,16 +80,12 @@ func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) 
 }
 
 func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
-	v := &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
-	for _, name := range RowNames() {
-		v.rows[name] = &finding{}
-	}
-	return v
+	return &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: NewFindings(), earned: ClaimNone}
 }
 
 func (v *verification) run(t table) Report {
 	if err := v.trust.Validate(); err != nil {
-		v.rows[RowSignature].fail("%v", err)
+		v.rows[RowSignature].Fail("%v", err)
 		return v.report()
 	}
 	var own signed
@@ -132,9 +127,9 @@ func (v *verification) run(t table) Report {
 // proved. row fails, and says why.
 func (v *verification) stopped(row RowName, why string) Report {
 	for _, name := range RowNames() {
-		v.rows[name] = &finding{absent: "not finished: the verifier stopped"}
+		v.rows[name] = &Finding{Absent: "not finished: the verifier stopped"}
 	}
-	v.rows[row].fail("%s", why)
+	v.rows[row].Fail("%s", why)
 	v.halted = true
 	return v.report()
 }
@@ -166,7 +161,7 @@ func (v *verification) decode() {
 	})
 	for i, err := range wrong {
 		if err != nil {
-			v.rows[RowCompleteness].fail("entry #%d: %v", v.b.Entries[i].Seq, err)
+			v.rows[RowCompleteness].Fail("entry #%d: %v", v.b.Entries[i].Seq, err)
 		}
 	}
 }
@@ -181,15 +176,15 @@ func (v *verification) inclusion() {
 	root, earlier, err := bundle.Roots(seqs, leaves, v.b.Case.Sizes, v.cp.Size, v.b.Proof)
 	switch {
 	case err != nil:
-		row.fail("no valid proof that the entries are in the log of %s: %v", record.Plural(v.cp.Size, "entry"), err)
+		row.Fail("no valid proof that the entries are in the log of %s: %v", record.Plural(v.cp.Size, "entry"), err)
 	case root != v.cp.Root:
-		row.fail("the entries are not those of the log of %s: the root differs", record.Plural(v.cp.Size, "entry"))
+		row.Fail("the entries are not those of the log of %s: the root differs", record.Plural(v.cp.Size, "entry"))
 	default:
-		row.checked = len(v.entries)
+		row.Checked = len(v.entries)
 		for i, size := range v.b.Case.Sizes {
 			v.roots[size] = earlier[i]
 		}
-		v.words[RowInclusion] = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
+		v.rows[RowInclusion].Right = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
 	}
 }
 
@@ -202,8 +197,8 @@ func (v *verification) each() {
 		checks[i].run()
 	})
 	for i := range checks { // in order, so that reports are reproducible
-		v.rows[RowManifest].add(&checks[i].manifest)
-		v.rows[RowResult].add(&checks[i].result)
+		v.rows[RowManifest].Add(&checks[i].manifest)
+		v.rows[RowResult].Add(&checks[i].result)
 	}
 	v.sources()
 	v.scheduled()
@@ -214,7 +209,7 @@ func (v *verification) each() {
 		closures[i].run()
 	})
 	for i := range closures {
-		v.rows[RowProvenance].add(&closures[i].finding)
+		v.rows[RowProvenance].Add(&closures[i].Finding)
 	}
 	attempts, results, statements, reused := 0, 0, 0, 0
 	for _, h := range list {
@@ -232,16 +227,16 @@ func (v *verification) each() {
 			statements++
 		}
 	}
-	v.words[RowManifest] = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list)-reused, "dispatch"))
+	v.rows[RowManifest].Right = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list)-reused, "dispatch"))
 	if reused > 0 {
-		v.words[RowManifest] += fmt.Sprintf("; %s had the result of one with the same inputs", record.Plural(reused, "dispatch"))
+		v.rows[RowManifest].Right += fmt.Sprintf("; %s had the result of one with the same inputs", record.Plural(reused, "dispatch"))
 	}
-	v.words[RowResult] = fmt.Sprintf("%s signed by the worker key that the log binds to the attempt, %s logged without a result, %s",
+	v.rows[RowResult].Right = fmt.Sprintf("%s signed by the worker key that the log binds to the attempt, %s logged without a result, %s",
 		record.Plural(results, "result"), record.Plural(attempts-results, "attempt"), record.Plural(statements, "statement"))
-	v.words[RowProvenance] = "every input comes from the request, the catalog or a dispatch in this bundle"
+	v.rows[RowProvenance].Right = "every input comes from the request, the catalog or a dispatch in this bundle"
 	if len(list) == 0 {
 		for _, name := range []RowName{RowManifest, RowResult, RowProvenance} {
-			v.rows[name].absent = "nothing was dispatched"
+			v.rows[name].Absent = "nothing was dispatched"
 		}
 	}
 }
@@ -268,7 +263,7 @@ func (v *verification) report() Report {
 		r.From, r.To = &v.entries[0].At, &v.entries[n-1].At
 	}
 	for _, name := range RowNames() {
-		r.Rows = append(r.Rows, v.rows[name].row(name, v.words[name]))
+		r.Rows = append(r.Rows, v.rows[name].Row(name))
 	}
 	if r.Work = v.work.report(); v.halted || v.work.over() {
 		return r
