@@ -41,6 +41,10 @@ func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 // and a manifest had no taint of what only decided that its task runs.
 const Rules = 5
 
+// RulesOfOwners is the first version of Rules under which a vote counts only under a key
+// of its voter.
+const RulesOfOwners = 5
+
 // OldestRules is the oldest version of Rules whose runs can be verified: kept evidence has
 // such a run (docs/decisions/0111-oldest-rules.md).
 const OldestRules = 3

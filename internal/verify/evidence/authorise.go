@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 )
 
@@ -20,10 +21,6 @@ type ruling struct {
 	revision, before *entry // of the catalog; before counts for record.RevisionGrace
 	seen             int    // how many revisions until then
 }
-
-// rulesOfOwners is the first version of plan.Rules under which a vote counts only under a
-// key of its voter.
-const rulesOfOwners = 5
 
 // resolveGrace is how long after a new revision a request may still be admitted
 // whose names were resolved in an older one: a run resolves the names and sources
@@ -243,7 +240,7 @@ func (v *verification) owned(seq uint64) (set uint64, ok bool) {
 // them: what it claims would let votes count under any key.
 func (v *verification) current(e *entry) error {
 	set, ok := v.owned(e.seq)
-	if rules := detailAs[record.RunRequest](e).Rules; ok && rules < rulesOfOwners {
+	if rules := detailAs[record.RunRequest](e).Rules; ok && rules < plan.RulesOfOwners {
 		return fmt.Errorf("run %s claims rules %d, of before keys had principals, but they have them since set %d of the operator keys", record.Word(e.Run), rules, set)
 	}
 	return nil

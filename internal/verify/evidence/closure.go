@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
 
 // closure compares everything that a dispatch consumed with its origin.
@@ -52,7 +53,7 @@ func (c *closure) run() {
 // their rule.
 func (c *closure) owned(m *record.Manifest, e *entry) bool {
 	_, ok := c.v.owned(e.seq)
-	return ok || c.v.rulesOf(m.Run) >= rulesOfOwners
+	return ok || c.v.rulesOf(m.Run) >= plan.RulesOfOwners
 }
 
 func (c *closure) note(a *attempt, err error) {

@@ -34,9 +34,9 @@ func Command(args []string, stdout, stderr io.Writer, files Files) int {
 		return 0
 	case err != nil:
 		if errors.Is(err, canon.ErrNewer) {
-			err = api.Errorf(api.CodeInvalid, "%w", err).WithHint(useNewer)
+			err = api.Errorf(api.CodeInvalid, "%w", err).WithHint(UseNewer)
 		}
-		usererror.Print(stderr, "bailiwick-verify", usererror.Format(args), err, plainLines)
+		usererror.Print(stderr, "bailiwick-verify", usererror.Format(args), err, PlainLines)
 		return 1
 	case !r:
 		return 1
@@ -76,9 +76,6 @@ Exit status:
   0    no check fails, and the claim is at least CLAIM
   1    a check fails, the claim is weaker, a file cannot be read, or bad usage
 `
-
-// useNewer is what to do about evidence that matches canon.ErrNewer.
-const useNewer = "if a newer version of bailiwick made this, verify it with bailiwick-verify of that version"
 
 const seeHelp = "bailiwick-verify --help"
 
@@ -136,7 +133,7 @@ func (a *arguments) check() error {
 	case period && (a.html != "" || a.stamps != ""):
 		return wrongUsage("--html and --stamps are for a file of evidence, not for --tiles")
 	case period && !a.until.IsZero() && !a.since.Before(a.until):
-		return wrongUsage("--since %s is not before --until %s", clock(a.since), clock(a.until))
+		return wrongUsage("--since %s is not before --until %s", Clock(a.since), Clock(a.until))
 	case a.trust == "":
 		return wrongUsage("--trust is required: the file with the keys whose signatures count")
 	case a.output != "text" && a.output != "json":

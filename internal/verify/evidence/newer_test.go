@@ -40,7 +40,7 @@ func TestEntriesOfANewerVersionAreNamedAsSuch(t *testing.T) {
 		}
 		b.Entries[i].Leaf = leaf
 		r := Verify(b, s.trust(), Options{})
-		if row := r.Row(RowCompleteness); row.Status != Fail || strings.Contains(row.Why, useNewer) != c.newer {
+		if row := r.Row(RowCompleteness); row.Status != Fail || strings.Contains(row.Why, UseNewer) != c.newer {
 			t.Errorf("%s: want the advice: %t\n%s", c.name, c.newer, r.Text())
 		}
 	}
@@ -73,7 +73,7 @@ func TestATrustFileOfANewerVersionIsNamedAsSuch(t *testing.T) {
 			}
 			return io.NopCloser(strings.NewReader(text)), nil
 		}})
-		if status != 1 || strings.Contains(stderr.String(), useNewer) != c.newer {
+		if status != 1 || strings.Contains(stderr.String(), UseNewer) != c.newer {
 			t.Errorf("%s: exit status %d, want the advice: %t: %s", c.name, status, c.newer, stderr.String())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 )
 
@@ -177,7 +178,7 @@ func (d *decider) tally(a *api.TaskAction, asked, end *entry) (api.OperatorVerb,
 // principal. Before plan.Rules 5 keys had none, and a bundle about a dispatch alone does not
 // have the rules of its run.
 func (v *verification) ownKeys(id api.RunID) bool {
-	return v.rulesOf(id) >= rulesOfOwners
+	return v.rulesOf(id) >= plan.RulesOfOwners
 }
 
 func later(a, b time.Time) time.Time {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
@@ -22,6 +23,17 @@ const (
 	// maxListed is how many lines a period has at most: each takes about 1 KiB.
 	maxListed = 1_000_000
 )
+
+// Period is what VerifyPeriod lists of a log.
+type Period struct {
+	Since, Until time.Time // by the service's clock, Until excluded; zero: without a bound
+	Copies       []Copy
+}
+
+// Has reports whether an entry of this time is in the period.
+func (p *Period) Has(at time.Time) bool {
+	return !at.Before(p.Since) && (p.Until.IsZero() || at.Before(p.Until))
+}
 
 // VerifyPeriod verifies a copy of a whole log, which open reads by the names of "audit
 // tiles", and lists what happened in a period. It reads all entries from the first,
@@ -82,7 +94,7 @@ func newPeriodCheck(read func(string, int64) ([]byte, error), checkpoint []byte,
 		dispatches: map[api.DispatchID]*knownDispatch{}, runs: map[string]*knownRun{},
 		line: &timeline{v: v, row: v.rows[RowAuthorisation], ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}},
 	}
-	c.out = emptyPeriod(t.Log.Origin, p)
+	c.out = NewPeriod(t.Log.Origin, p.Since, p.Until)
 	return c
 }
 
@@ -337,8 +349,8 @@ func (c *periodCheck) report() PeriodReport {
 		{RowConsistency, RowConsistency},
 		{RowAnchor, RowAnchor},
 		{RowCatalog, RowCatalog},
-		{RowAuthorisation, rowRecords},
-		{RowCompleteness, rowChains},
+		{RowAuthorisation, RowRecords},
+		{RowCompleteness, RowChains},
 	} {
 		r.Rows = append(r.Rows, v.rows[name.of].Row(name.shown))
 	}

@@ -10,17 +10,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
-// Period is what VerifyPeriod lists of a log.
-type Period struct {
-	Since, Until time.Time // by the service's clock, Until excluded; zero: without a bound
-	Copies       []Copy
-}
-
-// Has reports whether an entry of this time is in the period.
-func (p *Period) Has(at time.Time) bool {
-	return !at.Before(p.Since) && (p.Until.IsZero() || at.Before(p.Until))
-}
-
 // PeriodReport is the verdict about a copy of a whole log, with what happened in a period.
 // Its shape is stable. The rows are about the whole log.
 type PeriodReport struct {
@@ -49,8 +38,8 @@ type PeriodReport struct {
 
 // The rows of a PeriodReport that a Report does not have.
 const (
-	rowRecords RowName = "operator records"
-	rowChains  RowName = "chains"
+	RowRecords RowName = "operator records"
+	RowChains  RowName = "chains"
 )
 
 // PeriodRun is a run as it is at the end of the copy.
@@ -95,12 +84,14 @@ type PeriodGap struct {
 	Why  string `json:"why"`
 }
 
-func emptyPeriod(origin string, p Period) PeriodReport {
+// NewPeriod returns the report of a period in which nothing happened. Zero times are no
+// bounds.
+func NewPeriod(origin string, since, until time.Time) PeriodReport {
 	r := PeriodReport{V: 1, Log: origin, Runs: []*PeriodRun{}, Dispatches: []*PeriodDispatch{}, Denials: []PeriodEntry{}, Approvals: []PeriodEntry{}, Rules: []PeriodEntry{}, Service: []PeriodEntry{}, Lacking: []PeriodGap{}}
 	for _, at := range []struct {
 		from time.Time
 		to   **time.Time
-	}{{p.Since, &r.Since}, {p.Until, &r.Until}} {
+	}{{since, &r.Since}, {until, &r.Until}} {
 		if !at.from.IsZero() {
 			utc := at.from.UTC()
 			*at.to = &utc
@@ -144,10 +135,10 @@ func (r *PeriodReport) Text() string {
 func (r *PeriodReport) facts() []fact {
 	from, to := "the first entry", "the last entry"
 	if r.Since != nil {
-		from = clock(*r.Since)
+		from = Clock(*r.Since)
 	}
 	if r.Until != nil {
-		to = "before " + clock(*r.Until)
+		to = "before " + Clock(*r.Until)
 	}
 	what := "none"
 	if r.Entries > 0 {

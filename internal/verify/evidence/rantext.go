@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
 
 // maxShown is how many tasks and decisions the text of a report lists. JSON and
@@ -123,12 +124,12 @@ func (r *RanRun) facts() []fact {
 	if r.RetryOf != "" {
 		out = append(out, fact{"retry", fmt.Sprintf("of run %s, with %s taken over", r.RetryOf, record.Plural(r.Taken, "task"))})
 	}
-	if r.Rules < rulesOfOwners {
+	if r.Rules < plan.RulesOfOwners {
 		out = append(out, fact{"rules", fmt.Sprintf("%d (claimed): votes count under keys without principals", r.Rules)})
 	}
-	when := "claimed " + clock(r.From)
+	when := "claimed " + Clock(r.From)
 	if r.To != nil {
-		when += " to " + clock(*r.To)
+		when += " to " + Clock(*r.To)
 	}
 	return append(out, fact{"time", when})
 }
@@ -225,8 +226,8 @@ func (d *Decided) text() string {
 	return fmt.Sprintf("#%d %s%s", d.Entry, d.What, signedText(d.Signed))
 }
 
-// clock is a time of the service's clock.
-func clock(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+// Clock is a time of the service's clock.
+func Clock(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // subject is what a report is about.
 func (r *Report) subject() string {

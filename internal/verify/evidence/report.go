@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -122,6 +121,15 @@ type Report struct {
 	Authorisation string `json:"authorisation"`
 }
 
+// Work is what it took to verify a bundle, and what its size allows.
+type Work struct {
+	Bytes       int64 `json:"bytes"` // that were verified: those of the bundle and of the auditor's copies, without content
+	Units       int64 `json:"units"`
+	UnitLimit   int64 `json:"unitLimit"`
+	Memory      int64 `json:"memory"` // bytes of decoded values, estimated before decoding
+	MemoryLimit int64 `json:"memoryLimit"`
+}
+
 // Failed reports whether any row fails.
 func (r *Report) Failed() bool {
 	for _, row := range r.Rows {
@@ -174,88 +182,11 @@ func (r *Report) Text() string {
 // escaped, as package visible says.
 func plain(s string) string { return strings.ReplaceAll(visibletext.Reveal(s), "\n", `\n`) }
 
-// plainLines is plain for a text of several lines.
-func plainLines(s string) string {
+// PlainLines is plain for a text of several lines.
+func PlainLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
 		lines[i] = plain(lines[i])
 	}
 	return strings.Join(lines, "\n")
-}
-
-// Finding collects what a row reports.
-type Finding struct {
-	Checked int    // things verified
-	Absent  string // why nothing could be checked, if so
-	Right   string // the text of the row if it passes
-
-	wrong []string // the first failures
-	more  int      // failures beyond those
-	newer bool     // a newer version may have made what a failure is about
-}
-
-const maxWrong = 3
-
-// Fail adds a failure.
-func (f *Finding) Fail(format string, args ...any) {
-	for _, a := range args {
-		if err, ok := a.(error); ok && errors.Is(err, canon.ErrNewer) {
-			f.newer = true
-		}
-	}
-	if len(f.wrong) < maxWrong {
-		f.wrong = append(f.wrong, clip(fmt.Sprintf(format, args...)))
-	} else {
-		f.more++
-	}
-}
-
-// Failed reports whether there is a failure.
-func (f *Finding) Failed() bool { return len(f.wrong) > 0 }
-
-// Add merges o into f.
-func (f *Finding) Add(o *Finding) {
-	f.Checked, f.more, f.newer = f.Checked+o.Checked, f.more+o.more, f.newer || o.newer
-	for _, w := range o.wrong {
-		f.Fail("%s", w)
-	}
-}
-
-// Row returns the row.
-func (f *Finding) Row(name RowName) Row {
-	switch {
-	case f.Failed():
-		why := strings.Join(f.wrong, "; ")
-		if f.more > 0 {
-			why += fmt.Sprintf("; and %d more", f.more)
-		}
-		if f.newer {
-			why += "; " + useNewer
-		}
-		return Row{name, Fail, why}
-	case f.Absent != "":
-		return Row{name, NA, f.Absent}
-	case f.Checked == 0:
-		return Row{name, NA, "nothing to check"}
-	}
-	return Row{name, Pass, f.Right}
-}
-
-// Findings are the findings of all rows.
-type Findings map[RowName]*Finding
-
-// NewFindings returns findings without content.
-func NewFindings() Findings {
-	f := Findings{}
-	for _, name := range RowNames() {
-		f[name] = &Finding{}
-	}
-	return f
-}
-
-func clip(s string) string {
-	if len(s) <= 500 {
-		return s
-	}
-	return api.Cut(s, 500) + "..."
 }

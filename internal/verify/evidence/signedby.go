@@ -3,31 +3,11 @@ package evidence
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
-
-// SignedBy is who signed a decision: a key, with what the trust file or a signed set of
-// operator keys says about it.
-type SignedBy struct {
-	Key       seal.KeyID    `json:"key"`
-	Name      string        `json:"name,omitempty"`      // of its holder, for people
-	Principal api.Principal `json:"principal,omitempty"` // empty: the key has none
-}
-
-func (s SignedBy) text() string {
-	out := "key " + string(s.Key)
-	if s.Name != "" {
-		out += fmt.Sprintf(" named %q", s.Name)
-	}
-	if s.Principal != "" {
-		out += " of " + string(s.Principal)
-	}
-	return out
-}
 
 // signersIn returns those of ids that a trust root lists.
 func signersIn(root seal.TrustRoot, ids []seal.KeyID) (list []SignedBy) {
@@ -37,18 +17,6 @@ func signersIn(root seal.TrustRoot, ids []seal.KeyID) (list []SignedBy) {
 		}
 	}
 	return list
-}
-
-// signedText says who signed, or nothing.
-func signedText(list []SignedBy) string {
-	if len(list) == 0 {
-		return ""
-	}
-	words := make([]string, len(list))
-	for i, s := range list {
-		words[i] = s.text()
-	}
-	return ", signed with " + strings.Join(words, " and ")
 }
 
 // publishers returns who signed the catalog revision of an entry.
@@ -87,7 +55,7 @@ func (v *verification) rotations(out *Ran) {
 		if _, ok := FindKey(v.log.Keys, r.Old); !ok {
 			continue
 		}
-		what := "the service's key is replaced by " + v.serviceKey(r.New.ID).text()
+		what := "the service's key is replaced by " + v.serviceKey(r.New.ID).Text()
 		out.Decided = append(out.Decided, Decided{Entry: r.Entry, At: r.At, What: what, Signed: []SignedBy{v.serviceKey(r.Old)}})
 	}
 	slices.SortStableFunc(out.Decided, func(a, b Decided) int {

@@ -119,15 +119,6 @@ func sizeOf(b *bundle.Bundle, o *Options) int64 {
 	return n
 }
 
-// Work is what it took to verify a bundle, and what its size allows.
-type Work struct {
-	Bytes       int64 `json:"bytes"` // that were verified: those of the bundle and of the auditor's copies, without content
-	Units       int64 `json:"units"`
-	UnitLimit   int64 `json:"unitLimit"`
-	Memory      int64 `json:"memory"` // bytes of decoded values, estimated before decoding
-	MemoryLimit int64 `json:"memoryLimit"`
-}
-
 func (m *meter) report() *Work {
 	// What was charged beyond a limit was not done, and depends on chance.
 	return &Work{m.bytes, min(m.work.Load(), m.workLimit+1), m.workLimit, min(m.memory.Load(), m.memoryLimit+1), m.memoryLimit}
