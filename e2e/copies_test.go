@@ -34,7 +34,7 @@ import (
 	sumnote "golang.org/x/mod/sumdb/note"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 var versitygwProgram = toolProgram("versitygw-1.8.0")
@@ -318,7 +318,7 @@ func TestEachLineOfAnAnchorIsComparedAlone(t *testing.T) {
 		w.write("tmp/line", line, 0o644)
 		return w.exec(filepath.Join(bin, "bailiwick-verify"), file, "--trust", trust, "--anchor", copied)
 	}
-	var r evidence.Report
+	var r report.Report
 	decode(t, w.exec(filepath.Join(bin, "bailiwick-verify"), file, "--trust", trust, "-o", "json").stdout, &r)
 	first := uint64(0)
 	for _, d := range r.Ran.Decided {

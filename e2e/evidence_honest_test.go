@@ -19,7 +19,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 var honestFlag = flag.Int("honest", 50, "number of runs and dispatches in TestHonestRunsAndDispatchesVerifyOffline")
@@ -470,7 +470,7 @@ func (h *honest) verify() {
 		copied := h.copied(i)
 		file := h.exported(id, "--checkpoint", copied)
 		d := h.verifyOffline(file, "--trust", trust, "--anchor", copied, "-o", "json")
-		var r evidence.Report
+		var r report.Report
 		if err := json.Unmarshal([]byte(d.stdout), &r); err != nil || d.status != 0 || r.Failed() {
 			h.t.Errorf("the evidence about %s does not verify (%v):\n%s\n%s", id, err, r.Text(), h.must("audit", "list", "--run", id))
 			if kept, err := os.MkdirTemp("", "bailiwick-false-alarm-"); err == nil { //nolint:usetesting // it is to be looked at afterwards
@@ -480,9 +480,9 @@ func (h *honest) verify() {
 			}
 		}
 		for _, row := range r.Rows {
-			free := row.Row == evidence.RowAnchor || row.Row == evidence.RowTime || row.Row == evidence.RowConsistency || row.Row == evidence.RowTools ||
-				r.Dispatches == 0 && (row.Row == evidence.RowManifest || row.Row == evidence.RowResult || row.Row == evidence.RowProvenance)
-			if row.Status == evidence.NA && !free {
+			free := row.Row == report.RowAnchor || row.Row == report.RowTime || row.Row == report.RowConsistency || row.Row == report.RowTools ||
+				r.Dispatches == 0 && (row.Row == report.RowManifest || row.Row == report.RowResult || row.Row == report.RowProvenance)
+			if row.Status == report.NA && !free {
 				h.t.Errorf("%s: %s is %s: %s", id, row.Row, row.Status, row.Why)
 			}
 		}
@@ -504,7 +504,7 @@ func (h *honest) copied(i int) string {
 	return to
 }
 
-func (h *honest) count(r *evidence.Report) {
+func (h *honest) count(r *report.Report) {
 	h.seen["entries"] += r.Entries
 	h.seen["dispatches"] += r.Dispatches
 	if r.Run != "" {

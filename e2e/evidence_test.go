@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // verifyOffline runs bailiwick-verify in a network namespace without interfaces,
@@ -55,10 +55,10 @@ func (w *world) trustFile() string {
 }
 
 // verifyEvidence fails the test unless the evidence about id verifies.
-func (w *world) verifyEvidence(id string, more ...string) evidence.Report {
+func (w *world) verifyEvidence(id string, more ...string) report.Report {
 	w.t.Helper()
 	d := w.verifyOffline(w.exported(id, more...), "--trust", w.trustFile(), "-o", "json")
-	var r evidence.Report
+	var r report.Report
 	if err := json.Unmarshal([]byte(d.stdout), &r); err != nil {
 		w.t.Fatalf("%v: %s", err, d)
 	}
@@ -66,7 +66,7 @@ func (w *world) verifyEvidence(id string, more ...string) evidence.Report {
 		w.t.Errorf("the evidence about %s does not verify:\n%s%s", id, r.Text(), d)
 	}
 	for _, row := range r.Rows {
-		if row.Status != evidence.Pass && row.Row != evidence.RowAnchor && row.Row != evidence.RowTime && row.Row != evidence.RowConsistency && row.Row != evidence.RowTools {
+		if row.Status != report.Pass && row.Row != report.RowAnchor && row.Row != report.RowTime && row.Row != report.RowConsistency && row.Row != report.RowTools {
 			w.t.Errorf("%s: %s is %s: %s", id, row.Row, row.Status, row.Why)
 		}
 	}

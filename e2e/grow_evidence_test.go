@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // The evidence about a run that grew by every construct verifies offline, and the
@@ -51,7 +51,7 @@ func TestEvidenceOfRunsThatGrewVerifiesOffline(t *testing.T) {
 				t.Errorf("the run is %s, want %s: %+v", run.State, c.state, run.Tasks)
 			}
 			d := w.verifyOffline(w.exported(name), "--trust", trust, "-o", "json")
-			var r evidence.Report
+			var r report.Report
 			if err := json.Unmarshal([]byte(d.stdout), &r); err != nil || r.Failed() {
 				t.Errorf("the evidence does not verify (%v):\n%s\n%s", err, r.Text(), w.must("audit", "list", "--run", name))
 			}

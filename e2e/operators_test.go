@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // operatorKey creates an operator key, home/NAME.key, that no set lists yet.
@@ -124,7 +124,7 @@ func TestOperatorKeysAreRotatedWhileTheServiceRuns(t *testing.T) {
 	text, err = other.Encode()
 	must(t, err)
 	w.write("other.json", string(text), 0o644)
-	if d := w.verifyOffline(bundle, "--trust", w.path("other.json")); d.status != 1 || !strings.Contains(d.stdout, string(evidence.RowAuthorisation)) {
+	if d := w.verifyOffline(bundle, "--trust", w.path("other.json")); d.status != 1 || !strings.Contains(d.stdout, string(report.RowAuthorisation)) {
 		t.Errorf("by other operators: %s", d)
 	}
 }

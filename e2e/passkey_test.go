@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // passkey enrols an authenticator in software and adds its operator key.
@@ -162,7 +163,7 @@ func TestAPasskeyDecides(t *testing.T) {
 	other := first
 	alone := seal.RootOf(key)
 	other.Operators = &alone
-	if d := verify(other); d.status != 1 || !strings.Contains(d.stdout, string(evidence.RowAuthorisation)) {
+	if d := verify(other); d.status != 1 || !strings.Contains(d.stdout, string(report.RowAuthorisation)) {
 		t.Errorf("by other operators: %s", d)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // growKinds lists the kinds of dispatches whose products decide how a run grows. What
@@ -227,7 +227,7 @@ func (k *trial) wrongEvidence(id string) []string {
 		return []string{err.Error()}
 	}
 	d := k.verifyOffline(file, "--trust", k.path("tmp-trust.json"), "-o", "json")
-	var r evidence.Report
+	var r report.Report
 	if err := json.Unmarshal([]byte(d.stdout), &r); err != nil || d.status != 0 || r.Failed() {
 		return []string{fmt.Sprintf("UNTRUE: the evidence about run %s does not verify (%v): %s\n%s", id, err, r.Text(), d.stderr)}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // Checker verifies the evidence about each run once it is settled, and about each
@@ -94,14 +95,14 @@ func (c *Checker) ofRun(ctx context.Context, id api.DispatchID) bool {
 }
 
 // Report returns the report that an auditor would get.
-func (c *Checker) Report(ctx context.Context, req Request) (evidence.Report, error) {
+func (c *Checker) Report(ctx context.Context, req Request) (report.Report, error) {
 	b, err := c.x.Bundle(ctx, req)
 	if err != nil {
-		return evidence.Report{}, err
+		return report.Report{}, err
 	}
 	t, err := c.trust(ctx)
 	if err != nil {
-		return evidence.Report{}, err
+		return report.Report{}, err
 	}
 	return evidence.Verify(b, t, evidence.Options{}), nil
 }
@@ -133,7 +134,7 @@ func (c *Checker) check(ctx context.Context, req Request) {
 	case r.Failed():
 		var why []string
 		for _, row := range r.Rows {
-			if row.Status == evidence.Fail {
+			if row.Status == report.Fail {
 				d.Rows, why = append(d.Rows, string(row.Row)), append(why, string(row.Row)+": "+row.Why)
 			}
 		}

@@ -30,7 +30,7 @@ func house() [][]room {
 			{"internal/rule", [][]string{{"catalog", "plan", "policy"}, {"catalogdiff"}}},
 			{"internal/testkit", [][]string{{"arch", "faultdisk", "scriptmodel", "softkey"}}},
 		},
-		{{"internal/verify", [][]string{{"bundle", "receipt"}, {"evidence"}}}},
+		{{"internal/verify", [][]string{{"bundle", "receipt", "report"}, {"evidence"}}}},
 		{{"internal/state", [][]string{
 			{"blob", "oauth", "store"},
 			{"anchor", "audit", "budget", "secret"},
@@ -144,7 +144,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/bundle", "internal/verify/receipt", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
+		"api", "internal/base/canon", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/bundle", "internal/verify/receipt", "internal/verify/report", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 
@@ -169,6 +169,7 @@ func direct() map[string][]string {
 		"internal/document/record":       {"os", "os/*", "net", "net/*"},
 		"internal/verify/evidence":       {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/verify/bundle":         {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/verify/report":         {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: receipts are checked offline.
 		"internal/verify/receipt":   {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/rule/catalog":     {"os", "os/*", "syscall", "unsafe"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // verdict is what the rest of a bundle says about one field of an entry.
@@ -38,17 +39,17 @@ const (
 )
 
 // row returns the row of a report that fails where a field differs from t.
-func (t truth) row() RowName {
+func (t truth) row() report.RowName {
 	switch t {
 	case byManifest:
-		return RowManifest
+		return report.RowManifest
 	case byResult, byStatement:
-		return RowResult
+		return report.RowResult
 	case byRecord, byRevision, byRules:
-		return RowAuthorisation
+		return report.RowAuthorisation
 	case byKind, byChain, byPlan, byNothing:
 	}
-	return RowCompleteness
+	return report.RowCompleteness
 }
 
 // agreement says what a field of the entries of some kinds must agree with.
@@ -149,7 +150,7 @@ func (v *verification) agree(t table) {
 }
 
 type wrongField struct {
-	row RowName
+	row report.RowName
 	why string
 }
 

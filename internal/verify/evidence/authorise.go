@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // ruling is what was in force at one moment of the log.
@@ -31,7 +32,7 @@ const resolveGrace = 10 * time.Minute
 // that changed what is allowed, and that one its predecessor, so none of them can be left
 // out.
 func (v *verification) follow() {
-	row := v.rows[RowAuthorisation]
+	row := v.rows[report.RowAuthorisation]
 	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}}
 	if v.trust.Operators != nil {
 		operators, err := seal.NewOperators(*v.trust.Operators)
@@ -56,7 +57,7 @@ func (v *verification) follow() {
 
 // authorise repeats every decision that admitted something, by the rules in force then.
 func (v *verification) authorise() {
-	row, s := v.rows[RowAuthorisation], v.line
+	row, s := v.rows[report.RowAuthorisation], v.line
 	if s == nil {
 		return // follow reports it
 	}
@@ -66,7 +67,7 @@ func (v *verification) authorise() {
 	for i, err := range wrong {
 		of := row
 		if s.admitted[i].e.Kind == record.KindToolCalled {
-			of = v.rows[RowTools]
+			of = v.rows[report.RowTools]
 		}
 		if err != nil {
 			of.Fail("entry #%d: %v", s.admitted[i].e.seq, err)
@@ -78,7 +79,7 @@ func (v *verification) authorise() {
 	v.checkPolicies(row)
 	v.accounts(row)
 	v.countCalls()
-	v.rows[RowAuthorisation].Right = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
+	v.rows[report.RowAuthorisation].Right = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
 		record.Plural(row.Checked, "decision"))
 	if len(s.admitted) == 0 {
 		row.Absent = "nothing was admitted"
@@ -88,7 +89,7 @@ func (v *verification) authorise() {
 // timeline goes through the log and keeps what is in force.
 type timeline struct {
 	v        *verification
-	row      *Finding
+	row      *report.Finding
 	now      ruling
 	seen     []*entry // the catalog revisions
 	ceilings ceilings
@@ -404,7 +405,7 @@ func (d *decider) once(r *revision, engine *policy.Engine, q policy.Request) (po
 
 // checkPolicies verifies that every allowing entry names the policies that
 // allowed it.
-func (v *verification) checkPolicies(row *Finding) {
+func (v *verification) checkPolicies(row *report.Finding) {
 	for i := range v.entries {
 		e := &v.entries[i]
 		if e.ok && e.Decision == record.Allow && len(e.Policies) == 0 {

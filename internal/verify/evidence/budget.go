@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // claimsOf returns what an admitting entry reserves of budgets.
@@ -131,7 +132,7 @@ type account struct{ spent, held api.Spend }
 // accounts adds up what attempts reserved and spent, in the order of the log, and
 // refuses one that says of less before it. All attempts of a run are in the evidence of
 // the run, so the sum is exact; those of a day need not be.
-func (v *verification) accounts(row *Finding) {
+func (v *verification) accounts(row *report.Finding) {
 	all := map[string]*account{}
 	of := func(e *entry, name, period string) *account {
 		key := fmt.Sprintf("%q %q %q", name, v.ownerOf(e), period)

@@ -58,7 +58,7 @@ func TestWhatWasSpentBeforeIsAddedUp(t *testing.T) {
 		row := &Finding{}
 		v.accounts(row)
 		if row.Failed() != c.fails {
-			t.Errorf("before %d: %v", c.second, row.wrong)
+			t.Errorf("before %d: %s", c.second, row.Row(RowAuthorisation).Why)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // CallRecords are the records of tool calls in the content of a bundle. Watch fills them
@@ -89,7 +90,7 @@ func (c *callRecord) line() {
 
 // compareCalls compares the records of calls in the content of the bundle with the
 // entries, and returns of how many calls it has arguments or answers.
-func (v *verification) compareCalls(row *Finding) (compared int) {
+func (v *verification) compareCalls(row *report.Finding) (compared int) {
 	for _, h := range v.ordered {
 		for _, a := range h.attempts {
 			if a.end == nil || v.options.Calls == nil || a.end.Refs[record.RefCalls] == "" {

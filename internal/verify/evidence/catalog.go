@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // revision is a catalog revision. The catalog row reports whether its signatures
@@ -33,7 +34,7 @@ type revision struct {
 // catalog reads the revisions and verifies their signatures. The other rows use a
 // revision even if its signatures fail.
 func (v *verification) catalog() {
-	row := v.rows[RowCatalog]
+	row := v.rows[report.RowCatalog]
 	last := api.Digest("")
 	for _, r := range v.b.Case.Revisions {
 		if r.Digest <= last {
@@ -52,7 +53,7 @@ func (v *verification) catalog() {
 		}
 		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, signers: signers, v: v}
 	}
-	v.rows[RowCatalog].Right = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.Checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
+	v.rows[report.RowCatalog].Right = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.Checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
 	if len(v.b.Case.Revisions) == 0 {
 		row.Absent = "no catalog was in use"
 	}
@@ -67,7 +68,7 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, []seal.KeyID,
 	envelopes := make([]*seal.Envelope, 0, len(r.Envelopes))
 	var signers []seal.KeyID
 	for _, d := range r.Envelopes {
-		envelope, err := v.envelope(d, "envelope", seal.Revision, reader{RowCatalog, r.Digest, 0})
+		envelope, err := v.envelope(d, "envelope", seal.Revision, reader{report.RowCatalog, r.Digest, 0})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -265,13 +266,13 @@ type signedRecord struct {
 	digest            api.Digest
 	verified, signers []seal.KeyID          // verified are those of the set in force
 	counts            map[seal.KeyID]uint32 // of the passkeys among verified
-	by                []SignedBy            // verified, as the set in force names them
+	by                []report.SignedBy     // verified, as the set in force names them
 	assigned          bool                  // the keys of the set in force have principals
 }
 
 // operatorRecord verifies the n-th operator record by the operator keys in force before it.
 func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signedRecord, error) {
-	envelope, err := v.envelope(v.b.Case.Records[n-1], "operator record", seal.Operator, reader{RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
+	envelope, err := v.envelope(v.b.Case.Records[n-1], "operator record", seal.Operator, reader{report.RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // signed is a checkpoint whose signature was verified.
@@ -89,7 +90,7 @@ func (v *verification) openNew(raw []byte) (signed, error) {
 
 // signature verifies the bundle's own checkpoint.
 func (v *verification) signature() (own signed, err error) {
-	row := v.rows[RowSignature]
+	row := v.rows[report.RowSignature]
 	v.cp, _ = logproof.Peek(v.b.Case.Checkpoint)
 	for _, r := range v.b.Case.Rotations {
 		_ = v.work.spend(3*len(r) + unitSignature) // Follow reads 256 at most
@@ -102,9 +103,9 @@ func (v *verification) signature() (own signed, err error) {
 		row.Fail("%v", err)
 	}
 	row.Checked++
-	v.rows[RowSignature].Right = fmt.Sprintf("the checkpoint of %s is signed by key %s", record.Plural(v.cp.Size, "entry"), own.by)
+	v.rows[report.RowSignature].Right = fmt.Sprintf("the checkpoint of %s is signed by key %s", record.Plural(v.cp.Size, "entry"), own.by)
 	if n := len(v.b.Case.Rotations); n > 0 {
-		v.rows[RowSignature].Right += fmt.Sprintf("; %s, each signed by the previous key", record.Plural(n, "key rotation"))
+		v.rows[report.RowSignature].Right += fmt.Sprintf("; %s, each signed by the previous key", record.Plural(n, "key rotation"))
 	}
 	return own, err
 }
@@ -112,9 +113,9 @@ func (v *verification) signature() (own signed, err error) {
 // compare compares the bundle's own checkpoint, whose signature is good, with the
 // others in the bundle and with the auditor's copies.
 func (v *verification) compare(own signed, good bool) {
-	row := v.rows[RowConsistency]
-	v.rows[RowAnchor].Absent = "no copy from an anchor of the trust file: --anchor NAME=FILE"
-	v.rows[RowTime].Absent = "no time-stamp checked: times are the service's clock"
+	row := v.rows[report.RowConsistency]
+	v.rows[report.RowAnchor].Absent = "no copy from an anchor of the trust file: --anchor NAME=FILE"
+	v.rows[report.RowTime].Absent = "no time-stamp checked: times are the service's clock"
 	v.roots[v.cp.Size] = v.cp.Root
 	others := map[uint64]bool{} // sizes of the other checkpoints in the bundle
 	vouched := false            // a checkpoint that counts by itself covers this one
@@ -132,7 +133,7 @@ func (v *verification) compare(own signed, good bool) {
 		}
 		if err == nil && a.Name != "" {
 			if err := v.receipt(a); err != nil {
-				v.rows[RowAnchor].Fail("anchor %.64q: %v", a.Name, err)
+				v.rows[report.RowAnchor].Fail("anchor %.64q: %v", a.Name, err)
 			}
 		}
 		if err != nil {
@@ -154,7 +155,7 @@ func (v *verification) compare(own signed, good bool) {
 	}
 	vouched = v.copies(others) || vouched
 	if !own.alone && !vouched {
-		v.rows[RowSignature].Fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
+		v.rows[report.RowSignature].Fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
 	}
 }
 
@@ -176,7 +177,7 @@ func (v *verification) covers(size uint64) bool {
 	return n > 0 && v.b.Entries[n-1].Seq < size
 }
 
-func (v *verification) earn(c Claim) {
+func (v *verification) earn(c report.Claim) {
 	if !v.earned.AtLeast(c) {
 		v.earned = c
 	}

@@ -8,13 +8,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // closure compares everything that a dispatch consumed with its origin.
 type closure struct {
 	v *verification
 	h *history
-	Finding
+	report.Finding
 	version int // the highest of its requests for approval so far
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // Files are the files that a command names.
@@ -34,9 +35,9 @@ func Command(args []string, stdout, stderr io.Writer, files Files) int {
 		return 0
 	case err != nil:
 		if errors.Is(err, canon.ErrNewer) {
-			err = api.Errorf(api.CodeInvalid, "%w", err).WithHint(UseNewer)
+			err = api.Errorf(api.CodeInvalid, "%w", err).WithHint(report.UseNewer)
 		}
-		usererror.Print(stderr, "bailiwick-verify", usererror.Format(args), err, PlainLines)
+		usererror.Print(stderr, "bailiwick-verify", usererror.Format(args), err, report.PlainLines)
 		return 1
 	case !r:
 		return 1
@@ -95,7 +96,7 @@ func parse(args []string, now func() time.Time) (a arguments, err error) {
 	flags := flag.NewFlagSet("bailiwick-verify", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&a.trust, "trust", "", "")
-	flags.StringVar(&a.require, "require", string(ClaimNone), "")
+	flags.StringVar(&a.require, "require", string(report.ClaimNone), "")
 	flags.StringVar(&a.output, "o", "text", "")
 	flags.StringVar(&a.html, "html", "", "")
 	flags.StringVar(&a.stamps, "stamps", "", "")
@@ -119,7 +120,7 @@ func parse(args []string, now func() time.Time) (a arguments, err error) {
 }
 
 func (a *arguments) check() error {
-	_, err := ParseClaim(a.require)
+	_, err := report.ParseClaim(a.require)
 	period := a.tiles != ""
 	switch {
 	case err != nil:
@@ -133,7 +134,7 @@ func (a *arguments) check() error {
 	case period && (a.html != "" || a.stamps != ""):
 		return wrongUsage("--html and --stamps are for a file of evidence, not for --tiles")
 	case period && !a.until.IsZero() && !a.since.Before(a.until):
-		return wrongUsage("--since %s is not before --until %s", Clock(a.since), Clock(a.until))
+		return wrongUsage("--since %s is not before --until %s", report.Clock(a.since), report.Clock(a.until))
 	case a.trust == "":
 		return wrongUsage("--trust is required: the file with the keys whose signatures count")
 	case a.output != "text" && a.output != "json":
@@ -173,7 +174,7 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 		return false, err
 	}
 	var r verdictReport
-	var claim Claim
+	var claim report.Claim
 	if a.tiles != "" {
 		open := func(name string) (io.ReadCloser, error) {
 			return fs.Open(filepath.Join(a.tiles, filepath.FromSlash(name)))
@@ -194,7 +195,7 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 }
 
 // printed prints a report, and reports whether it is what was required.
-func printed(r verdictReport, claim Claim, a *arguments, stdout, stderr io.Writer) (bool, error) {
+func printed(r verdictReport, claim report.Claim, a *arguments, stdout, stderr io.Writer) (bool, error) {
 	out, err := []byte(nil), error(nil)
 	if a.output == "json" {
 		out, err = r.JSON()
@@ -207,7 +208,7 @@ func printed(r verdictReport, claim Claim, a *arguments, stdout, stderr io.Write
 	if err != nil {
 		return false, err
 	}
-	enough := claim.AtLeast(Claim(a.require))
+	enough := claim.AtLeast(report.Claim(a.require))
 	if !r.Failed() && !enough && a.output == "text" {
 		fmt.Fprintf(stderr, "bailiwick-verify: no check fails, but the claim is %s, weaker than %s\n", claim, a.require)
 	}
@@ -215,7 +216,7 @@ func printed(r verdictReport, claim Claim, a *arguments, stdout, stderr io.Write
 }
 
 // verifyFile verifies a file of evidence.
-func verifyFile(a *arguments, fs Files, t Trust, copies []Copy) (*Report, error) {
+func verifyFile(a *arguments, fs Files, t Trust, copies []Copy) (*report.Report, error) {
 	records := &CallRecords{}
 	b, err := readBundle(fs, a.files[0], records)
 	if err != nil {
@@ -236,7 +237,7 @@ func verifyFile(a *arguments, fs Files, t Trust, copies []Copy) (*Report, error)
 }
 
 // writeHTML writes a report to a new file.
-func writeHTML(files Files, name string, r *Report) error {
+func writeHTML(files Files, name string, r *report.Report) error {
 	f, err := files.Create(name)
 	if err == nil {
 		err = errors.Join(r.HTML(f), f.Close())

@@ -8,13 +8,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // completeness verifies that no entry is missing: each names the previous entry
 // of its run and of its dispatch, and together they replay the plan, or the
 // dispatch, from its first entry to its last.
 func (v *verification) completeness() {
-	row := v.rows[RowCompleteness]
+	row := v.rows[report.RowCompleteness]
 	c := &v.b.Case
 	if c.Run != "" {
 		v.replayRuns(c.Run)
@@ -29,7 +30,7 @@ func (v *verification) completeness() {
 		case r.settled == nil:
 			row.Fail("run %s has not settled in these entries; evidence is exported only after that, so its end is missing", c.Run)
 		default:
-			v.rows[RowCompleteness].Right = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its tasks (%d) is accounted for exactly once; each of its dispatches (%d) is here up to its statement",
+			v.rows[report.RowCompleteness].Right = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its tasks (%d) is accounted for exactly once; each of its dispatches (%d) is here up to its statement",
 				c.Run, r.submitted.seq, r.settled.seq, len(r.tasks), len(v.ordered))
 		}
 		for _, h := range v.ordered {
@@ -47,9 +48,9 @@ func (v *verification) completeness() {
 	case !h.chain.Over():
 		row.Fail("dispatch %s has not ended in these entries; evidence is exported only after that, so its end is missing", c.Dispatch)
 	case h.last().reuses != "":
-		v.rows[RowCompleteness].Right = fmt.Sprintf("all entries of dispatch %s, which has the result of dispatch %s, and of that one", c.Dispatch, h.last().reuses)
+		v.rows[report.RowCompleteness].Right = fmt.Sprintf("all entries of dispatch %s, which has the result of dispatch %s, and of that one", c.Dispatch, h.last().reuses)
 	case h.attested != nil:
-		v.rows[RowCompleteness].Right = fmt.Sprintf("all entries of dispatch %s, from #%d to its end #%d and its statement #%d", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq, h.attested.seq)
+		v.rows[report.RowCompleteness].Right = fmt.Sprintf("all entries of dispatch %s, from #%d to its end #%d and its statement #%d", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq, h.attested.seq)
 	}
 	v.attestations()
 }
@@ -60,7 +61,7 @@ func (v *verification) completeness() {
 func (v *verification) attestations() {
 	for _, h := range v.ordered {
 		if h.chain.Over() && h.attested == nil && h.last().reuses == "" { // that is attested whose result it has
-			v.rows[RowCompleteness].Fail("dispatch %s has ended, but no entry attests it: its statement is withheld, or it was not made when this was exported; export again", h.id)
+			v.rows[report.RowCompleteness].Fail("dispatch %s has ended, but no entry attests it: its statement is withheld, or it was not made when this was exported; export again", h.id)
 		}
 	}
 }
@@ -70,7 +71,7 @@ const maxRetries = 1000
 
 // replayRuns replays a run, after the runs that it retries.
 func (v *verification) replayRuns(id api.RunID) {
-	row := v.rows[RowCompleteness]
+	row := v.rows[report.RowCompleteness]
 	var chain []*replay
 	for id != "" && len(chain) <= maxRetries {
 		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, meter: v.work, document: v.document}
@@ -97,7 +98,7 @@ func (v *verification) replayRuns(id api.RunID) {
 }
 
 func (v *verification) replay(r *replay) {
-	row := v.rows[RowCompleteness]
+	row := v.rows[report.RowCompleteness]
 	for _, e := range v.runs[r.id] {
 		err := r.step(e)
 		if err == nil && e == r.submitted {
@@ -136,7 +137,7 @@ func (v *verification) readPlan(r *replay) error {
 // dispatch, so that none is missing before the settlement of a run and before the
 // attestation of a dispatch.
 func (v *verification) chains() {
-	row := v.rows[RowCompleteness]
+	row := v.rows[report.RowCompleteness]
 	runs, dispatches := map[string]uint64{}, map[api.DispatchID]uint64{}
 	for i := range v.entries {
 		e := &v.entries[i]

@@ -13,13 +13,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // copies compares the auditor's copies with the roots that the bundle proves, and says
 // what they are worth. others are the sizes of further checkpoints in the bundle. It
 // reports whether a checkpoint that counts by itself covers the bundle's own.
 func (v *verification) copies(others map[uint64]bool) (vouched bool) {
-	row := v.rows[RowConsistency]
+	row := v.rows[report.RowConsistency]
 	own := map[uint64]bool{} // sizes of the auditor's checkpoints that are the same here
 	holds := map[string]uint64{}
 	var notes []string
@@ -52,7 +53,7 @@ func (v *verification) copies(others map[uint64]bool) (vouched bool) {
 	if row.Checked = len(own) + len(others); row.Checked == 0 {
 		row.Absent = "no other checkpoint to compare with"
 	}
-	v.rows[RowConsistency].Right = "one log with " + strings.Join(words, " and ")
+	v.rows[report.RowConsistency].Right = "one log with " + strings.Join(words, " and ")
 	v.held(holds, notes)
 	return vouched
 }
@@ -60,7 +61,7 @@ func (v *verification) copies(others map[uint64]bool) (vouched bool) {
 // held reports which anchors hold a checkpoint that covers the bundle, by the
 // auditor's copies. notes are about the other copies.
 func (v *verification) held(holds map[string]uint64, notes []string) {
-	row := v.rows[RowAnchor]
+	row := v.rows[report.RowAnchor]
 	bySize := map[uint64][]string{}
 	for place, size := range holds {
 		bySize[size] = append(bySize[size], place)
@@ -76,7 +77,7 @@ func (v *verification) held(holds map[string]uint64, notes []string) {
 	} else if len(notes) > 0 {
 		row.Absent = strings.Join(notes, "; ")
 	}
-	v.rows[RowAnchor].Right = strings.Join(append(words, notes...), "; ")
+	v.rows[report.RowAnchor].Right = strings.Join(append(words, notes...), "; ")
 	v.claimedReceipts(holds)
 }
 
@@ -88,7 +89,7 @@ func (v *verification) worth(c Copy, newest uint64) (place string, err error) {
 	case !covers:
 		return "", fmt.Errorf("%s is older than the last entry here: a newer copy would prove more", c)
 	case c.Anchor == "":
-		v.earn(ClaimTamperDetecting)
+		v.earn(report.ClaimTamperDetecting)
 		return "", nil
 	case i < 0:
 		return "", fmt.Errorf("%s: the trust file names no anchor %q", c, c.Anchor)
@@ -97,9 +98,9 @@ func (v *verification) worth(c Copy, newest uint64) (place string, err error) {
 	}
 	a := v.trust.Anchors[i]
 	if a.Kind == receipt.S3 { // under an object lock
-		v.earn(ClaimTamperEvident)
+		v.earn(report.ClaimTamperEvident)
 	}
-	v.earn(ClaimTamperDetecting)
+	v.earn(report.ClaimTamperDetecting)
 	return placeOf(a.Kind, a.Place), nil
 }
 
@@ -151,7 +152,7 @@ func (v *verification) same(c Copy) (same []signed, err error) {
 			same, newest = append(same, s), max(newest, h.Size)
 		}
 	}
-	switch failed := v.rows[RowInclusion].Failed(); {
+	switch failed := v.rows[report.RowInclusion].Failed(); {
 	case failed, v.covers(newest), len(same) > 0 && open <= newest:
 		return same, nil
 	case open == 0 && outOfForce != nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // dispatchCheck verifies one dispatch: that each attempt ran the admitted
@@ -19,7 +20,7 @@ import (
 type dispatchCheck struct {
 	v                *verification
 	h                *history
-	manifest, result Finding
+	manifest, result report.Finding
 }
 
 func (c *dispatchCheck) run() {

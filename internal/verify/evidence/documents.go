@@ -7,21 +7,22 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // reader names what a document is read for: a revision by its digest, an operator
 // record by its number, anything else by its entry.
 type reader struct {
-	row    RowName
+	row    report.RowName
 	digest api.Digest
 	n      uint64
 }
 
 func (r reader) String() string {
 	switch r.row { //nolint:exhaustive // the others are entries
-	case RowCatalog:
+	case report.RowCatalog:
 		return "catalog revision " + r.digest.Short()
-	case RowAuthorisation:
+	case report.RowAuthorisation:
 		return fmt.Sprintf("operator record %d", r.n)
 	}
 	return fmt.Sprintf("entry #%d", r.n)
@@ -41,11 +42,11 @@ func (v *verification) assign() {
 	}
 	for _, r := range v.b.Case.Revisions {
 		for _, d := range r.Envelopes {
-			give(d, reader{RowCatalog, r.Digest, 0})
+			give(d, reader{report.RowCatalog, r.Digest, 0})
 		}
 	}
 	for i, d := range v.b.Case.Records {
-		give(d, reader{RowAuthorisation, "", uint64(i + 1)}) //nolint:gosec // G115: an index
+		give(d, reader{report.RowAuthorisation, "", uint64(i + 1)}) //nolint:gosec // G115: an index
 	}
 	for i := range v.entries {
 		if e := &v.entries[i]; e.ok {

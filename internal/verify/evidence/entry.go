@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // clockSlack is how far the clocks of two honest machines may differ.
@@ -115,7 +116,7 @@ func newWorld(v *verification) *world {
 			h.entries = append(h.entries, e)
 		}
 	}
-	row := v.rows[RowCompleteness]
+	row := v.rows[report.RowCompleteness]
 	for i := range v.entries { // in the order of the log, so that reports are reproducible
 		e := &v.entries[i]
 		if !e.ok || e.Dispatch == "" {

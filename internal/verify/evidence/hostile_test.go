@@ -187,13 +187,3 @@ func TestStatementKeysFollowTheServiceKey(t *testing.T) {
 		}
 	}
 }
-
-// A text keeps its quotation marks, also at its ends; control characters are
-// spelled out.
-func TestPlainKeepsQuotationMarks(t *testing.T) {
-	for text, want := range map[string]string{`unexpected argument "b"`: `unexpected argument "b"`, `"b" is wrong`: `"b" is wrong`, `"`: `"`, "": "", "a\x1b[2J\n": `a\u001b[2J\n`, "Müller für 日本語, a < 5 && b > 3": "Müller für 日本語, a < 5 && b > 3", "\u202egnp.exe\xff": `\u202egnp.exe\ufffd`} {
-		if got := plain(text); got != want {
-			t.Errorf("%q is printed %q, want %q", text, got, want)
-		}
-	}
-}

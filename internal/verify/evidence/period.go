@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 const (
@@ -39,23 +40,23 @@ func (p *Period) Has(at time.Time) bool {
 // tiles", and lists what happened in a period. It reads all entries from the first,
 // because the keys, catalogs and operators of the period follow from those before it, and
 // keeps one bundle of entries at a time.
-func VerifyPeriod(open func(name string) (io.ReadCloser, error), t Trust, p Period) (PeriodReport, error) {
+func VerifyPeriod(open func(name string) (io.ReadCloser, error), t Trust, p Period) (report.PeriodReport, error) {
 	read := func(name string, most int64) ([]byte, error) {
 		return readAll(Files{Open: open}, name, most)
 	}
 	checkpoint, err := read(logproof.CheckpointName, maxCheckpoint)
 	if err != nil {
-		return PeriodReport{}, fmt.Errorf("the signed checkpoint of the copy: %w", err)
+		return report.PeriodReport{}, fmt.Errorf("the signed checkpoint of the copy: %w", err)
 	}
 	c := newPeriodCheck(read, checkpoint, t, p)
 	if err := c.start(); err != nil {
-		c.v.rows[RowSignature].Fail("%v", err)
+		c.v.rows[report.RowSignature].Fail("%v", err)
 		return c.report(), nil
 	}
 	for _, step := range []struct {
-		row RowName
+		row report.RowName
 		do  func()
-	}{{RowInclusion, c.entries}, {RowSignature, c.sign}, {RowCompleteness, c.lacking}} {
+	}{{report.RowInclusion, c.entries}, {report.RowSignature, c.sign}, {report.RowCompleteness, c.lacking}} {
 		if why := recovered(step.do); why != "" {
 			c.v.rows[step.row].Fail("%s", why)
 		}
@@ -70,7 +71,7 @@ type periodCheck struct {
 	read   func(name string, most int64) ([]byte, error)
 	v      *verification
 	period Period
-	out    PeriodReport
+	out    report.PeriodReport
 
 	line   *timeline
 	sum    *logproof.Range
@@ -92,9 +93,9 @@ func newPeriodCheck(read func(string, int64) ([]byte, error), checkpoint []byte,
 	c := &periodCheck{
 		read: read, v: v, period: p, sum: logproof.NewRange(), wanted: map[uint64]bool{},
 		dispatches: map[api.DispatchID]*knownDispatch{}, runs: map[string]*knownRun{},
-		line: &timeline{v: v, row: v.rows[RowAuthorisation], ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}},
+		line: &timeline{v: v, row: v.rows[report.RowAuthorisation], ceilings: ceilings{}, stops: newStops(), votes: map[api.ApprovalID][]cast{}, counter: seal.SignCounter{}},
 	}
-	c.out = NewPeriod(t.Log.Origin, p.Since, p.Until)
+	c.out = report.NewPeriod(t.Log.Origin, p.Since, p.Until)
 	return c
 }
 
@@ -122,7 +123,7 @@ func (c *periodCheck) start() (err error) {
 
 // entries reads all entries that the checkpoint covers, in order.
 func (c *periodCheck) entries() {
-	v, row := c.v, c.v.rows[RowInclusion]
+	v, row := c.v, c.v.rows[report.RowInclusion]
 	for c.sum.Size() < v.cp.Size && !c.over {
 		index, n := c.sum.Size()/logproof.TileWidth, min(logproof.TileWidth, v.cp.Size-c.sum.Size())
 		leaves, err := c.bundle(index, n)
@@ -153,7 +154,7 @@ func (c *periodCheck) entries() {
 	case root != v.cp.Root:
 		row.Fail("the entries are not those of the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.cp.Size, "entry"))
 	default:
-		row.Checked, v.rows[RowInclusion].Right = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.cp.Size, "entry"))
+		row.Checked, v.rows[report.RowInclusion].Right = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.cp.Size, "entry"))
 	}
 }
 
@@ -178,7 +179,7 @@ func (c *periodCheck) bundle(index, n uint64) ([][]byte, error) {
 
 // entry verifies the next entry, and lists it if it is of the period.
 func (c *periodCheck) entry(seq uint64, leaf []byte) {
-	v, row := c.v, c.v.rows[RowCompleteness]
+	v, row := c.v, c.v.rows[report.RowCompleteness]
 	e, err := newEntry(&bundle.Entry{Seq: seq, Leaf: leaf})
 	if err != nil {
 		row.Fail("entry #%d: %v", seq, err)
@@ -187,7 +188,7 @@ func (c *periodCheck) entry(seq uint64, leaf []byte) {
 	if c.period.Until.IsZero() || e.At.Before(c.period.Until) {
 		v.b.Entries = []bundle.Entry{{Seq: seq}} // see covers: copies have to cover the period
 	}
-	var by []SignedBy
+	var by []report.SignedBy
 	switch {
 	case e.Kind == record.KindKeyRotated:
 		by = c.rotation(&e)
@@ -224,7 +225,7 @@ func (c *periodCheck) documents(e *entry) ([][]byte, error) {
 }
 
 // rotation takes a change of the service's key, which signature follows.
-func (c *periodCheck) rotation(e *entry) []SignedBy {
+func (c *periodCheck) rotation(e *entry) []report.SignedBy {
 	d, _ := e.Detail.(record.KeyRotation)
 	if e.SignedRef() == "" {
 		return nil // a key for statements, or the first
@@ -241,17 +242,17 @@ func (c *periodCheck) rotation(e *entry) []SignedBy {
 	}
 	if err != nil {
 		if _, known := FindKey(c.v.trust.Log.Keys, seal.KeyID(d.New)); !known {
-			c.v.rows[RowSignature].Fail("entry #%d, %s: %v", e.seq, e.Kind, err)
+			c.v.rows[report.RowSignature].Fail("entry #%d, %s: %v", e.seq, e.Kind, err)
 		}
 		return nil
 	}
 	c.v.b.Case.Rotations = append(c.v.b.Case.Rotations, docs[0])
-	return []SignedBy{c.v.serviceKey(seal.KeyID(d.Old))}
+	return []report.SignedBy{c.v.serviceKey(seal.KeyID(d.Old))}
 }
 
 // rule follows an entry that changes what is allowed, or that names the last one that did.
 // It keeps nothing of it but the operators' keys and the ends of the chains.
-func (c *periodCheck) rule(e *entry) (by []SignedBy) {
+func (c *periodCheck) rule(e *entry) (by []report.SignedBy) {
 	v, s := c.v, c.line
 	if e.Kind == record.KindStopEngaged {
 		v.stops.add(e)
@@ -259,9 +260,9 @@ func (c *periodCheck) rule(e *entry) (by []SignedBy) {
 	if e.SignedRef() != "" {
 		docs, err := c.documents(e)
 		if err != nil {
-			row := v.rows[RowAuthorisation]
+			row := v.rows[report.RowAuthorisation]
 			if e.Kind == record.KindCatalogRevision {
-				row = v.rows[RowCatalog]
+				row = v.rows[report.RowCatalog]
 			}
 			row.Fail("entry #%d, %s: %v", e.seq, e.Kind, err)
 		}
@@ -282,7 +283,7 @@ func (c *periodCheck) rule(e *entry) (by []SignedBy) {
 	}
 	if rec := v.records[e.seq]; rec != nil {
 		by = rec.by
-		v.rows[RowAuthorisation].Checked++
+		v.rows[report.RowAuthorisation].Checked++
 	}
 	if e.Kind == record.KindCatalogRevision {
 		by = v.publishers(e)
@@ -309,16 +310,16 @@ func (c *periodCheck) hold(e *entry, docs [][]byte) {
 	if e.Kind == record.KindOperatorRecorded {
 		n := uint64(c.line.records + 1)     //nolint:gosec // G115: counts up from 0
 		digests = append(digests, "")[:1:1] // none: it is reported, and the next is compared
-		v.readers[digests[0]] = reader{RowAuthorisation, "", n}
+		v.readers[digests[0]] = reader{report.RowAuthorisation, "", n}
 		v.b.Case.Records = append(v.b.Case.Records, digests[0])
 		return
 	}
 	if len(docs) == 0 {
 		return
 	}
-	row, d := v.rows[RowCatalog], e.Refs[record.RefRevision]
+	row, d := v.rows[report.RowCatalog], e.Refs[record.RefRevision]
 	for _, one := range digests {
-		v.readers[one] = reader{RowCatalog, d, 0}
+		v.readers[one] = reader{report.RowCatalog, d, 0}
 	}
 	doc, signers, err := v.revision(bundle.Revision{Digest: d, Envelopes: digests})
 	if err != nil {
@@ -332,29 +333,29 @@ func (c *periodCheck) hold(e *entry, docs [][]byte) {
 }
 
 // report returns the report, with nothing claimed if a row fails.
-func (c *periodCheck) report() PeriodReport {
+func (c *periodCheck) report() report.PeriodReport {
 	v, r := c.v, &c.out
 	r.Size, r.Root = v.cp.Size, hex.EncodeToString(v.cp.Root[:])
-	chains, catalog, records := v.rows[RowCompleteness], v.rows[RowCatalog], v.rows[RowAuthorisation]
+	chains, catalog, records := v.rows[report.RowCompleteness], v.rows[report.RowCatalog], v.rows[report.RowAuthorisation]
 	chains.Checked = int(min(c.sum.Size(), math.MaxInt)) //nolint:gosec // G115: bounded
-	v.rows[RowCompleteness].Right = fmt.Sprintf("each entry names the one before it of its dispatch, its run and the rules, and can follow it; %s, %s", record.Plural(len(c.dispatches), "dispatch"), record.Plural(len(c.runs), "run"))
-	v.rows[RowCatalog].Right = fmt.Sprintf("%s, each signed by at least %s", record.Plural(catalog.Checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
-	v.rows[RowAuthorisation].Right = fmt.Sprintf("%s of operators, each signed by the keys then in force", record.Plural(records.Checked, "record"))
+	v.rows[report.RowCompleteness].Right = fmt.Sprintf("each entry names the one before it of its dispatch, its run and the rules, and can follow it; %s, %s", record.Plural(len(c.dispatches), "dispatch"), record.Plural(len(c.runs), "run"))
+	v.rows[report.RowCatalog].Right = fmt.Sprintf("%s, each signed by at least %s", record.Plural(catalog.Checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
+	v.rows[report.RowAuthorisation].Right = fmt.Sprintf("%s of operators, each signed by the keys then in force", record.Plural(records.Checked, "record"))
 	if c.sets > 0 {
-		v.rows[RowAuthorisation].Right += fmt.Sprintf(", which changed %s", record.Plural(c.sets, "time"))
+		v.rows[report.RowAuthorisation].Right += fmt.Sprintf(", which changed %s", record.Plural(c.sets, "time"))
 	}
-	for _, name := range []struct{ of, shown RowName }{
-		{RowInclusion, RowInclusion},
-		{RowSignature, RowSignature},
-		{RowConsistency, RowConsistency},
-		{RowAnchor, RowAnchor},
-		{RowCatalog, RowCatalog},
-		{RowAuthorisation, RowRecords},
-		{RowCompleteness, RowChains},
+	for _, name := range []struct{ of, shown report.RowName }{
+		{report.RowInclusion, report.RowInclusion},
+		{report.RowSignature, report.RowSignature},
+		{report.RowConsistency, report.RowConsistency},
+		{report.RowAnchor, report.RowAnchor},
+		{report.RowCatalog, report.RowCatalog},
+		{report.RowAuthorisation, report.RowRecords},
+		{report.RowCompleteness, report.RowChains},
 	} {
 		r.Rows = append(r.Rows, v.rows[name.of].Row(name.shown))
 	}
-	r.Claim = ClaimNone
+	r.Claim = report.ClaimNone
 	if !r.Failed() {
 		r.Claim = v.earned
 	}

@@ -6,14 +6,15 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // knownDispatch is what the entries so far say about a dispatch. Almost all of a log are
 // over, and only their chain is kept.
 type knownDispatch struct {
 	record.DispatchChain
-	last uint64          // number of its last entry, plus one
-	item *PeriodDispatch // nil once it is attested outside the period
+	last uint64                 // number of its last entry, plus one
+	item *report.PeriodDispatch // nil once it is attested outside the period
 	// listed: an entry of the period is about it. reused: it has the result of another.
 	listed, reused bool
 }
@@ -22,14 +23,14 @@ type knownDispatch struct {
 type knownRun struct {
 	record.RunChain
 	last   uint64
-	item   *PeriodRun // nil once it settled outside the period
+	item   *report.PeriodRun // nil once it settled outside the period
 	listed bool
 }
 
 // chains verifies that an entry names its predecessors and can follow them. What is no id
 // has no chain: a denied request may name anything.
 func (c *periodCheck) chains(e *entry) {
-	row := c.v.rows[RowCompleteness]
+	row := c.v.rows[report.RowCompleteness]
 	if _, err := api.ParseDispatchID(string(e.Dispatch)); err == nil {
 		c.dispatch(e, row)
 	}
@@ -38,7 +39,7 @@ func (c *periodCheck) chains(e *entry) {
 	}
 }
 
-func (c *periodCheck) dispatch(e *entry, row *Finding) {
+func (c *periodCheck) dispatch(e *entry, row *report.Finding) {
 	k := c.dispatches[e.Dispatch]
 	if k == nil {
 		k = &knownDispatch{}
@@ -57,7 +58,7 @@ func (c *periodCheck) dispatch(e *entry, row *Finding) {
 		return
 	}
 	if k.item == nil {
-		k.item = &PeriodDispatch{Dispatch: e.Dispatch, Run: api.RunID(e.Run), Task: e.Task, Principal: e.Principal, Entry: e.seq}
+		k.item = &report.PeriodDispatch{Dispatch: e.Dispatch, Run: api.RunID(e.Run), Task: e.Task, Principal: e.Principal, Entry: e.seq}
 		if d, ok := e.Detail.(record.DispatchRequest); ok {
 			k.item.Subagent = api.Name(d.Subagent)
 		}
@@ -83,7 +84,7 @@ func (c *periodCheck) dispatch(e *entry, row *Finding) {
 	}
 }
 
-func (c *periodCheck) run(e *entry, row *Finding) {
+func (c *periodCheck) run(e *entry, row *report.Finding) {
 	k := c.runs[e.Run]
 	if k == nil {
 		k = &knownRun{}
@@ -100,7 +101,7 @@ func (c *periodCheck) run(e *entry, row *Finding) {
 	switch d := e.Detail.(type) {
 	case record.RunRequest:
 		if e.Kind == record.KindRunSubmitted {
-			k.item = &PeriodRun{Run: api.RunID(e.Run), Submitter: e.Principal, State: "not settled", Tasks: d.Tasks, Entry: e.seq}
+			k.item = &report.PeriodRun{Run: api.RunID(e.Run), Submitter: e.Principal, State: "not settled", Tasks: d.Tasks, Entry: e.seq}
 		}
 	case record.RunGrowth:
 		if k.item != nil {
@@ -126,7 +127,7 @@ func (c *periodCheck) run(e *entry, row *Finding) {
 }
 
 // list adds an entry of the period to the list of its matter, if it has one.
-func (c *periodCheck) list(e *entry, by []SignedBy) {
+func (c *periodCheck) list(e *entry, by []report.SignedBy) {
 	if c.out.Entries == 0 {
 		c.out.First = e.seq
 	}
@@ -144,7 +145,7 @@ func (c *periodCheck) list(e *entry, by []SignedBy) {
 	case !slices.Contains([]record.Kind{record.KindServiceStarted, record.KindServiceStopped, record.KindCatalogRefused, record.KindRetentionRemoved, record.KindEvidenceRefused}, e.Kind):
 		return
 	}
-	line := PeriodEntry{Entry: e.seq, At: e.At, Kind: e.Kind, Signed: by}
+	line := report.PeriodEntry{Entry: e.seq, At: e.At, Kind: e.Kind, Signed: by}
 	said := e.Entry
 	if start, ok := e.Detail.(record.ServiceStart); ok {
 		line.Config, start.Isolation = start.Config, nil // "audit list" shows the layers
@@ -183,7 +184,7 @@ func (c *periodCheck) gaps(e *entry) {
 }
 
 func (c *periodCheck) lack(what, why string) {
-	c.out.Lacking = append(c.out.Lacking, PeriodGap{what, why})
+	c.out.Lacking = append(c.out.Lacking, report.PeriodGap{What: what, Why: why})
 	c.listed++
 }
 

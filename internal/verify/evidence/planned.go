@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // planned refuses a manifest that does not match its task in the plan.
@@ -190,10 +191,10 @@ func (v *verification) sources() {
 		}
 		s := key{m.Source.Name, r.plan.Tasks[i].Source.Commit}
 		if _, err := hex.DecodeString(s.commit); err == nil && (len(s.commit) == 40 || len(s.commit) == 64) && !strings.EqualFold(s.commit, m.Source.Commit) {
-			v.rows[RowManifest].Fail("dispatch %s starts from commit %.64s, but task %s of the plan from %s", h.id, m.Source.Commit, m.Task, s.commit)
+			v.rows[report.RowManifest].Fail("dispatch %s starts from commit %.64s, but task %s of the plan from %s", h.id, m.Source.Commit, m.Task, s.commit)
 		}
 		if was, ok := pinned[s]; ok && was != m.Source.Commit {
-			v.rows[RowManifest].Fail("dispatch %s starts from commit %.64s of source %s, but others of its run from %.64s", h.id, m.Source.Commit, s.name, was)
+			v.rows[report.RowManifest].Fail("dispatch %s starts from commit %.64s of source %s, but others of its run from %.64s", h.id, m.Source.Commit, s.name, was)
 		}
 		pinned[s] = m.Source.Commit
 	}

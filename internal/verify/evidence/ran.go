@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 const (
@@ -18,12 +19,12 @@ const (
 )
 
 // ran returns what ran. r has the rows.
-func (v *verification) ran(r *Report) *Ran {
-	out := &Ran{Claimed: []string{claimedTimes, claimedCallers}, Work: []RanWork{}, Decided: []Decided{}}
+func (v *verification) ran(r *report.Report) *report.Ran {
+	out := &report.Ran{Claimed: []string{claimedTimes, claimedCallers}, Work: []report.RanWork{}, Decided: []report.Decided{}}
 	switch {
 	case r.Failed():
 		out.Claimed = []string{claimedAll}
-	case r.Row(RowAuthorisation).Status != Pass:
+	case r.Row(report.RowAuthorisation).Status != report.Pass:
 		out.Claimed = append(out.Claimed, claimedPolicies)
 	}
 	if v.world == nil {
@@ -61,9 +62,9 @@ func (v *verification) ran(r *Report) *Ran {
 	return out
 }
 
-func (r *replay) ran() RanRun {
+func (r *replay) ran() report.RanRun {
 	d, _ := r.submitted.Detail.(record.RunRequest)
-	out := RanRun{
+	out := report.RanRun{
 		Run: r.id, State: "not settled", Plan: r.submitted.Refs[record.RefPlan], Tasks: len(r.tasks), Submitter: r.submitted.Principal,
 		Revision: d.Revision, Rules: d.Rules, RetryOf: api.RunID(d.RetryOf), Taken: d.Taken, From: r.submitted.At,
 	}
@@ -78,9 +79,9 @@ func (r *replay) ran() RanRun {
 }
 
 // work returns task i of a run.
-func (r *replay) work(i int) RanWork {
+func (r *replay) work(i int) report.RanWork {
 	t, task := &r.tasks[i], &r.plan.Tasks[i]
-	w := RanWork{}
+	w := report.RanWork{}
 	if h := r.histories[t.Dispatch]; h != nil {
 		w = h.work()
 	}
@@ -95,8 +96,8 @@ func (r *replay) work(i int) RanWork {
 }
 
 // work returns a dispatch, as of its last attempt.
-func (h *history) work() RanWork {
-	w := RanWork{Dispatch: h.id, State: string(h.chain.State), Attempts: len(h.attempts)}
+func (h *history) work() report.RanWork {
+	w := report.RanWork{Dispatch: h.id, State: string(h.chain.State), Attempts: len(h.attempts)}
 	if h.attestationValid {
 		w.Statement = h.attested.Refs[record.RefStatement]
 	}
@@ -136,7 +137,7 @@ func (h *history) work() RanWork {
 }
 
 // decisions adds what principals, operators and rules decided about what ran.
-func (v *verification) decisions(out *Ran) {
+func (v *verification) decisions(out *report.Ran) {
 	who := map[api.Principal]bool{}
 	first, last := uint64(0), uint64(0)
 	revisions := map[uint64]bool{}
@@ -169,7 +170,7 @@ func (v *verification) decisions(out *Ran) {
 			continue
 		}
 		by, what := e.Principal, v.decision(e)
-		var signed []SignedBy
+		var signed []report.SignedBy
 		if rec := v.records[e.seq]; rec != nil {
 			signed = rec.by
 		}
@@ -194,7 +195,7 @@ func (v *verification) decisions(out *Ran) {
 			}
 		}
 		if what != "" {
-			out.Decided = append(out.Decided, Decided{e.seq, e.At, by, what, signed})
+			out.Decided = append(out.Decided, report.Decided{Entry: e.seq, At: e.At, By: by, What: what, Signed: signed})
 		}
 	}
 	v.rotations(out)

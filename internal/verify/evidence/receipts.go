@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // receipt reads the receipt of an anchor's checkpoint. A time-stamp proves itself. Any
@@ -39,7 +40,7 @@ func (v *verification) receipt(of bundle.Anchored) error {
 			return nil
 		}
 		if !errors.Is(err, receipt.ErrForeign) {
-			v.rows[RowTime].Fail("anchor %.64q: %v", r.Name, err)
+			v.rows[report.RowTime].Fail("anchor %.64q: %v", r.Name, err)
 			return nil
 		}
 	}
@@ -50,7 +51,7 @@ func (v *verification) receipt(of bundle.Anchored) error {
 // stamp takes a verified time-stamp over the checkpoint of a size into account. The
 // text has only what the authority signed.
 func (v *verification) stamp(s receipt.Stamp, size uint64) {
-	row := v.rows[RowTime]
+	row := v.rows[report.RowTime]
 	words := fmt.Sprintf("%s time-stamped the checkpoint of %s at %s", s.By, record.Plural(size, "entry"), s.Time.Format("2006-01-02T15:04:05Z"))
 	if s.Accuracy > 0 {
 		words += fmt.Sprintf(", to within %s", s.Accuracy)
@@ -65,7 +66,7 @@ func (v *verification) stamp(s receipt.Stamp, size uint64) {
 	row.Checked++
 	latest := s.Time.Add(s.Accuracy) // the latest time that the accuracy allows
 	if v.attested == nil || latest.Before(*v.attested) {
-		v.attested, v.rows[RowTime].Right = &latest, words
+		v.attested, v.rows[report.RowTime].Right = &latest, words
 	}
 	if x := v.newestEntry(); x != nil && x.At.After(latest.Add(clockSlack)) {
 		row.Fail("entry #%d is dated %s, but the checkpoint that includes it was time-stamped %s", x.seq, x.At.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))

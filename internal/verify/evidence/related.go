@@ -6,6 +6,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // refuseUnrelated refuses whatever does not belong to the case: a reader of the
@@ -13,7 +14,7 @@ import (
 func (v *verification) refuseUnrelated() {
 	v.refuseEntries()
 	v.nameArtifacts()
-	row := v.rows[RowProvenance]
+	row := v.rows[report.RowProvenance]
 	named := func(d api.Digest) bool {
 		_, ok := v.used.Load(d)
 		return ok
@@ -46,7 +47,7 @@ func (v *verification) refuseEntries() {
 		case e.Run != "" && v.replayed[api.RunID(e.Run)] != nil:
 		case e.Dispatch == "" && e.Run == "" && e.Kind.Rules() && e.seq < last:
 		default:
-			v.rows[RowCompleteness].Fail("entry #%d does not belong to this run or dispatch", e.seq)
+			v.rows[report.RowCompleteness].Fail("entry #%d does not belong to this run or dispatch", e.seq)
 		}
 	}
 }
@@ -110,7 +111,7 @@ func (v *verification) nameArtifacts() {
 	}
 	for d, r := range v.revisions {
 		if !pinned[d] && !ruled[d] {
-			v.rows[RowProvenance].Fail("catalog revision %s is not referenced", d.Short())
+			v.rows[report.RowProvenance].Fail("catalog revision %s is not referenced", d.Short())
 		}
 		for ref, a := range r.doc.Artifacts {
 			kind, _, err := ref.Split()

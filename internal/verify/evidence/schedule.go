@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/cron"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // fire remembers the entry that a slot fired.
@@ -51,7 +52,7 @@ func (v *verification) scheduled() {
 			continue
 		}
 		if err := v.ofSchedule(r); err != nil {
-			v.rows[RowManifest].Fail("run %s: %v", r.id, err)
+			v.rows[report.RowManifest].Fail("run %s: %v", r.id, err)
 		}
 	}
 }

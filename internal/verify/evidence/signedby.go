@@ -7,27 +7,28 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // signersIn returns those of ids that a trust root lists.
-func signersIn(root seal.TrustRoot, ids []seal.KeyID) (list []SignedBy) {
+func signersIn(root seal.TrustRoot, ids []seal.KeyID) (list []report.SignedBy) {
 	for _, k := range root.Keys {
 		if slices.Contains(ids, k.ID) {
-			list = append(list, SignedBy{k.ID, k.Name, k.Principal})
+			list = append(list, report.SignedBy{Key: k.ID, Name: k.Name, Principal: k.Principal})
 		}
 	}
 	return list
 }
 
 // publishers returns who signed the catalog revision of an entry.
-func (v *verification) publishers(e *entry) (list []SignedBy) {
+func (v *verification) publishers(e *entry) (list []report.SignedBy) {
 	r := v.revisions[e.Refs[record.RefRevision]]
 	if r == nil {
 		return nil
 	}
 	for _, root := range v.trust.Deploy.For(r.doc.Number) {
 		for _, s := range signersIn(root, r.signers) {
-			if !slices.ContainsFunc(list, func(o SignedBy) bool { return o.Key == s.Key }) {
+			if !slices.ContainsFunc(list, func(o report.SignedBy) bool { return o.Key == s.Key }) {
 				list = append(list, s)
 			}
 		}
@@ -37,13 +38,13 @@ func (v *verification) publishers(e *entry) (list []SignedBy) {
 
 // serviceKey names a key of the service as the trust file does. The name in a rotation is
 // a word of the exporter.
-func (v *verification) serviceKey(id seal.KeyID) SignedBy {
+func (v *verification) serviceKey(id seal.KeyID) report.SignedBy {
 	k, _ := FindKey(v.trust.Log.Keys, id)
-	return SignedBy{Key: id, Name: k.Name}
+	return report.SignedBy{Key: id, Name: k.Name}
 }
 
 // rotations adds the changes of the service's key, each signed with the key before.
-func (v *verification) rotations(out *Ran) {
+func (v *verification) rotations(out *report.Ran) {
 	for _, envelope := range v.b.Case.Rotations {
 		r, err := seal.PeekRotation(envelope)
 		if err != nil {
@@ -56,9 +57,9 @@ func (v *verification) rotations(out *Ran) {
 			continue
 		}
 		what := "the service's key is replaced by " + v.serviceKey(r.New.ID).Text()
-		out.Decided = append(out.Decided, Decided{Entry: r.Entry, At: r.At, What: what, Signed: []SignedBy{v.serviceKey(r.Old)}})
+		out.Decided = append(out.Decided, report.Decided{Entry: r.Entry, At: r.At, What: what, Signed: []report.SignedBy{v.serviceKey(r.Old)}})
 	}
-	slices.SortStableFunc(out.Decided, func(a, b Decided) int {
+	slices.SortStableFunc(out.Decided, func(a, b report.Decided) int {
 		switch {
 		case a.Entry < b.Entry:
 			return -1

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // toolset is the tools in the hands of a role. Attempts with the same role, servers and
@@ -446,14 +447,14 @@ func (v *verification) countCalls() {
 			}
 		}
 	}
-	row := v.rows[RowTools]
+	row := v.rows[report.RowTools]
 	if row.Checked += denied; called+denied == 0 {
 		row.Absent = "no tool was called"
 	}
 	compared := v.compareCalls(row)
-	v.rows[RowTools].Right = fmt.Sprintf("%s allowed, each by the role, pins and rules then in force and logged before its effect; %d approved by people before, %d returned, %d of unknown outcome; %d refused",
+	v.rows[report.RowTools].Right = fmt.Sprintf("%s allowed, each by the role, pins and rules then in force and logged before its effect; %d approved by people before, %d returned, %d of unknown outcome; %d refused",
 		record.Plural(called, "call"), approved, returned, unknown, denied)
 	if compared > 0 {
-		v.rows[RowTools].Right += fmt.Sprintf("; arguments and answers of %s are those in the log", record.Plural(compared, "call"))
+		v.rows[report.RowTools].Right += fmt.Sprintf("; arguments and answers of %s are those in the log", record.Plural(compared, "call"))
 	}
 }

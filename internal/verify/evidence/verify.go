@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // Options are what an auditor may provide beside the trust file.
@@ -56,10 +57,10 @@ type verification struct {
 	line     *timeline                // what was in force when; nil until follow
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
 	zones    map[string]int           // slots that were found with other zone data than those of this verifier, by release
-	rows     Findings
+	rows     report.Findings
 	receipts []receipt.Receipt // that prove nothing here
 	claimed  []string          // what they claim
-	earned   Claim
+	earned   report.Claim
 	attested *time.Time
 	halted   bool // see stopped
 	wholeLog bool // b is a copy of a whole log: see VerifyPeriod
@@ -67,67 +68,67 @@ type verification struct {
 
 // Verify recomputes everything that a bundle claims and reports each check. Its
 // time and memory are bounded by the bundle's size.
-func Verify(b *bundle.Bundle, t Trust, o Options) Report { return verify(b, t, o, agreements()) }
+func Verify(b *bundle.Bundle, t Trust, o Options) report.Report { return verify(b, t, o, agreements()) }
 
 // verify is Verify with this table of agreements.
-func verify(b *bundle.Bundle, trust Trust, o Options, t table) Report {
+func verify(b *bundle.Bundle, trust Trust, o Options, t table) report.Report {
 	return verifyWith(b, trust, o, t, newMeter(sizeOf(b, &o)))
 }
 
 // verifyWith is verify with this much work.
-func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) Report {
+func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) report.Report {
 	return newVerification(b, trust, o, work).run(t)
 }
 
 func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
-	return &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: NewFindings(), earned: ClaimNone}
+	return &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: report.NewFindings(), earned: report.ClaimNone}
 }
 
-func (v *verification) run(t table) Report {
+func (v *verification) run(t table) report.Report {
 	if err := v.trust.Validate(); err != nil {
-		v.rows[RowSignature].Fail("%v", err)
+		v.rows[report.RowSignature].Fail("%v", err)
 		return v.report()
 	}
 	var own signed
 	var unsigned error
 	for _, step := range []struct {
-		row RowName // which fails if the step panics
+		row report.RowName // which fails if the step panics
 		do  func()
 	}{
-		{RowCompleteness, v.decode},
-		{RowSignature, func() { own, unsigned = v.signature() }},
-		{RowInclusion, v.inclusion},
-		{RowConsistency, func() { v.compare(own, unsigned == nil) }},
-		{RowCompleteness, func() { v.world = newWorld(v) }},
-		{RowProvenance, v.assign},
-		{RowResult, v.openResults},
-		{RowCatalog, v.catalog},
-		{RowCompleteness, v.completeness},
-		{RowAuthorisation, v.follow},
-		{RowManifest, v.each},
-		{RowAuthorisation, v.authorise},
-		{RowCompleteness, func() { v.agree(t) }},
-		{RowProvenance, v.refuseUnrelated},
+		{report.RowCompleteness, v.decode},
+		{report.RowSignature, func() { own, unsigned = v.signature() }},
+		{report.RowInclusion, v.inclusion},
+		{report.RowConsistency, func() { v.compare(own, unsigned == nil) }},
+		{report.RowCompleteness, func() { v.world = newWorld(v) }},
+		{report.RowProvenance, v.assign},
+		{report.RowResult, v.openResults},
+		{report.RowCatalog, v.catalog},
+		{report.RowCompleteness, v.completeness},
+		{report.RowAuthorisation, v.follow},
+		{report.RowManifest, v.each},
+		{report.RowAuthorisation, v.authorise},
+		{report.RowCompleteness, func() { v.agree(t) }},
+		{report.RowProvenance, v.refuseUnrelated},
 	} {
 		if why := recovered(step.do); why != "" {
 			return v.stopped(step.row, why)
 		}
 		if v.work.over() {
-			return v.stopped(RowCompleteness, v.work.why())
+			return v.stopped(report.RowCompleteness, v.work.why())
 		}
 	}
-	var r Report
+	var r report.Report
 	if why := recovered(func() { r = v.report() }); why != "" {
-		return v.stopped(RowCompleteness, why)
+		return v.stopped(report.RowCompleteness, why)
 	}
 	return r
 }
 
 // stopped is the report about a bundle that could not be verified to the end: nothing is
 // proved. row fails, and says why.
-func (v *verification) stopped(row RowName, why string) Report {
-	for _, name := range RowNames() {
-		v.rows[name] = &Finding{Absent: "not finished: the verifier stopped"}
+func (v *verification) stopped(row report.RowName, why string) report.Report {
+	for _, name := range report.RowNames() {
+		v.rows[name] = &report.Finding{Absent: "not finished: the verifier stopped"}
 	}
 	v.rows[row].Fail("%s", why)
 	v.halted = true
@@ -161,7 +162,7 @@ func (v *verification) decode() {
 	})
 	for i, err := range wrong {
 		if err != nil {
-			v.rows[RowCompleteness].Fail("entry #%d: %v", v.b.Entries[i].Seq, err)
+			v.rows[report.RowCompleteness].Fail("entry #%d: %v", v.b.Entries[i].Seq, err)
 		}
 	}
 }
@@ -172,7 +173,7 @@ func (v *verification) inclusion() {
 	for i := range v.entries {
 		seqs[i], leaves[i] = v.entries[i].seq, v.entries[i].hash
 	}
-	row := v.rows[RowInclusion]
+	row := v.rows[report.RowInclusion]
 	root, earlier, err := bundle.Roots(seqs, leaves, v.b.Case.Sizes, v.cp.Size, v.b.Proof)
 	switch {
 	case err != nil:
@@ -184,7 +185,7 @@ func (v *verification) inclusion() {
 		for i, size := range v.b.Case.Sizes {
 			v.roots[size] = earlier[i]
 		}
-		v.rows[RowInclusion].Right = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
+		v.rows[report.RowInclusion].Right = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
 	}
 }
 
@@ -197,8 +198,8 @@ func (v *verification) each() {
 		checks[i].run()
 	})
 	for i := range checks { // in order, so that reports are reproducible
-		v.rows[RowManifest].Add(&checks[i].manifest)
-		v.rows[RowResult].Add(&checks[i].result)
+		v.rows[report.RowManifest].Add(&checks[i].manifest)
+		v.rows[report.RowResult].Add(&checks[i].result)
 	}
 	v.sources()
 	v.scheduled()
@@ -209,7 +210,7 @@ func (v *verification) each() {
 		closures[i].run()
 	})
 	for i := range closures {
-		v.rows[RowProvenance].Add(&closures[i].Finding)
+		v.rows[report.RowProvenance].Add(&closures[i].Finding)
 	}
 	attempts, results, statements, reused := 0, 0, 0, 0
 	for _, h := range list {
@@ -227,15 +228,15 @@ func (v *verification) each() {
 			statements++
 		}
 	}
-	v.rows[RowManifest].Right = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list)-reused, "dispatch"))
+	v.rows[report.RowManifest].Right = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list)-reused, "dispatch"))
 	if reused > 0 {
-		v.rows[RowManifest].Right += fmt.Sprintf("; %s had the result of one with the same inputs", record.Plural(reused, "dispatch"))
+		v.rows[report.RowManifest].Right += fmt.Sprintf("; %s had the result of one with the same inputs", record.Plural(reused, "dispatch"))
 	}
-	v.rows[RowResult].Right = fmt.Sprintf("%s signed by the worker key that the log binds to the attempt, %s logged without a result, %s",
+	v.rows[report.RowResult].Right = fmt.Sprintf("%s signed by the worker key that the log binds to the attempt, %s logged without a result, %s",
 		record.Plural(results, "result"), record.Plural(attempts-results, "attempt"), record.Plural(statements, "statement"))
-	v.rows[RowProvenance].Right = "every input comes from the request, the catalog or a dispatch in this bundle"
+	v.rows[report.RowProvenance].Right = "every input comes from the request, the catalog or a dispatch in this bundle"
 	if len(list) == 0 {
-		for _, name := range []RowName{RowManifest, RowResult, RowProvenance} {
+		for _, name := range []report.RowName{report.RowManifest, report.RowResult, report.RowProvenance} {
 			v.rows[name].Absent = "nothing was dispatched"
 		}
 	}
@@ -251,10 +252,10 @@ func (v *verification) document(d api.Digest, what string) ([]byte, error) {
 	return doc, nil
 }
 
-func (v *verification) report() Report {
-	r := Report{
+func (v *verification) report() report.Report {
+	r := report.Report{
 		V: 1, Run: v.b.Case.Run, Dispatch: v.b.Case.Dispatch, Log: v.trust.Log.Origin, Size: v.cp.Size, Root: hex.EncodeToString(v.cp.Root[:]),
-		Entries: len(v.b.Entries), Claim: ClaimNone, Time: TimeAsserted, Authorisation: AuthorisationNone,
+		Entries: len(v.b.Entries), Claim: report.ClaimNone, Time: report.TimeAsserted, Authorisation: report.AuthorisationNone,
 	}
 	if v.world != nil {
 		r.Dispatches = len(v.ordered)
@@ -262,7 +263,7 @@ func (v *verification) report() Report {
 	if n := len(v.entries); n > 0 && v.entries[0].ok && v.entries[n-1].ok {
 		r.From, r.To = &v.entries[0].At, &v.entries[n-1].At
 	}
-	for _, name := range RowNames() {
+	for _, name := range report.RowNames() {
 		r.Rows = append(r.Rows, v.rows[name].Row(name))
 	}
 	if r.Work = v.work.report(); v.halted || v.work.over() {
@@ -275,10 +276,10 @@ func (v *verification) report() Report {
 	r.Ran.Claimed = append(append(r.Ran.Claimed, v.claimedSlots()...), v.claimed...)
 	r.Claim = v.earned
 	if v.attested != nil {
-		r.Time = TimeAttested
+		r.Time = report.TimeAttested
 	}
-	if r.Row(RowAuthorisation).Status == Pass {
-		r.Authorisation = AuthorisationSameUser
+	if r.Row(report.RowAuthorisation).Status == report.Pass {
+		r.Authorisation = report.AuthorisationSameUser
 	}
 	return r
 }

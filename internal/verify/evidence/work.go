@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // The work of verifying a bundle is counted in units, and the memory of decoded
@@ -119,7 +120,7 @@ func sizeOf(b *bundle.Bundle, o *Options) int64 {
 	return n
 }
 
-func (m *meter) report() *Work {
+func (m *meter) report() *report.Work {
 	// What was charged beyond a limit was not done, and depends on chance.
-	return &Work{m.bytes, min(m.work.Load(), m.workLimit+1), m.workLimit, min(m.memory.Load(), m.memoryLimit+1), m.memoryLimit}
+	return &report.Work{Bytes: m.bytes, Units: min(m.work.Load(), m.workLimit+1), UnitLimit: m.workLimit, Memory: min(m.memory.Load(), m.memoryLimit+1), MemoryLimit: m.memoryLimit}
 }

@@ -1,4 +1,4 @@
-package evidence
+package report
 
 import (
 	"html/template"
