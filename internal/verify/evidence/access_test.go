@@ -9,6 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // withModel gives subagent code a model, and its env and target hosts and secrets.
@@ -109,7 +110,7 @@ func TestWhatAnAgentMayReachFollowsFromTheCatalog(t *testing.T) {
 		s.publish("local:ann")
 		w := s.whole("d-01")
 		r := Verify(s.bundle(bundle.Case{Dispatch: w.id}), s.trust(), Options{})
-		if honest := name == "as it is" || name == "fewer tokens"; r.Failed() == honest || !honest && r.Row(RowProvenance).Status != Fail {
+		if honest := name == "as it is" || name == "fewer tokens"; r.Failed() == honest || !honest && r.Row(report.RowProvenance).Status != report.Fail {
 			t.Errorf("%s: refused %v\n%s", name, r.Failed(), r.Text())
 		}
 	}
@@ -254,22 +255,22 @@ func TestWhatAnAgentLeftIsWhatItsWorkerSigned(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		lie func(s *story, b *bundle.Bundle) // before the story, without a bundle, and to its bundle
-		row RowName
+		row report.RowName
 	}{
 		"as it is":        {func(*story, *bundle.Bundle) {}, ""},
 		"with content":    {content(api.DigestOf([]byte("networkd-01"))), ""},
-		"another network": {content(other), RowProvenance},
-		"another session": {resumed(func(r *record.Resume) { r.Session = other }), RowProvenance},
-		"no session":      {resumed(func(r *record.Resume) { r.Session = "" }), RowProvenance},
+		"another network": {content(other), report.RowProvenance},
+		"another session": {resumed(func(r *record.Resume) { r.Session = other }), report.RowProvenance},
+		"no session":      {resumed(func(r *record.Resume) { r.Session = "" }), report.RowProvenance},
 		"stated: another id": {stated(func(p *record.Provenance) {
 			p.BuildDefinition.InternalParameters.Endpoint = &api.ModelUse{Name: "claude", Level: "large", ID: "dearer"}
-		}), RowResult},
-		"stated: no model":     {stated(func(p *record.Provenance) { p.BuildDefinition.InternalParameters.Endpoint = nil }), RowResult},
-		"stated: one host":     {stated(func(p *record.Provenance) { p.BuildDefinition.InternalParameters.Egress = []string{"a.example:443"} }), RowResult},
-		"stated: less usage":   {stated(func(p *record.Provenance) { p.Dispatch.Usage = &api.ModelUsage{Currency: "usd"} }), RowResult},
-		"stated: no refusals":  {stated(func(p *record.Provenance) { p.Dispatch.Refused = nil }), RowResult},
-		"stated: program":      {stated(func(p *record.Provenance) { p.Dispatch.Program = &api.AgentReport{Adapter: "codex", Version: "1"} }), RowResult},
-		"stated: no byproduct": {stated(func(p *record.Provenance) { p.RunDetails.Byproducts = p.RunDetails.Byproducts[:1] }), RowResult},
+		}), report.RowResult},
+		"stated: no model":     {stated(func(p *record.Provenance) { p.BuildDefinition.InternalParameters.Endpoint = nil }), report.RowResult},
+		"stated: one host":     {stated(func(p *record.Provenance) { p.BuildDefinition.InternalParameters.Egress = []string{"a.example:443"} }), report.RowResult},
+		"stated: less usage":   {stated(func(p *record.Provenance) { p.Dispatch.Usage = &api.ModelUsage{Currency: "usd"} }), report.RowResult},
+		"stated: no refusals":  {stated(func(p *record.Provenance) { p.Dispatch.Refused = nil }), report.RowResult},
+		"stated: program":      {stated(func(p *record.Provenance) { p.Dispatch.Program = &api.AgentReport{Adapter: "codex", Version: "1"} }), report.RowResult},
+		"stated: no byproduct": {stated(func(p *record.Provenance) { p.RunDetails.Byproducts = p.RunDetails.Byproducts[:1] }), report.RowResult},
 	} {
 		s := newStory(t)
 		c.lie(s, nil)
@@ -277,7 +278,7 @@ func TestWhatAnAgentLeftIsWhatItsWorkerSigned(t *testing.T) {
 		c.lie(s, b)
 		r := Verify(b, s.trust(), Options{})
 		for _, row := range r.Rows {
-			if (row.Status == Fail) != (row.Row == c.row) {
+			if (row.Status == report.Fail) != (row.Row == c.row) {
 				t.Errorf("%s: %s is %s: %s", name, row.Row, row.Status, row.Why)
 			}
 		}

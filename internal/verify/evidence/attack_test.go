@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // lie is a change before, during or after the story is written.
@@ -23,7 +24,7 @@ type lie struct {
 }
 
 // judge writes a dispatch and a run with a lie, and verifies the case.
-func judge(t *testing.T, c bundle.Case, l lie) (*story, Report) {
+func judge(t *testing.T, c bundle.Case, l lie) (*story, report.Report) {
 	t.Helper()
 	s := newStory(t)
 	s.whole("d-00") // an unrelated dispatch
@@ -84,47 +85,47 @@ func foreignRevision(s *story, b *bundle.Bundle) {
 
 // proves R-A7 (each row detects exactly what it is for)
 func TestEachLieFailsExactlyItsRow(t *testing.T) {
-	for name, l := range map[RowName]struct {
+	for name, l := range map[report.RowName]struct {
 		c bundle.Case
 		lie
 	}{
-		RowInclusion: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Proof[0][0] ^= 1 }}},
-		RowSignature: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
-		RowConsistency: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
+		report.RowInclusion: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Proof[0][0] ^= 1 }}},
+		report.RowSignature: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
+		report.RowConsistency: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Case.Anchored[0].Proof[0] ^= 1
 		}}},
-		RowAnchor: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
+		report.RowAnchor: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: "tsa", Receipt: []byte("{}")})
 		}}},
-		RowCatalog:  {bundle.Case{Dispatch: "d-01"}, lie{bundle: foreignRevision}},
-		RowManifest: {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editManifest = func(m *record.Manifest) { m.Input = api.DigestOf([]byte("x")) } }, after: func(s *story) { s.editManifest = nil }}},
-		RowResult:   {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editResult = func(r *record.Result) { r.Manifest = s.manifestDigests["d-00/1"] } }}},
-		RowProvenance: {bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		report.RowCatalog:  {bundle.Case{Dispatch: "d-01"}, lie{bundle: foreignRevision}},
+		report.RowManifest: {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editManifest = func(m *record.Manifest) { m.Input = api.DigestOf([]byte("x")) } }, after: func(s *story) { s.editManifest = nil }}},
+		report.RowResult:   {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editResult = func(r *record.Result) { r.Manifest = s.manifestDigests["d-00/1"] } }}},
+		report.RowProvenance: {bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editManifest = func(m *record.Manifest) {
 				for i := range m.Needs {
 					m.Needs[i].Digest = api.DigestOf([]byte("from nowhere"))
 				}
 			}
 		}}},
-		RowCompleteness: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindDispatchRecovered) }}},
-		RowAuthorisation: {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		report.RowCompleteness: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindDispatchRecovered) }}},
+		report.RowAuthorisation: {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.publish("local:bob")
 			s.at = s.at.Add(time.Hour)
 		}}},
-		RowTime: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { s.stamped(b, len(s.leaves), s.at.Add(-time.Hour)) }}},
+		report.RowTime: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { s.stamped(b, len(s.leaves), s.at.Add(-time.Hour)) }}},
 	} {
 		_, r := judge(t, l.c, l.lie)
 		for _, row := range r.Rows {
-			if (row.Status == Fail) != (row.Row == name) {
+			if (row.Status == report.Fail) != (row.Row == name) {
 				t.Errorf("a lie for %s: %s is %s: %s", name, row.Row, row.Status, row.Why)
 			}
 		}
-		if r.Good(ClaimNone) || r.Claim != ClaimNone || r.Authorisation != AuthorisationNone {
+		if r.Good(report.ClaimNone) || r.Claim != report.ClaimNone || r.Authorisation != report.AuthorisationNone {
 			t.Errorf("a lie for %s earns %s, %s", name, r.Claim, r.Authorisation)
 		}
 	}
 	for _, c := range []bundle.Case{{Dispatch: "d-01"}, {Run: "r1"}} { // the same without a lie
-		if _, r := judge(t, c, lie{}); !r.Good(ClaimNone) {
+		if _, r := judge(t, c, lie{}); !r.Good(report.ClaimNone) {
 			t.Errorf("honest:\n%s", r.Text())
 		}
 	}
@@ -150,32 +151,32 @@ func TestAttacksAreDetected(t *testing.T) {
 		o.Copies = []Copy{{File: "kept", Checkpoints: [][]byte{kept}}}
 	}
 	for name, l := range map[string]struct {
-		row RowName
+		row report.RowName
 		c   bundle.Case
 		lie
 	}{
-		"an entry is rewritten by who exports": {RowInclusion, bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) {
+		"an entry is rewritten by who exports": {report.RowInclusion, bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) {
 			rewrite(s, int(b.Entries[2].Seq))
 			b.Entries[2].Leaf = s.leaves[b.Entries[2].Seq]
 		}}},
-		"an entry is deleted by who exports":            {RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Entries = slices.Delete(b.Entries, 9, 10) }}},
-		"an entry is deleted, and the rest proved anew": {RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
-		"the end of the run is left out":                {RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunSettled) }}},
-		"an attempt is left out": {RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) {
+		"an entry is deleted by who exports":            {report.RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Entries = slices.Delete(b.Entries, 9, 10) }}},
+		"an entry is deleted, and the rest proved anew": {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
+		"the end of the run is left out":                {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunSettled) }}},
+		"an attempt is left out": {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) {
 			b.Entries = slices.DeleteFunc(b.Entries, func(e bundle.Entry) bool { return s.entries[e.Seq].Dispatch == "t-a1" })
 			reprove(s, b)
 		}}},
-		"entries change places": {RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
+		"entries change places": {report.RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Entries[7].Leaf, b.Entries[8].Leaf = b.Entries[8].Leaf, b.Entries[7].Leaf
 		}}},
-		"entries are logged in another order": {RowCompleteness, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"entries are logged in another order": {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindTaskDone {
 					e.Kind, e.Detail = record.KindTaskFailed, record.TaskStep{Reason: "agent"}
 				}
 			}
 		}}},
-		"a run is deleted from the log, which is signed anew": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"a run is deleted from the log, which is signed anew": {report.RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			s.entries, s.leaves = s.entries[:len(s.entries)-30], s.leaves[:len(s.leaves)-30]
 			for len(s.leaves) < 100 {
@@ -186,11 +187,11 @@ func TestAttacksAreDetected(t *testing.T) {
 			s.must(err)
 			b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: kept, Proof: bundle.Hashes(consistency(s.t, s.hashes(), int(cp.Size), len(s.leaves)))})
 		}, options: give}},
-		"the log is forked and signed with the real key": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"the log is forked and signed with the real key": {report.RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			rewrite(s, len(s.leaves)-1)
 		}, options: give}},
-		"a snapshot is restored and continued": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"a snapshot is restored and continued": {report.RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			cut := len(s.leaves) - 2
 			s.entries, s.leaves = s.entries[:cut], s.leaves[:cut]
@@ -198,10 +199,10 @@ func TestAttacksAreDetected(t *testing.T) {
 				s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{}})
 			}
 		}, options: give}},
-		"the signature of the checkpoint is stripped": {RowSignature, bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
+		"the signature of the checkpoint is stripped": {report.RowSignature, bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Case.Checkpoint = append(b.Case.Checkpoint[:bytes.Index(b.Case.Checkpoint, []byte("\n\n"))], "\n\n\u2014 x AAAAAAA=\n"...)
 		}}},
-		"a manifest is signed by a foreign key": {RowManifest, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"a manifest is signed by a foreign key": {report.RowManifest, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			real := s.service
 			s.service = newSigner(s.t)
 			s.editEntry = func(_ uint64, e *record.Entry) {
@@ -210,45 +211,45 @@ func TestAttacksAreDetected(t *testing.T) {
 				}
 			}
 		}}},
-		"the manifest is another honest one": {RowManifest, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"the manifest is another honest one": {report.RowManifest, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Dispatch == "d-01" && e.Refs[record.RefManifest] != "" {
 					e.Refs[record.RefManifest] = s.manifestDigests["d-00/1"]
 				}
 			}
 		}, bundle: func(s *story, b *bundle.Bundle) { delete(b.Documents, s.manifestDigests["d-01/1"]) }}},
-		"the result is that of another attempt": {RowResult, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"the result is that of another attempt": {report.RowResult, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchFinished && e.Dispatch == "t-b1" {
 					e.Refs[record.RefResult] = s.resultsAt["t-b1/1"]
 				}
 			}
 		}, bundle: func(s *story, b *bundle.Bundle) { delete(b.Documents, s.resultsAt["t-b1/2"]) }}},
-		"the result is that of another dispatch": {RowResult, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"the result is that of another dispatch": {report.RowResult, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchFinished {
 					e.Refs[record.RefResult] = s.resultsAt["d-00/1"]
 				}
 			}
 		}}},
-		"an answer is to a question that was not asked": {RowResult, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"an answer is to a question that was not asked": {report.RowResult, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchAnswered {
 					e.Refs[record.RefQuestion] = api.DigestOf([]byte("never asked"))
 				}
 			}
 		}}},
-		"an attempt resumes with another attempt's patch": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"an attempt resumes with another attempt's patch": {report.RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editManifest = func(m *record.Manifest) {
 				if m.Resume != nil {
 					m.Resume.Patch = api.DigestOf([]byte("from nowhere"))
 				}
 			}
 		}}},
-		"an artifact that the catalog never had": {RowProvenance, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"an artifact that the catalog never had": {report.RowProvenance, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.editManifest = func(m *record.Manifest) { m.Artifacts[3].Digest = api.DigestOf([]byte("from nowhere")) }
 		}}},
-		"the catalog before a grant was taken back": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"the catalog before a grant was taken back": {report.RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.publish("local:bob")
 			s.at = s.at.Add(time.Hour)
 		}, bundle: func(s *story, b *bundle.Bundle) { // and what took it back is kept back
@@ -259,17 +260,17 @@ func TestAttacksAreDetected(t *testing.T) {
 			b.Entries = slices.Delete(b.Entries, i, i+1)
 			reprove(s, b)
 		}}},
-		"an operator had taken back the consent": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.consent("local:ann", api.Observe) }}},
-		"a stop held": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"an operator had taken back the consent": {report.RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.consent("local:ann", api.Observe) }}},
+		"a stop held": {report.RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.write(record.Entry{Kind: record.KindStopEngaged, Detail: record.StopEngaged{Stop: "s-1", Scope: "all"}})
 		}}},
-		"an operator record is forged": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"an operator record is forged": {report.RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			real := s.operator
 			s.operator = newSigner(s.t)
 			s.consent("local:bob", api.Irreversible)
 			s.operator = real
 		}}},
-		"a task of the plan was left out": {RowCompleteness, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"a task of the plan was left out": {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindTaskSkipped {
 					e.Task = "c"
@@ -279,20 +280,20 @@ func TestAttacksAreDetected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, r := judge(t, l.c, l.lie)
-			if r.Row(l.row).Status != Fail || r.Good(ClaimNone) {
+			if r.Row(l.row).Status != report.Fail || r.Good(report.ClaimNone) {
 				t.Errorf("%s does not fail:\n%s", l.row, r.Text())
 			}
 		})
 	}
 	t.Run("a kept checkpoint that matches passes", func(t *testing.T) {
 		_, r := judge(t, bundle.Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) })})
-		if !r.Good(ClaimTamperDetecting) {
+		if !r.Good(report.ClaimTamperDetecting) {
 			t.Error(r.Text())
 		}
 	})
 	t.Run("a checkpoint of before the run says nothing about it", func(t *testing.T) {
 		_, r := judge(t, bundle.Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) / 2 })})
-		if r.Failed() || r.Claim != ClaimNone {
+		if r.Failed() || r.Claim != report.ClaimNone {
 			t.Error(r.Text())
 		}
 	})
@@ -302,7 +303,7 @@ func TestBundleOfAnotherLogIsRefused(t *testing.T) {
 	s, other := newStory(t), newStory(t)
 	s.whole("d-01")
 	b := s.bundle(bundle.Case{Dispatch: "d-01"})
-	if r := Verify(b, other.trust(), Options{}); r.Row(RowSignature).Status != Fail {
+	if r := Verify(b, other.trust(), Options{}); r.Row(report.RowSignature).Status != report.Fail {
 		t.Error(r.Text())
 	}
 	// Of another dispatch than it says, as when an honest bundle is shown for
@@ -310,7 +311,7 @@ func TestBundleOfAnotherLogIsRefused(t *testing.T) {
 	s.whole("d-02")
 	b = s.bundle(bundle.Case{Dispatch: "d-01"})
 	b.Case.Dispatch = "d-02"
-	if r := Verify(b, s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail {
+	if r := Verify(b, s.trust(), Options{}); r.Row(report.RowCompleteness).Status != report.Fail {
 		t.Error(r.Text())
 	}
 }
@@ -321,7 +322,7 @@ func TestUnfinishedWorkIsRefused(t *testing.T) {
 	w := &work{id: "d-01"}
 	s.admit(w)
 	s.start(w)
-	if r := Verify(s.bundle(bundle.Case{Dispatch: "d-01"}), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail {
+	if r := Verify(s.bundle(bundle.Case{Dispatch: "d-01"}), s.trust(), Options{}); r.Row(report.RowCompleteness).Status != report.Fail {
 		t.Error(r.Text())
 	}
 }
@@ -332,7 +333,7 @@ func TestRevokedKeyAloneProvesNothing(t *testing.T) {
 	trust, revoked := s.trust(), uint64(len(s.leaves))
 	trust.Log.Keys[0].Revoked = &revoked
 	b := s.bundle(bundle.Case{Dispatch: "d-01"})
-	if r := Verify(b, trust, Options{}); r.Row(RowSignature).Status != Fail {
+	if r := Verify(b, trust, Options{}); r.Row(report.RowSignature).Status != report.Fail {
 		t.Error(r.Text())
 	}
 	// With a later key that vouches for it the same evidence is good.
@@ -363,7 +364,7 @@ func TestEvidenceFromBeforeARotationVerifies(t *testing.T) {
 	if b.Case.Checkpoint, err = logproof.Sign(t.Context(), cp, next); err != nil {
 		t.Fatal(err)
 	}
-	if r := Verify(b, trust, Options{}); r.Row(RowSignature).Status != Fail {
+	if r := Verify(b, trust, Options{}); r.Row(report.RowSignature).Status != report.Fail {
 		t.Errorf("by a key without a rotation:\n%s", r.Text())
 	}
 	b.Case.Rotations = [][]byte{envelope}
@@ -378,8 +379,8 @@ func TestReportIsOneJSONDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back Report
-	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &back); err != nil || len(back.Rows) != len(RowNames()) {
+	var back report.Report
+	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &back); err != nil || len(back.Rows) != len(report.RowNames()) {
 		t.Errorf("%v\n%s", err, b)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // large is a run of n tasks that are all done.
@@ -205,7 +206,7 @@ func BenchmarkBombs(b *testing.B) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
 			x := all[name](b, 100)
-			var w *Work
+			var w *report.Work
 			rounds := 0
 			begin := processor(b)
 			for b.Loop() {

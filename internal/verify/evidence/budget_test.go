@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 func budgetClaim(before, limit int64) record.BudgetClaim {
@@ -55,10 +56,10 @@ func TestWhatWasSpentBeforeIsAddedUp(t *testing.T) {
 			e := entry{Entry: record.Entry{Kind: record.KindDispatchAccepted, Run: "r1", Dispatch: id, Detail: record.DispatchRequest{Budgets: []record.BudgetClaim{budgetClaim(before, 5)}}}, seq: uint64(i), ok: true}
 			v.entries = append(v.entries, e)
 		}
-		row := &Finding{}
+		row := &report.Finding{}
 		v.accounts(row)
 		if row.Failed() != c.fails {
-			t.Errorf("before %d: %s", c.second, row.Row(RowAuthorisation).Why)
+			t.Errorf("before %d: %s", c.second, row.Row(report.RowAuthorisation).Why)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // purse says in each entry of a story what the attempt reserves and settles, as the
@@ -109,11 +110,11 @@ const budgetOfPlan = `,"budget":{"tokens":2200,"dispatches":3}`
 
 // budgetTale is a run of three dispatches, one after the other: the second
 // asks a question, the third leaves no result. lie changes one entry.
-func budgetTale(row RowName, lie func(s *story, e *record.Entry)) tale {
+func budgetTale(row report.RowName, lie func(s *story, e *record.Entry)) tale {
 	return budgetTaleOf(row, perRun(), perRun(), lie)
 }
 
-func budgetTaleOf(row RowName, grant, inPlan *api.Budget, lie func(s *story, e *record.Entry)) tale {
+func budgetTaleOf(row report.RowName, grant, inPlan *api.Budget, lie func(s *story, e *record.Entry)) tale {
 	doc := plannedAs(budgetOfPlan, "a", `b ,"depends_on":["a"]`, `c ,"depends_on":["b"]`)
 	return tale{row, "", func(s *story, lies bool) {
 		var change func(e *record.Entry)
@@ -182,32 +183,32 @@ func settlement(i int, change func(x *record.BudgetSettlement)) func(list []reco
 func budgetTales() map[string]tale {
 	free := func(c *record.BudgetClaim) { c.Before = api.Spend{} }
 	return map[string]tale{
-		"a start beyond the budget": budgetTale(RowAuthorisation, func(s *story, e *record.Entry) {
+		"a start beyond the budget": budgetTale(report.RowAuthorisation, func(s *story, e *record.Entry) {
 			if e.Kind == record.KindDispatchStarted && e.Dispatch == "t-a1" { // all else is said as it is
 				s.editResult = func(r *record.Result) {
 					r.Summary.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: 2000}, Requests: 1, Turns: 1}
 				}
 			}
 		}),
-		"a start that says that less was spent before it":    budgetTale(RowAuthorisation, reserving("t-c1", 1, claim(1, free))),
-		"a start that says that less of its grant was spent": budgetTale(RowAuthorisation, reserving("t-c1", 1, claim(0, free))),
-		"a start that says that more was spent before it":    budgetTale(RowAuthorisation, reserving("t-b1", 1, claim(1, func(c *record.BudgetClaim) { c.Before.Tokens++ }))),
-		"a start that reserves less than its limits":         budgetTale(RowAuthorisation, reserving("t-c1", 1, claim(1, func(c *record.BudgetClaim) { c.Reserved.Tokens = 1 }))),
-		"a resume that reserves nothing":                     budgetTale(RowAuthorisation, reserving("t-b1", 2, func([]record.BudgetClaim) []record.BudgetClaim { return nil })),
-		"a start that leaves out the budget of its grant":    budgetTale(RowAuthorisation, reserving("t-a1", 1, func(list []record.BudgetClaim) []record.BudgetClaim { return list[1:] })),
-		"a start that leaves out the budget of its plan":     budgetTale(RowAuthorisation, reserving("t-a1", 1, func(list []record.BudgetClaim) []record.BudgetClaim { return list[:1] })),
-		"a larger budget than that of the catalog":           budgetTale(RowAuthorisation, reserving("t-a1", 1, claim(0, func(c *record.BudgetClaim) { c.Limit.Tokens = 9000 }))),
-		"a larger budget than that of the plan":              budgetTale(RowAuthorisation, reserving("t-a1", 1, claim(1, func(c *record.BudgetClaim) { c.Limit.Tokens = 9000 }))),
-		"a budget that the catalog does not have": budgetTaleOf(RowAuthorisation, nil, perRun(), reserving("t-a1", 1, func(list []record.BudgetClaim) []record.BudgetClaim {
+		"a start that says that less was spent before it":    budgetTale(report.RowAuthorisation, reserving("t-c1", 1, claim(1, free))),
+		"a start that says that less of its grant was spent": budgetTale(report.RowAuthorisation, reserving("t-c1", 1, claim(0, free))),
+		"a start that says that more was spent before it":    budgetTale(report.RowAuthorisation, reserving("t-b1", 1, claim(1, func(c *record.BudgetClaim) { c.Before.Tokens++ }))),
+		"a start that reserves less than its limits":         budgetTale(report.RowAuthorisation, reserving("t-c1", 1, claim(1, func(c *record.BudgetClaim) { c.Reserved.Tokens = 1 }))),
+		"a resume that reserves nothing":                     budgetTale(report.RowAuthorisation, reserving("t-b1", 2, func([]record.BudgetClaim) []record.BudgetClaim { return nil })),
+		"a start that leaves out the budget of its grant":    budgetTale(report.RowAuthorisation, reserving("t-a1", 1, func(list []record.BudgetClaim) []record.BudgetClaim { return list[1:] })),
+		"a start that leaves out the budget of its plan":     budgetTale(report.RowAuthorisation, reserving("t-a1", 1, func(list []record.BudgetClaim) []record.BudgetClaim { return list[:1] })),
+		"a larger budget than that of the catalog":           budgetTale(report.RowAuthorisation, reserving("t-a1", 1, claim(0, func(c *record.BudgetClaim) { c.Limit.Tokens = 9000 }))),
+		"a larger budget than that of the plan":              budgetTale(report.RowAuthorisation, reserving("t-a1", 1, claim(1, func(c *record.BudgetClaim) { c.Limit.Tokens = 9000 }))),
+		"a budget that the catalog does not have": budgetTaleOf(report.RowAuthorisation, nil, perRun(), reserving("t-a1", 1, func(list []record.BudgetClaim) []record.BudgetClaim {
 			return append([]record.BudgetClaim{{Budget: "grant:g0", Limit: list[0].Limit, Period: list[0].Period, Reserved: list[0].Reserved}}, list...)
 		})),
-		"a budget of another run":                                    budgetTale(RowAuthorisation, reserving("t-a1", 1, claim(1, func(c *record.BudgetClaim) { c.Period = "run/r2" }))),
-		"a budget of another day":                                    budgetTaleOf(RowAuthorisation, &api.Budget{Tokens: 9000, Per: api.PerDay}, perRun(), reserving("t-a1", 1, claim(0, func(c *record.BudgetClaim) { c.Period = "2026-11-22" }))),
-		"a settlement of less than the broker counted":               budgetTale(RowResult, settling("t-a1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens-- }))),
-		"a settlement that is left out":                              budgetTale(RowResult, settling("t-a1", 1, func(list []record.BudgetSettlement) []record.BudgetSettlement { return list[:1] })),
-		"a settlement of another budget":                             budgetTale(RowResult, settling("t-a1", 1, settlement(0, func(x *record.BudgetSettlement) { x.Budget = "grant:g1" }))),
-		"a question that settles nothing":                            budgetTale(RowResult, settling("t-b1", 1, func([]record.BudgetSettlement) []record.BudgetSettlement { return nil })),
-		"a worker that left no result and is said to have used less": budgetTale(RowResult, settling("t-c1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens = 0 }))),
+		"a budget of another run":                                    budgetTale(report.RowAuthorisation, reserving("t-a1", 1, claim(1, func(c *record.BudgetClaim) { c.Period = "run/r2" }))),
+		"a budget of another day":                                    budgetTaleOf(report.RowAuthorisation, &api.Budget{Tokens: 9000, Per: api.PerDay}, perRun(), reserving("t-a1", 1, claim(0, func(c *record.BudgetClaim) { c.Period = "2026-11-22" }))),
+		"a settlement of less than the broker counted":               budgetTale(report.RowResult, settling("t-a1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens-- }))),
+		"a settlement that is left out":                              budgetTale(report.RowResult, settling("t-a1", 1, func(list []record.BudgetSettlement) []record.BudgetSettlement { return list[:1] })),
+		"a settlement of another budget":                             budgetTale(report.RowResult, settling("t-a1", 1, settlement(0, func(x *record.BudgetSettlement) { x.Budget = "grant:g1" }))),
+		"a question that settles nothing":                            budgetTale(report.RowResult, settling("t-b1", 1, func([]record.BudgetSettlement) []record.BudgetSettlement { return nil })),
+		"a worker that left no result and is said to have used less": budgetTale(report.RowResult, settling("t-c1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens = 0 }))),
 	}
 }
 
@@ -222,7 +223,7 @@ func TestEachLieAboutABudgetIsFound(t *testing.T) {
 				s := newStory(t)
 				x.tell(s, lie)
 				r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
-				if want := map[bool]Status{false: Pass, true: Fail}[lie]; r.Failed() != lie || r.Row(x.row).Status != want {
+				if want := map[bool]report.Status{false: report.Pass, true: report.Fail}[lie]; r.Failed() != lie || r.Row(x.row).Status != want {
 					t.Errorf("lie %t:\n%s", lie, r.Text())
 				}
 			}
@@ -232,7 +233,7 @@ func TestEachLieAboutABudgetIsFound(t *testing.T) {
 
 // budgets is a run with budgets, and a dispatch with that of its grant alone.
 func budgets(s *story) []bundle.Case {
-	budgetTale(RowAuthorisation, nil).tell(s, false)
+	budgetTale(report.RowAuthorisation, nil).tell(s, false)
 	s.whole("d-50")
 	return []bundle.Case{{Run: "r1"}, {Dispatch: "t-a1"}, {Dispatch: "d-50"}}
 }
@@ -299,7 +300,7 @@ func TestAnUncountedRequestSettlesTheWholeReservation(t *testing.T) {
 		s := newStory(t)
 		s.runUncounted(lie)
 		r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
-		if want := map[bool]Status{false: Pass, true: Fail}[lie]; r.Failed() != lie || r.Row(RowResult).Status != want {
+		if want := map[bool]report.Status{false: report.Pass, true: report.Fail}[lie]; r.Failed() != lie || r.Row(report.RowResult).Status != want {
 			t.Errorf("lie %t:\n%s", lie, r.Text())
 		}
 		if text := r.Text(); !strings.Contains(text, "3 requests, 105 tokens, uncounted: 2") {
@@ -318,16 +319,16 @@ func TestAManifestHasTheTimeOfVerify(t *testing.T) {
 		time    api.Duration
 		rules   int64
 		earlier bool // the operator keys have no principals
-		want    Status
+		want    report.Status
 	}{
-		{api.DefaultVerifyTime, 5, false, Pass},
-		{0, 5, false, Fail},
-		{1, 5, false, Fail},
-		{0, 4, false, Fail},
-		{api.DefaultVerifyTime, 5, true, Pass},
-		{0, 5, true, Fail},
-		{0, 4, true, Pass},
-		{1, 4, true, Fail},
+		{api.DefaultVerifyTime, 5, false, report.Pass},
+		{0, 5, false, report.Fail},
+		{1, 5, false, report.Fail},
+		{0, 4, false, report.Fail},
+		{api.DefaultVerifyTime, 5, true, report.Pass},
+		{0, 5, true, report.Fail},
+		{0, 4, true, report.Pass},
+		{1, 4, true, report.Fail},
 	} {
 		s := newStory(t)
 		s.earlier5 = c.earlier
@@ -349,7 +350,7 @@ func TestAManifestHasTheTimeOfVerify(t *testing.T) {
 		s.fire(a, 1)
 		s.done(a, 1)
 		s.settle("r1", record.RunEnd{State: "done", Done: 1})
-		if r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{}); r.Row(RowProvenance).Status != c.want || r.Failed() != (c.want == Fail) {
+		if r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{}); r.Row(report.RowProvenance).Status != c.want || r.Failed() != (c.want == report.Fail) {
 			t.Errorf("%s under rules %d, earlier %t:\n%s", time.Duration(c.time), c.rules, c.earlier, r.Text())
 		}
 	}
@@ -363,8 +364,8 @@ func TestAManifestHasTheTimeForOutstandingAnswers(t *testing.T) {
 	for _, c := range []struct {
 		drain api.Duration
 		rules int64
-		want  Status
-	}{{record.DrainTime, 5, Pass}, {0, 5, Fail}, {0, 4, Pass}, {1, 5, Fail}, {1, 4, Fail}} {
+		want  report.Status
+	}{{record.DrainTime, 5, report.Pass}, {0, 5, report.Fail}, {0, 4, report.Pass}, {1, 5, report.Fail}, {1, 4, report.Fail}} {
 		s := newStory(t)
 		s.earlier5 = c.rules < 5
 		s.budgeting(perRun(), nil, func(e *record.Entry) {
@@ -379,7 +380,7 @@ func TestAManifestHasTheTimeForOutstandingAnswers(t *testing.T) {
 		s.fire(a, 1)
 		s.done(a, 1)
 		s.settle("r1", record.RunEnd{State: "done", Done: 1})
-		if r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{}); r.Row(RowProvenance).Status != c.want || r.Failed() != (c.want == Fail) {
+		if r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{}); r.Row(report.RowProvenance).Status != c.want || r.Failed() != (c.want == report.Fail) {
 			t.Errorf("%s under rules %d:\n%s", time.Duration(c.drain), c.rules, r.Text())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // recordOf is the lines of the record of an attempt's calls, as the service keeps it.
@@ -50,7 +51,7 @@ func (s *story) recordOf(attempt int) (list []api.ToolCallLine) {
 func TestRecordsOfCallsAreThoseOfTheLog(t *testing.T) {
 	s := newStory(t)
 	c := toolCalls(s)[0]
-	verify := func(change func(list []api.ToolCallLine) []api.ToolCallLine) Report {
+	verify := func(change func(list []api.ToolCallLine) []api.ToolCallLine) report.Report {
 		records := &CallRecords{}
 		for attempt := 1; attempt <= 2; attempt++ {
 			w := records.Watch(api.DigestOf(fmt.Appendf(nil, "calls of d-01/%d", attempt)))
@@ -70,7 +71,7 @@ func TestRecordsOfCallsAreThoseOfTheLog(t *testing.T) {
 		return Verify(reread(t, s.bundle(c)), s.trust(), Options{Calls: records})
 	}
 	same := func(list []api.ToolCallLine) []api.ToolCallLine { return list }
-	if r := verify(same); r.Failed() || !strings.Contains(r.Row(RowTools).Why, "; arguments and answers of 12 calls are those in the log") {
+	if r := verify(same); r.Failed() || !strings.Contains(r.Row(report.RowTools).Why, "; arguments and answers of 12 calls are those in the log") {
 		t.Errorf("the control:\n%s", r.Text())
 	}
 	if r := verify(func(list []api.ToolCallLine) []api.ToolCallLine {
@@ -98,7 +99,7 @@ func TestRecordsOfCallsAreThoseOfTheLog(t *testing.T) {
 		"unknown":        func(list []api.ToolCallLine) []api.ToolCallLine { list[0].State = "unknown"; return list },
 		"of another try": func(list []api.ToolCallLine) []api.ToolCallLine { list[0].Attempt = 2; return list },
 	} {
-		if r := verify(change); r.Row(RowTools).Status != Fail {
+		if r := verify(change); r.Row(report.RowTools).Status != report.Fail {
 			t.Errorf("%s:\n%s", name, r.Text())
 		}
 	}
@@ -120,7 +121,7 @@ func TestOtherContentIsNoRecordOfCalls(t *testing.T) {
 	}
 	v := newVerification(&bundle.Bundle{}, Trust{}, Options{}, newMeter(0))
 	v.world = newWorld(v)
-	if n := v.compareCalls(&Finding{}); n != 0 {
+	if n := v.compareCalls(&report.Finding{}); n != 0 {
 		t.Errorf("%d", n)
 	}
 }

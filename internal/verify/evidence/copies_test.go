@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // verified runs bailiwick-verify with copies: an argument "NAME=|CONTENT" or
@@ -112,7 +113,7 @@ func TestEveryFormOfACopyIsCompared(t *testing.T) {
 		"all commits":                      func(n []byte) string { return string(a.before) + string(n) },
 		"all commits, empty lines between": func(n []byte) string { return string(n) + "\n\n" + string(a.before) + "\n" },
 	}
-	kinds := map[string]Claim{"": ClaimTamperDetecting, "disk=": ClaimTamperDetecting, "history=": ClaimTamperDetecting, "worm=": ClaimTamperEvident, "elsewhere=": ClaimNone}
+	kinds := map[string]report.Claim{"": report.ClaimTamperDetecting, "disk=": report.ClaimTamperDetecting, "history=": report.ClaimTamperDetecting, "worm=": report.ClaimTamperEvident, "elsewhere=": report.ClaimNone}
 	for form, of := range forms {
 		for age, x := range map[string]struct {
 			signed []byte
@@ -120,7 +121,7 @@ func TestEveryFormOfACopyIsCompared(t *testing.T) {
 		}{"before": {a.before, false}, "within": {a.within, false}, "covering": {a.covering, true}, "equal": {a.equal, true}} {
 			for kind, claim := range kinds {
 				if !x.covers {
-					claim = ClaimNone
+					claim = report.ClaimNone
 				}
 				code, out := s.verified(a.b, "--anchor", kind+"|"+of(x.signed))
 				if code != 0 || !strings.Contains(out, "\nclaim: "+string(claim)+" ") || !strings.Contains(out, "pass  consistency") {
@@ -331,7 +332,7 @@ func TestTheSignatureOfAWitnessIsIgnored(t *testing.T) {
 	s := newStory(t)
 	a := s.grow(true)
 	line := func(name string) string { return "\u2014 " + name + " " + strings.Repeat("A", 52) + "\n" }
-	verify := func(b *bundle.Bundle, copied []byte) Report {
+	verify := func(b *bundle.Bundle, copied []byte) report.Report {
 		list, err := receipt.Checkpoints(copied)
 		if err != nil {
 			t.Fatal(err)
@@ -340,13 +341,13 @@ func TestTheSignatureOfAWitnessIsIgnored(t *testing.T) {
 	}
 	more := append(bytes.Clone(a.equal), line("witness.example/w1")+line("witness.example/w2")...)
 	for form, copied := range map[string][]byte{"alone": more, "among others": append(bytes.Clone(a.covering), more...), "as a line of the file": []byte(s.line(more))} {
-		if r := verify(a.b, copied); r.Failed() || r.Claim != ClaimTamperDetecting {
+		if r := verify(a.b, copied); r.Failed() || r.Claim != report.ClaimTamperDetecting {
 			t.Errorf("%s:\n%s", form, r.Text())
 		}
 	}
 	own := *a.b
 	own.Case.Checkpoint = append(bytes.Clone(own.Case.Checkpoint), line("witness.example/w1")...)
-	if r := verify(&own, a.equal); r.Failed() || r.Claim != ClaimTamperDetecting {
+	if r := verify(&own, a.equal); r.Failed() || r.Claim != report.ClaimTamperDetecting {
 		t.Errorf("in the bundle:\n%s", r.Text())
 	}
 	flipped := bytes.Clone(more)

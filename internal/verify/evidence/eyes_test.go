@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // fourEyes is a run that two people approve, each with an own key. One of them has another
@@ -70,7 +71,7 @@ type eyes struct {
 	votes    func(s *story, d api.Digest)
 }
 
-func (x eyes) report(t *testing.T) Report {
+func (x eyes) report(t *testing.T) report.Report {
 	t.Helper()
 	s := newStory(t)
 	s.second, s.earlier5 = s.newKey(), x.earlier
@@ -186,12 +187,12 @@ func TestAVoteUnderAnothersKeyIsFoundOffline(t *testing.T) {
 	} {
 		r := x.report(t)
 		old := strings.Contains(r.Text(), "4 (claimed): votes count under keys without principals")
-		switch row := r.Row(RowAuthorisation); {
+		switch row := r.Row(report.RowAuthorisation); {
 		case old != (x.rules == 4 || x.earlier && x.rules == 0):
 			t.Errorf("%s: says that the run has older rules: %t\n%s", name, old, r.Text())
-		case x.honest && !r.Good(ClaimNone):
+		case x.honest && !r.Good(report.ClaimNone):
 			t.Errorf("%s:\n%s", name, r.Text())
-		case !x.honest && (row.Status != Fail || !strings.Contains(row.Why, x.words)):
+		case !x.honest && (row.Status != report.Fail || !strings.Contains(row.Why, x.words)):
 			t.Errorf("%s: %s: %s, want a failure that says %q", name, row.Status, row.Why, x.words)
 		}
 	}
@@ -209,7 +210,7 @@ func TestAQuorumTakesAKeyOfEachVoter(t *testing.T) {
 		s.second = s.newKey()
 		quorumOfTwo(s, two, lie)
 		r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
-		if r.Failed() != lie || lie && !strings.Contains(r.Row(RowAuthorisation).Why, "belongs to human:bob, not to human:eve") {
+		if r.Failed() != lie || lie && !strings.Contains(r.Row(report.RowAuthorisation).Why, "belongs to human:bob, not to human:eve") {
 			t.Errorf("lie %v:\n%s", lie, r.Text())
 		}
 	}
@@ -256,7 +257,7 @@ func TestAReportNamesWhoDecided(t *testing.T) {
 	cases := toolCalls(tools)
 	called := Verify(reread(t, tools.bundle(cases[0])), tools.trust(), Options{})
 	for _, x := range []struct {
-		r    Report
+		r    report.Report
 		want []string
 	}{
 		{r, []string{
@@ -272,12 +273,12 @@ func TestAReportNamesWhoDecided(t *testing.T) {
 			"called warehouse/apply in dispatch d-01 attempt 1 with approval a-aaaaaaaaaaaa",
 		}},
 	} {
-		if !x.r.Good(ClaimNone) {
+		if !x.r.Good(report.ClaimNone) {
 			t.Fatal(x.r.Text())
 		}
 		doc, err := x.r.JSON()
 		s.must(err)
-		var back Report
+		var back report.Report
 		s.must(json.Unmarshal(doc, &back))
 		var page bytes.Buffer
 		s.must(x.r.HTML(&page))

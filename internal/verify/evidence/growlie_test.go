@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // sprout writes that a task grew.
@@ -84,7 +85,7 @@ func itemsOf(t testing.TB, list string) (items []plan.Item) {
 
 // mapping is a run that maps over a list: grown is the list by which it grows.
 func mapping(honest, lied string) tale {
-	return tale{RowCompleteness, plannedAs("", "a", `part ,"for_each":{"from":"a","items":"$.files[*]"},"input":{"v":"{{each.value}}"}`), func(s *story, lie bool) {
+	return tale{report.RowCompleteness, plannedAs("", "a", `part ,"for_each":{"from":"a","items":"$.files[*]"},"input":{"v":"{{each.value}}"}`), func(s *story, lie bool) {
 		s.carry(of("a", 1), `{"files":`+honest+`}`)
 		items := itemsOf(s.t, honest)
 		if lie {
@@ -148,7 +149,7 @@ func (s *story) fix(fence uint64, of, check *work) *work {
 
 func gateTales() map[string]tale {
 	return map[string]tale{
-		"a gate that is passed on red": {RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
+		"a gate that is passed on red": {report.RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.until(a, "")
 			s.round(a, 1)
@@ -160,7 +161,7 @@ func gateTales() map[string]tale {
 			s.step(record.KindTaskDone, a, 1, record.TaskStep{})
 			s.settle("r1", record.RunEnd{State: "done", Done: 2})
 		}},
-		"a task that is done without its gate": {RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
+		"a task that is done without its gate": {report.RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.until(a, "")
 			n := int64(1)
@@ -172,7 +173,7 @@ func gateTales() map[string]tale {
 			s.step(record.KindTaskDone, a, 1, record.TaskStep{})
 			s.settle("r1", record.RunEnd{State: "done", Done: n})
 		}},
-		"a gate that fails on green": {RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
+		"a gate that fails on green": {report.RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.until(a, "")
 			s.round(a, 1)
@@ -187,7 +188,7 @@ func gateTales() map[string]tale {
 			s.step(record.KindTaskFailed, a, 1, record.TaskStep{Reason: "verify"})
 			s.settle("r1", record.RunEnd{State: "failed", Done: 3, Failed: 1})
 		}},
-		"a gate that gives up before its last fix": {RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
+		"a gate that gives up before its last fix": {report.RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.until(a, "")
 			s.round(a, 1)
@@ -201,7 +202,7 @@ func gateTales() map[string]tale {
 			s.step(record.KindTaskFailed, a, 1, record.TaskStep{Reason: "verify"})
 			s.settle("r1", record.RunEnd{State: "failed", Done: n, Failed: 1})
 		}},
-		"a fix of what is green": {RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
+		"a fix of what is green": {report.RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.until(a, "")
 			s.round(a, 1)
@@ -215,7 +216,7 @@ func gateTales() map[string]tale {
 			s.step(record.KindTaskDone, a, 1, record.TaskStep{})
 			s.settle("r1", record.RunEnd{State: "done", Done: 4})
 		}},
-		"a check that begins before the dispatch has finished": {RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
+		"a check that begins before the dispatch has finished": {report.RowCompleteness, plannedAs("", gated), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			if lie {
@@ -229,7 +230,7 @@ func gateTales() map[string]tale {
 			s.step(record.KindTaskDone, a, 1, record.TaskStep{})
 			s.settle("r1", record.RunEnd{State: "done", Done: 2})
 		}},
-		"a check of a patch that was replaced": {RowManifest, plannedAs("", gated), func(s *story, lie bool) {
+		"a check of a patch that was replaced": {report.RowManifest, plannedAs("", gated), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.until(a, "")
 			s.round(a, 1)
@@ -243,7 +244,7 @@ func gateTales() map[string]tale {
 			s.step(record.KindTaskDone, a, 1, record.TaskStep{})
 			s.settle("r1", record.RunEnd{State: "done", Done: 4})
 		}},
-		"a patch from before it was fixed": {RowManifest, plannedAs("", gated, `b ,"needs":{"in":{"from":"a","patch":true}}`), func(s *story, lie bool) {
+		"a patch from before it was fixed": {report.RowManifest, plannedAs("", gated, `b ,"needs":{"in":{"from":"a","patch":true}}`), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.until(a, "")
 			s.sprout(a, 1, plan.Growth{Cause: plan.CauseGate, Task: "a", Round: 1}, 1, 3)
@@ -285,28 +286,28 @@ func (s *story) poll(end record.Kind, verdicts ...string) {
 
 func quorumTales() map[string]tale {
 	return map[string]tale{
-		"a quorum that was not reached": {RowCompleteness, voting, func(s *story, lie bool) {
+		"a quorum that was not reached": {report.RowCompleteness, voting, func(s *story, lie bool) {
 			second := "approve"
 			if lie {
 				second = "reject"
 			}
 			s.poll(record.KindTaskDone, "approve", second)
 		}},
-		"a quorum that is settled before it is known": {RowCompleteness, voting, func(s *story, lie bool) {
+		"a quorum that is settled before it is known": {report.RowCompleteness, voting, func(s *story, lie bool) {
 			if lie {
 				s.poll(record.KindTaskDone, "approve")
 				return
 			}
 			s.poll(record.KindTaskDone, "approve", "approve")
 		}},
-		"a quorum that fails while it can be reached": {RowCompleteness, voting, func(s *story, lie bool) {
+		"a quorum that fails while it can be reached": {report.RowCompleteness, voting, func(s *story, lie bool) {
 			second := "reject"
 			if lie {
 				second = "approve"
 			}
 			s.poll(record.KindTaskFailed, "reject", second)
 		}},
-		"a verdict that is not one, counted as an approval": {RowCompleteness, voting, func(s *story, lie bool) {
+		"a verdict that is not one, counted as an approval": {report.RowCompleteness, voting, func(s *story, lie bool) {
 			second := "approve"
 			if lie {
 				second = "APPROVE"
@@ -318,7 +319,7 @@ func quorumTales() map[string]tale {
 
 func conditionTales() map[string]tale {
 	skipped := func(risk string, lied string) tale {
-		return tale{RowCompleteness, plannedAs("", "a", conditional), func(s *story, lie bool) {
+		return tale{report.RowCompleteness, plannedAs("", "a", conditional), func(s *story, lie bool) {
 			if lie {
 				risk = lied
 			}
@@ -329,7 +330,7 @@ func conditionTales() map[string]tale {
 	}
 	return map[string]tale{
 		"a task that is skipped although its condition holds": skipped("low", "high"),
-		"a task that starts although its condition does not hold": {RowCompleteness, plannedAs("", "a", conditional), func(s *story, lie bool) {
+		"a task that starts although its condition does not hold": {report.RowCompleteness, plannedAs("", "a", conditional), func(s *story, lie bool) {
 			risk := "high"
 			if lie {
 				risk = "low"
@@ -338,7 +339,7 @@ func conditionTales() map[string]tale {
 			s.carry(of("b", 2), "")
 			s.settle("r1", record.RunEnd{State: "done", Done: 2})
 		}},
-		"a task that starts after one that was skipped, and does not accept it": {RowCompleteness, plannedAs("", "a", conditional, `c ,"depends_on":["b"],"after":"any"`, `d ,"depends_on":["b"]`), func(s *story, lie bool) {
+		"a task that starts after one that was skipped, and does not accept it": {report.RowCompleteness, plannedAs("", "a", conditional, `c ,"depends_on":["b"],"after":"any"`, `d ,"depends_on":["b"]`), func(s *story, lie bool) {
 			s.carry(of("a", 1), `{"risk":"low"}`)
 			s.step(record.KindTaskSkipped, control("b"), 0, record.TaskStep{Cause: "a"})
 			s.carry(of("c", 2), "")
@@ -350,7 +351,7 @@ func conditionTales() map[string]tale {
 			s.step(record.KindTaskSkipped, control("d"), 0, record.TaskStep{Cause: "b"})
 			s.settle("r1", record.RunEnd{State: "done", Done: 2, Skipped: 2})
 		}},
-		"a task with a condition on one that was skipped, which starts": {RowCompleteness, plannedAs("", "a", conditional, `c ,"when":{"task":"b","result":"$.x","is":1},"after":"any"`), func(s *story, lie bool) {
+		"a task with a condition on one that was skipped, which starts": {report.RowCompleteness, plannedAs("", "a", conditional, `c ,"when":{"task":"b","result":"$.x","is":1},"after":"any"`), func(s *story, lie bool) {
 			s.carry(of("a", 1), `{"risk":"low"}`)
 			s.step(record.KindTaskSkipped, control("b"), 0, record.TaskStep{Cause: "a"})
 			if lie {
@@ -361,7 +362,7 @@ func conditionTales() map[string]tale {
 			s.step(record.KindTaskSkipped, control("c"), 0, record.TaskStep{Cause: "b"})
 			s.settle("r1", record.RunEnd{State: "done", Done: 1, Skipped: 2})
 		}},
-		"a task that fails because of a condition that has an answer": {RowCompleteness, plannedAs("", "a", conditional), func(s *story, lie bool) {
+		"a task that fails because of a condition that has an answer": {report.RowCompleteness, plannedAs("", "a", conditional), func(s *story, lie bool) {
 			value := `{"other":1}`
 			if lie {
 				value = `{"risk":"low"}`
@@ -386,7 +387,7 @@ func forEachTales() map[string]tale {
 		"a grown task of another name":              mapping(`["x","y"]`, `["x","z"]`),
 		"grown tasks in another order":              mapping(`["x","y"]`, `["y","x"]`),
 		"a grown task with another input":           mapping(`[{"name":"x","n":1}]`, `[{"name":"x","n":2}]`),
-		"a grown task whose item is from nowhere": {RowManifest, plannedAs("", "a", part), func(s *story, lie bool) {
+		"a grown task whose item is from nowhere": {report.RowManifest, plannedAs("", "a", part), func(s *story, lie bool) {
 			x, y := two(s)
 			if lie {
 				x.itemFrom = ""
@@ -396,7 +397,7 @@ func forEachTales() map[string]tale {
 			s.step(record.KindTaskDone, control("part"), 0, record.TaskStep{})
 			s.settle("r1", record.RunEnd{State: "done", Done: 4})
 		}},
-		"a for_each that grows twice": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+		"a for_each that grows twice": {report.RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
 			x, y := two(s)
 			if lie {
 				s.sprout(control("part"), 0, plan.Growth{Cause: plan.CauseForEach, Task: "part", Items: itemsOf(s.t, `["x","y"]`)}, 2, 4)
@@ -406,7 +407,7 @@ func forEachTales() map[string]tale {
 			s.step(record.KindTaskDone, control("part"), 0, record.TaskStep{})
 			s.settle("r1", record.RunEnd{State: "done", Done: 4})
 		}},
-		"a for_each that ends before its tasks": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+		"a for_each that ends before its tasks": {report.RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
 			x, y := two(s)
 			s.carry(x, "")
 			if lie {
@@ -418,7 +419,7 @@ func forEachTales() map[string]tale {
 			}
 			s.settle("r1", record.RunEnd{State: "done", Done: 4})
 		}},
-		"a for_each that is done, and one of its tasks is not": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+		"a for_each that is done, and one of its tasks is not": {report.RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
 			x, y := two(s)
 			s.carry(x, "")
 			s.fire(y, 1)
@@ -431,7 +432,7 @@ func forEachTales() map[string]tale {
 			s.step(record.KindTaskFailed, control("part"), 0, record.TaskStep{Reason: "agent"})
 			s.settle("r1", record.RunEnd{State: "failed", Done: 2, Failed: 2})
 		}},
-		"who cancelled the tasks of a for_each": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+		"who cancelled the tasks of a for_each": {report.RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
 			x, _ := two(s)
 			s.carry(x, "")
 			s.act(record.KindRunCancelled, "local:ann", "part", record.RunAction{})
@@ -443,7 +444,7 @@ func forEachTales() map[string]tale {
 			s.step(record.KindTaskCancelled, control("part"), 0, record.TaskStep{By: "local:ann"})
 			s.settle("r1", record.RunEnd{State: "cancelled", Done: 2, Cancelled: 2})
 		}},
-		"who cancelled the last task of a for_each": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+		"who cancelled the last task of a for_each": {report.RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
 			x, _ := two(s)
 			s.carry(x, "")
 			s.act(record.KindRunCancelled, "local:ann", "part[y]", record.RunAction{})
@@ -455,7 +456,7 @@ func forEachTales() map[string]tale {
 			s.step(record.KindTaskCancelled, control("part"), 0, by)
 			s.settle("r1", record.RunEnd{State: "cancelled", Done: 2, Cancelled: 2})
 		}},
-		"a for_each that does not grow from a list that it can grow from": {RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
+		"a for_each that does not grow from a list that it can grow from": {report.RowCompleteness, plannedAs("", "a", part), func(s *story, lie bool) {
 			value := `{"files":["x","../y"]}`
 			if lie {
 				value = `{"files":["x","y"]}`
@@ -464,7 +465,7 @@ func forEachTales() map[string]tale {
 			s.step(record.KindTaskFailed, control("part"), 0, record.TaskStep{Reason: "output"})
 			s.settle("r1", record.RunEnd{State: "failed", Done: 1, Failed: 1})
 		}},
-		"a for_each that grows beyond the limit of tasks": {RowCompleteness, plannedAs(`,"limits":{"tasks":3}`, "a", part), func(s *story, lie bool) {
+		"a for_each that grows beyond the limit of tasks": {report.RowCompleteness, plannedAs(`,"limits":{"tasks":3}`, "a", part), func(s *story, lie bool) {
 			s.carry(of("a", 1), `{"files":["x","y"]}`)
 			if !lie {
 				s.step(record.KindTaskFailed, control("part"), 0, record.TaskStep{Reason: "output"})
@@ -474,7 +475,7 @@ func forEachTales() map[string]tale {
 			s.sprout(control("part"), 0, plan.Growth{Cause: plan.CauseForEach, Task: "part", Items: itemsOf(s.t, `["x","y"]`)}, 2, 4)
 			s.settle("r1", record.RunEnd{State: "done", Done: 2})
 		}},
-		"a task that grows before its list is there": {RowCompleteness, plannedAs("", "a", `part ,"for_each":{"values":["x"]},"depends_on":["a"]`), func(s *story, lie bool) {
+		"a task that grows before its list is there": {report.RowCompleteness, plannedAs("", "a", `part ,"for_each":{"values":["x"]},"depends_on":["a"]`), func(s *story, lie bool) {
 			grow := func() {
 				s.sprout(control("part"), 0, plan.Growth{Cause: plan.CauseForEach, Task: "part", Items: itemsOf(s.t, `["x"]`)}, 1, 3)
 			}
@@ -509,8 +510,8 @@ func forEachTales() map[string]tale {
 			s.settle("r1", record.RunEnd{State: "done", Done: 5})
 		}
 	}
-	out["a product of a for_each that is left out"] = tale{RowManifest, all, needs(func(list []record.Need) []record.Need { return list[:1] })}
-	out["a product of a for_each under the name of another"] = tale{RowManifest, all, needs(func(list []record.Need) []record.Need {
+	out["a product of a for_each that is left out"] = tale{report.RowManifest, all, needs(func(list []record.Need) []record.Need { return list[:1] })}
+	out["a product of a for_each under the name of another"] = tale{report.RowManifest, all, needs(func(list []record.Need) []record.Need {
 		list[0].Item, list[1].Item = "y", "x"
 		return list
 	})}
@@ -530,7 +531,7 @@ func (s *story) adds(who api.Principal, policy string, tasks, total int64) {
 }
 
 func appendTales() map[string]tale {
-	tell := func(row RowName, add func(s *story, lie bool)) tale {
+	tell := func(row report.RowName, add func(s *story, lie bool)) tale {
 		return tale{row, plannedAs("", "a"), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
@@ -541,21 +542,21 @@ func appendTales() map[string]tale {
 		}}
 	}
 	return map[string]tale{
-		"tasks that a stranger adds": tell(RowAuthorisation, func(s *story, lie bool) {
+		"tasks that a stranger adds": tell(report.RowAuthorisation, func(s *story, lie bool) {
 			who := api.Principal("local:ann")
 			if lie {
 				who = "local:eve"
 			}
 			s.adds(who, "append", 1, 2)
 		}),
-		"tasks that an AI adds without a grant for it": tell(RowAuthorisation, func(s *story, lie bool) {
+		"tasks that an AI adds without a grant for it": tell(report.RowAuthorisation, func(s *story, lie bool) {
 			policy := "append"
 			if lie {
 				policy = "grant:g0"
 			}
 			s.adds("local:ann", policy, 1, 2)
 		}),
-		"more tasks than were added": tell(RowCompleteness, func(s *story, lie bool) {
+		"more tasks than were added": tell(report.RowCompleteness, func(s *story, lie bool) {
 			tasks := int64(1)
 			if lie {
 				tasks = 2
@@ -569,7 +570,7 @@ func appendTales() map[string]tale {
 func approvalTales() map[string]tale {
 	const doc = `{"id":"r1","source":{"name":"app"},"tasks":[{"id":"ok","approval":{"by":["human:kim"],"timeout":"1h"}}]}`
 	tell := func(untrue func(s *story, expire func(), fail func(reason api.Reason))) tale {
-		return tale{RowCompleteness, doc, func(s *story, lie bool) {
+		return tale{report.RowCompleteness, doc, func(s *story, lie bool) {
 			action := api.TaskAction{V: 1, ID: "a-cccccccccccc", Run: "r1", Task: "ok", Principal: "local:ann", Plan: s.planOf("r1")[record.RefPlan], By: []api.Principal{"human:kim"}, Needs: 1, Shown: []api.ShownTask{}}
 			s.step0(record.KindTaskWaiting, control("ok"), record.TaskStep{})
 			action.Expires = s.at.Add(time.Hour).UTC()
@@ -619,10 +620,10 @@ func growTales() map[string]tale {
 func TestEachLieAboutAGrowthIsFound(t *testing.T) {
 	for name, x := range growTales() {
 		t.Run(name, func(t *testing.T) {
-			if r := verifyRun(t, x, false); r.Failed() || r.Row(x.row).Status != Pass {
+			if r := verifyRun(t, x, false); r.Failed() || r.Row(x.row).Status != report.Pass {
 				t.Errorf("without the lie:\n%s", r.Text())
 			}
-			if r := verifyRun(t, x, true); r.Row(x.row).Status != Fail {
+			if r := verifyRun(t, x, true); r.Row(x.row).Status != report.Fail {
 				t.Errorf("with the lie:\n%s", r.Text())
 			}
 		})
@@ -668,7 +669,7 @@ func TestARetryOfARunThatGrewVerifies(t *testing.T) {
 			s.step(record.KindTaskDone, up, 0, record.TaskStep{})
 			s.settle("r2", record.RunEnd{State: "done", Done: 4})
 			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r2"})), s.trust(), Options{})
-			if failed := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status == Fail }); failed == c.ok {
+			if failed := slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Status == report.Fail }); failed == c.ok {
 				t.Errorf("failed %t:\n%s", failed, r.Text())
 			}
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 var honestBundles = flag.Int("copies", 80/shrink, "how many honest bundles are verified with copies") //nolint:gochecknoglobals // a flag
@@ -21,7 +22,7 @@ var honestBundles = flag.Int("copies", 80/shrink, "how many honest bundles are v
 // place is an anchor of an honest story, with the sizes of the checkpoints that it got.
 type place struct {
 	trust AnchorTrust
-	claim Claim
+	claim report.Claim
 	sizes []uint64
 }
 
@@ -40,9 +41,9 @@ type honestCase struct {
 // random sizes into each anchor.
 func newHonestCase(t testing.TB, r *rand.Rand) *honestCase {
 	h := &honestCase{story: newStory(t), r: r, proved: map[uint64]bool{}, places: []place{
-		{AnchorTrust{Name: "disk", Kind: receipt.File, Place: "/mnt/a"}, ClaimTamperDetecting, nil},
-		{AnchorTrust{Name: "history", Kind: receipt.Git, Place: "/srv/a.git#bailiwick"}, ClaimTamperDetecting, nil},
-		{AnchorTrust{Name: "worm", Kind: receipt.S3, Place: "https://s3.example/b/"}, ClaimTamperEvident, nil},
+		{AnchorTrust{Name: "disk", Kind: receipt.File, Place: "/mnt/a"}, report.ClaimTamperDetecting, nil},
+		{AnchorTrust{Name: "history", Kind: receipt.Git, Place: "/srv/a.git#bailiwick"}, report.ClaimTamperDetecting, nil},
+		{AnchorTrust{Name: "worm", Kind: receipt.S3, Place: "https://s3.example/b/"}, report.ClaimTamperEvident, nil},
 	}}
 	for _, p := range h.places {
 		h.story.places = append(h.story.places, p.trust)
@@ -177,7 +178,7 @@ func (h *honestCase) fetched(p place, upTo uint64) (copied string, sizes []uint6
 }
 
 // verify returns the report with a copy, unless it fails.
-func (h *honestCase) verify(b *bundle.Bundle, name, copied string) Report {
+func (h *honestCase) verify(b *bundle.Bundle, name, copied string) report.Report {
 	list, err := receipt.Checkpoints([]byte(copied))
 	h.must(err)
 	return Verify(b, h.trust(), Options{Copies: []Copy{{File: "copy", Anchor: name, Checkpoints: list}}})
@@ -217,10 +218,10 @@ func TestHonestCopiesNeverFail(t *testing.T) {
 				}
 				name, claim := p.trust.Name, p.claim
 				if r.IntN(4) == 0 {
-					name, claim = "", ClaimTamperDetecting // kept by the auditor
+					name, claim = "", report.ClaimTamperDetecting // kept by the auditor
 				}
 				if best <= h.last {
-					claim = ClaimNone
+					claim = report.ClaimNone
 				}
 				got := h.verify(h.b, name, copied)
 				what := fmt.Sprintf("bundle %d: %s of %d for #%d to #%d at %d, proved %d", i, p.trust.Kind, sizes, h.first, h.last, h.size, h.b.Case.Sizes)
@@ -232,10 +233,10 @@ func TestHonestCopiesNeverFail(t *testing.T) {
 					continue
 				}
 				seen["unknown"]++
-				if why := got.Row(RowConsistency).Why; got.Row(RowConsistency).Status != Fail || !strings.Contains(why, "cannot be compared") {
+				if why := got.Row(report.RowConsistency).Why; got.Row(report.RowConsistency).Status != report.Fail || !strings.Contains(why, "cannot be compared") {
 					t.Fatalf("%s: want it to be unknown:\n%s", what, got.Text())
 				}
-				if got := h.verify(h.with(upTo), name, copied); got.Failed() || upTo > h.last && got.Claim == ClaimNone {
+				if got := h.verify(h.with(upTo), name, copied); got.Failed() || upTo > h.last && got.Claim == report.ClaimNone {
 					t.Fatalf("%s: exported with it:\n%s", what, got.Text())
 				}
 			}
@@ -261,7 +262,7 @@ func TestForgedCopiesOfHonestBundlesFail(t *testing.T) {
 			cp.Root[r.IntN(32)] ^= 1 << r.IntN(8)
 			forged, err := logproof.Sign(t.Context(), cp, h.service)
 			h.must(err)
-			if got := h.verify(h.b, p.trust.Name, string(forged)); got.Row(RowConsistency).Status != Fail {
+			if got := h.verify(h.b, p.trust.Name, string(forged)); got.Row(report.RowConsistency).Status != report.Fail {
 				t.Fatalf("a forged checkpoint of %s passes:\n%s", record.Plural(size, "entry"), got.Text())
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // back puts an older, validly signed revision in force again, as the holder of the
@@ -59,7 +60,7 @@ func TestCatalogRollbackIsRefused(t *testing.T) {
 		for _, c := range []bundle.Case{{Dispatch: "d-01"}, {Run: "r1"}} {
 			_, r := judge(t, c, lie{before: before})
 			for _, row := range r.Rows {
-				if (row.Status == Fail) != (row.Row == RowAuthorisation) {
+				if (row.Status == report.Fail) != (row.Row == report.RowAuthorisation) {
 					t.Errorf("%s: %s is %s: %s", name, row.Row, row.Status, row.Why)
 				}
 			}
@@ -119,25 +120,25 @@ func TestRowsPassOnlyWithIndependentEvidence(t *testing.T) {
 	whole, before, none := func(s *story) int { return len(s.leaves) }, func(*story) int { return 4 }, func(*story) int { return 0 }
 	for name, x := range map[string]struct {
 		l           lie
-		consistency Status
-		anchor      Status
-		time        Status
-		claim       Claim
+		consistency report.Status
+		anchor      report.Status
+		time        report.Status
+		claim       report.Claim
 	}{
-		"an anchor has all of it":            {copied(whole), Pass, Pass, NA, ClaimTamperEvident},
-		"an anchor has what came before":     {copied(before), Pass, NA, NA, ClaimNone},
-		"an authority stamped all of it":     {stamped(whole), NA, NA, Pass, ClaimNone},
-		"an authority stamped what was":      {stamped(before), Pass, NA, NA, ClaimNone},
-		"the checkpoint itself, once more":   {beside(whole), NA, NA, NA, ClaimNone},
-		"a checkpoint of no entries":         {beside(none), NA, NA, NA, ClaimNone},
-		"a checkpoint of before":             {beside(before), Pass, NA, NA, ClaimNone},
-		"no other checkpoint, and no anchor": {lie{bundle: func(_ *story, b *bundle.Bundle) { b.Case.Anchored = []bundle.Anchored{} }}, NA, NA, NA, ClaimNone},
+		"an anchor has all of it":            {copied(whole), report.Pass, report.Pass, report.NA, report.ClaimTamperEvident},
+		"an anchor has what came before":     {copied(before), report.Pass, report.NA, report.NA, report.ClaimNone},
+		"an authority stamped all of it":     {stamped(whole), report.NA, report.NA, report.Pass, report.ClaimNone},
+		"an authority stamped what was":      {stamped(before), report.Pass, report.NA, report.NA, report.ClaimNone},
+		"the checkpoint itself, once more":   {beside(whole), report.NA, report.NA, report.NA, report.ClaimNone},
+		"a checkpoint of no entries":         {beside(none), report.NA, report.NA, report.NA, report.ClaimNone},
+		"a checkpoint of before":             {beside(before), report.Pass, report.NA, report.NA, report.ClaimNone},
+		"no other checkpoint, and no anchor": {lie{bundle: func(_ *story, b *bundle.Bundle) { b.Case.Anchored = []bundle.Anchored{} }}, report.NA, report.NA, report.NA, report.ClaimNone},
 	} {
 		_, r := judge(t, bundle.Case{Run: "r1"}, x.l)
-		if r.Failed() || r.Row(RowConsistency).Status != x.consistency || r.Row(RowAnchor).Status != x.anchor || r.Row(RowTime).Status != x.time || r.Claim != x.claim {
+		if r.Failed() || r.Row(report.RowConsistency).Status != x.consistency || r.Row(report.RowAnchor).Status != x.anchor || r.Row(report.RowTime).Status != x.time || r.Claim != x.claim {
 			t.Errorf("%s:\n%s", name, r.Text())
 		}
-		if (r.Time == TimeAttested) != (x.time == Pass) {
+		if (r.Time == report.TimeAttested) != (x.time == report.Pass) {
 			t.Errorf("%s: time %s\n%s", name, r.Time, r.Text())
 		}
 	}
@@ -151,7 +152,7 @@ func TestRowsPassOnlyWithIndependentEvidence(t *testing.T) {
 		}
 	}
 	_, r := judge(t, bundle.Case{Run: "r1"}, l)
-	if r.Row(RowTime).Status != Fail || r.Time != TimeAsserted {
+	if r.Row(report.RowTime).Status != report.Fail || r.Time != report.TimeAsserted {
 		t.Error(r.Text())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // memberEdits are what a member of a document can be replaced by; absent removes it.
@@ -196,7 +197,7 @@ func TestNoMissingMemberIsAcceptedOrPanics(t *testing.T) {
 	r := verify(reread(t, must(bundle.Read(bytes.NewReader(x.file), bundle.Limits{}))), x.trust, Options{}, tableOf([]agreement{{kinds: inBundles(), field: "at", truth: byKind, check: func(*scene) verdict {
 		panic("planted")
 	}}}))
-	if defectIn(&r) == "" || !r.Failed() || r.Row(RowCompleteness).Status != Fail {
+	if defectIn(&r) == "" || !r.Failed() || r.Row(report.RowCompleteness).Status != report.Fail {
 		t.Errorf("control: a check that panics is not a failed row:\n%s", r.Text())
 	}
 }

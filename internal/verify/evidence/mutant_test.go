@@ -15,6 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 var (
@@ -74,7 +75,7 @@ func (x *subject) anchored() Options {
 
 func claimKey(seq uint64, field string) string { return fmt.Sprintf("#%d %s", seq, field) }
 
-func ranText(r Report) string {
+func ranText(r report.Report) string {
 	b, err := json.Marshal(r.Ran)
 	if err != nil {
 		panic(err)
@@ -83,7 +84,7 @@ func ranText(r Report) string {
 }
 
 // verifyInto is verify that keeps its state.
-func verifyInto(v **verification, b *bundle.Bundle, t Trust, o Options, with table) Report {
+func verifyInto(v **verification, b *bundle.Bundle, t Trust, o Options, with table) report.Report {
 	*v = newVerification(b, t, o, newMeter(sizeOf(b, &o)))
 	return (*v).run(with)
 }
@@ -148,7 +149,7 @@ func (x *subject) judgeFile(in []byte, class *mutation, with table) judgement {
 }
 
 // defectIn returns what a report says of a defect of the verifier.
-func defectIn(r *Report) string {
+func defectIn(r *report.Report) string {
 	for _, row := range r.Rows {
 		if strings.Contains(row.Why, defect) {
 			return row.Why

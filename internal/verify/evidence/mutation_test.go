@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 var mutations = flag.Int("mutations", 2000/shrink, "how many changed bundles are verified") //nolint:gochecknoglobals // a flag
@@ -24,7 +25,7 @@ type sample struct {
 	file    []byte
 	trust   Trust
 	options Options
-	report  Report
+	report  report.Report
 }
 
 func newSample(t testing.TB) sample {
@@ -37,7 +38,7 @@ func newSample(t testing.TB) sample {
 	held := s.anchored(b, len(s.leaves)-1)                                            // by which the claim is earned
 	out := sample{file: file(t, b), trust: s.trust(), options: Options{Copies: []Copy{{File: "held", Checkpoints: [][]byte{held}}}}}
 	out.report = Verify(reread(t, b), out.trust, out.options)
-	if !out.report.Good(ClaimTamperDetecting) {
+	if !out.report.Good(report.ClaimTamperDetecting) {
 		t.Fatal(out.report.Text())
 	}
 	return out
