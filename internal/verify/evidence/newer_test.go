@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // An entry that only a newer version writes fails, and the report says what to do. A
@@ -40,7 +41,7 @@ func TestEntriesOfANewerVersionAreNamedAsSuch(t *testing.T) {
 		}
 		b.Entries[i].Leaf = leaf
 		r := Verify(b, s.trust(), Options{})
-		if row := r.Row(RowCompleteness); row.Status != Fail || strings.Contains(row.Why, UseNewer) != c.newer {
+		if row := r.Row(report.RowCompleteness); row.Status != report.Fail || strings.Contains(row.Why, report.UseNewer) != c.newer {
 			t.Errorf("%s: want the advice: %t\n%s", c.name, c.newer, r.Text())
 		}
 	}
@@ -73,7 +74,7 @@ func TestATrustFileOfANewerVersionIsNamedAsSuch(t *testing.T) {
 			}
 			return io.NopCloser(strings.NewReader(text)), nil
 		}})
-		if status != 1 || strings.Contains(stderr.String(), UseNewer) != c.newer {
+		if status != 1 || strings.Contains(stderr.String(), report.UseNewer) != c.newer {
 			t.Errorf("%s: exit status %d, want the advice: %t: %s", c.name, status, c.newer, stderr.String())
 		}
 	}

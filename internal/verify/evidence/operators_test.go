@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // decideBy is decide with these keys.
@@ -82,7 +83,7 @@ func TestChangesOfTheOperatorKeysAreVerified(t *testing.T) {
 	s := newStory(t)
 	for _, c := range keyChanges(s) {
 		r := Verify(reread(t, s.bundle(c)), s.trust(), Options{})
-		if !r.Good(ClaimNone) {
+		if !r.Good(report.ClaimNone) {
 			t.Errorf("honest %s:\n%s", c.Dispatch, r.Text())
 		}
 		if text := r.Text(); strings.Contains(text, "set 2 of their keys") != (c.Dispatch != "d-00") || strings.Contains(text, "set 3 of their keys in force: 2 people of 2 keys must sign") != (c.Dispatch == "d-02") {
@@ -182,10 +183,10 @@ func TestChangesOfTheOperatorKeysAreVerified(t *testing.T) {
 			l.trust(&trust, k)
 		}
 		r := Verify(reread(t, b), trust, Options{})
-		switch row := r.Row(RowAuthorisation); {
-		case l.words == "" && !r.Good(ClaimNone):
+		switch row := r.Row(report.RowAuthorisation); {
+		case l.words == "" && !r.Good(report.ClaimNone):
 			t.Errorf("%s:\n%s", name, r.Text())
-		case l.words != "" && (row.Status != Fail || !strings.Contains(row.Why, l.words)):
+		case l.words != "" && (row.Status != report.Fail || !strings.Contains(row.Why, l.words)):
 			t.Errorf("%s: %s: %s, want a failure that says %q", name, row.Status, row.Why, l.words)
 		}
 	}

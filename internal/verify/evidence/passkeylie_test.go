@@ -15,6 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // byTouch is the number of the record that a passkey signs in these tests: a ceiling and
@@ -74,14 +75,14 @@ func finishTouched(s *story, k seal.Key) (*bundle.Bundle, Trust) {
 
 // wantRefused fails the test unless exactly the row of authorisation fails, for record n,
 // with one of these reasons. Thus no refusal is one of the log, whose proofs hold.
-func wantRefused(t *testing.T, name string, r Report, of string, reasons ...string) {
+func wantRefused(t *testing.T, name string, r report.Report, of string, reasons ...string) {
 	t.Helper()
 	for _, row := range r.Rows {
-		if (row.Status == Fail) != (row.Row == RowAuthorisation) {
+		if (row.Status == report.Fail) != (row.Row == report.RowAuthorisation) {
 			t.Errorf("%s: %s is %s: %s", name, row.Row, row.Status, row.Why)
 		}
 	}
-	why := r.Row(RowAuthorisation).Why
+	why := r.Row(report.RowAuthorisation).Why
 	_, reason, found := strings.Cut(why, of)
 	if !found || !slices.ContainsFunc(reasons, func(want string) bool { return strings.Contains(reason, want) }) {
 		t.Errorf("%s: the row says %q, want %q and one of %q", name, why, of, reasons)
@@ -114,7 +115,7 @@ func TestEachLieOfAPasskeyIsFoundOffline(t *testing.T) {
 			r := Verify(reread(t, b), trust, Options{})
 			if c.Want != "" {
 				wantRefused(t, c.Name, r, "operator record 3: ", c.Want)
-			} else if !r.Good(ClaimNone) {
+			} else if !r.Good(report.ClaimNone) {
 				t.Errorf("%s:\n%s", c.Name, r.Text())
 			}
 		}
@@ -198,7 +199,7 @@ func TestAPasskeySignsOneRecord(t *testing.T) {
 		}
 		if l.words != "" {
 			wantRefused(t, name, r, l.of, l.words)
-		} else if !r.Good(ClaimNone) {
+		} else if !r.Good(report.ClaimNone) {
 			t.Errorf("%s:\n%s", name, r.Text())
 		}
 	}
@@ -247,10 +248,10 @@ func flipEveryBit(t *testing.T, ed bool) {
 	raw := s.touch(a, k, payload)
 	s.recordSigned(rec, payload, map[seal.KeyID][]byte{k.ID: raw})
 	honest, trust := finishTouched(s, k)
-	if r := Verify(reread(t, honest), trust, Options{}); !r.Good(ClaimNone) {
+	if r := Verify(reread(t, honest), trust, Options{}); !r.Good(report.ClaimNone) {
 		t.Fatalf("the control:\n%s", r.Text())
 	}
-	with := func(raw []byte) Report {
+	with := func(raw []byte) report.Report {
 		envelope, err := seal.Assemble(seal.Operator, payload, map[seal.KeyID][]byte{k.ID: raw})
 		s.must(err)
 		b := *honest

@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 const (
@@ -82,7 +83,7 @@ func (s *story) shipEnd(kind record.Kind, reason api.Reason) {
 
 // ship is a run whose task ship is done: change has what people were asked otherwise, and
 // votes what they decided.
-func ship(row RowName, change func(s *story, a *api.TaskAction), votes func(s *story, d api.Digest)) tale {
+func ship(row report.RowName, change func(s *story, a *api.TaskAction), votes func(s *story, d api.Digest)) tale {
 	return tale{row, shipping, func(s *story, lie bool) {
 		s.second = s.newKey()
 		a := of("a", 1)
@@ -105,11 +106,11 @@ func ship(row RowName, change func(s *story, a *api.TaskAction), votes func(s *s
 func contentTales() map[string]tale {
 	other := api.DigestOf([]byte("other"))
 	asked := func(change func(a *api.TaskAction)) tale {
-		return ship(RowAuthorisation, func(_ *story, a *api.TaskAction) { change(a) }, nil)
+		return ship(report.RowAuthorisation, func(_ *story, a *api.TaskAction) { change(a) }, nil)
 	}
 	// signed is votes over an action that the request does not name.
 	signed := func(change func(a *api.TaskAction)) tale {
-		return ship(RowAuthorisation, nil, func(s *story, _ api.Digest) {
+		return ship(report.RowAuthorisation, nil, func(s *story, _ api.Digest) {
 			w := of("a", 1)
 			w.attempt = 1
 			a := s.askOf("ship", w)
@@ -155,7 +156,7 @@ func voterTales() map[string]tale {
 		return func(s *story) seal.Signer { return s.keyOf(p) }
 	}
 	by := func(list ...ballot) tale {
-		return ship(RowAuthorisation, nil, func(s *story, d api.Digest) {
+		return ship(report.RowAuthorisation, nil, func(s *story, d api.Digest) {
 			for _, b := range list {
 				s.vote(api.VerbApprove, b.who, shipped, d, b.key(s))
 			}
@@ -175,16 +176,16 @@ func voterTales() map[string]tale {
 		"a person approves with the key of who submitted, as an account": by(ballot{"human:bob", bobs}, ballot{"human:eve", key("local:ann")}),
 		"two people exchange their keys":                                 by(ballot{"human:bob", eves}, ballot{"human:eve", bobs}),
 		"a person approves with the key of a program":                    by(ballot{"human:bob", bobs}, ballot{"human:eve", key("ci:nightly")}),
-		"a person who was removed after the vote": ship(RowAuthorisation, nil, func(s *story, d api.Digest) {
+		"a person who was removed after the vote": ship(report.RowAuthorisation, nil, func(s *story, d api.Digest) {
 			s.vote(api.VerbApprove, "human:bob", shipped, d, s.operator)
 			s.decide(api.OperatorRecord{Verb: api.VerbPrincipalRemove, Principal: "human:bob"})
 			s.vote(api.VerbApprove, "human:eve", shipped, d, s.second)
 		}),
-		"a person denies, and two approve": ship(RowAuthorisation, nil, func(s *story, d api.Digest) {
+		"a person denies, and two approve": ship(report.RowAuthorisation, nil, func(s *story, d api.Digest) {
 			s.vote(api.VerbDeny, "human:eve", shipped, d, s.operator)
 			s.approves(d)
 		}),
-		"people approve before they are asked": {RowAuthorisation, shipping, func(s *story, lie bool) {
+		"people approve before they are asked": {report.RowAuthorisation, shipping, func(s *story, lie bool) {
 			s.second = s.newKey()
 			a := of("a", 1)
 			s.carry(a, "")
@@ -198,7 +199,7 @@ func voterTales() map[string]tale {
 			}
 			s.shipEnd(record.KindTaskDone, "")
 		}},
-		"people approve after the task is done": {RowAuthorisation, shipping, func(s *story, lie bool) {
+		"people approve after the task is done": {report.RowAuthorisation, shipping, func(s *story, lie bool) {
 			s.second = s.newKey()
 			a := of("a", 1)
 			s.carry(a, "")
@@ -217,8 +218,8 @@ func voterTales() map[string]tale {
 
 // timeTales are approvals that expired, and decisions that were not theirs.
 func timeTales() map[string]tale {
-	late := func(votes func(s *story, d api.Digest)) tale { return ship(RowAuthorisation, nil, votes) }
-	ended := func(row RowName, kind record.Kind, reason api.Reason, honest, lied func(s *story, a *api.TaskAction, d api.Digest)) tale {
+	late := func(votes func(s *story, d api.Digest)) tale { return ship(report.RowAuthorisation, nil, votes) }
+	ended := func(row report.RowName, kind record.Kind, reason api.Reason, honest, lied func(s *story, a *api.TaskAction, d api.Digest)) tale {
 		return tale{row, shipping, func(s *story, lie bool) {
 			s.second = s.newKey()
 			a := of("a", 1)
@@ -257,26 +258,26 @@ func timeTales() map[string]tale {
 			s.approves(d)
 			s.editEntry, s.at = nil, signed.Add(3*time.Hour)
 		}),
-		"an expired one is used": ended(RowCompleteness, record.KindTaskDone, "", approve, func(s *story, a *api.TaskAction, d api.Digest) {
+		"an expired one is used": ended(report.RowCompleteness, record.KindTaskDone, "", approve, func(s *story, a *api.TaskAction, d api.Digest) {
 			expire(s, a, d)
 			s.at = a.Expires.Add(-time.Minute) // a clock that is set back
 			s.approves(d)
 		}),
-		"one that has votes enough, and expired before": ended(RowAuthorisation, record.KindTaskFailed, api.ReasonTimeout, expire, func(s *story, a *api.TaskAction, d api.Digest) {
+		"one that has votes enough, and expired before": ended(report.RowAuthorisation, record.KindTaskFailed, api.ReasonTimeout, expire, func(s *story, a *api.TaskAction, d api.Digest) {
 			s.approves(d)
 			expire(s, a, d)
 		}),
-		"a task fails for time before it expires": ended(RowCompleteness, record.KindTaskFailed, api.ReasonTimeout, expire, nothing),
-		"one expires before its time": ended(RowAuthorisation, record.KindTaskFailed, api.ReasonTimeout, expire, func(s *story, a *api.TaskAction, d api.Digest) {
+		"a task fails for time before it expires": ended(report.RowCompleteness, record.KindTaskFailed, api.ReasonTimeout, expire, nothing),
+		"one expires before its time": ended(report.RowAuthorisation, record.KindTaskFailed, api.ReasonTimeout, expire, func(s *story, a *api.TaskAction, d api.Digest) {
 			s.aboutPeople(record.KindApprovalExpired, a, d)
 		}),
-		"a denied one is used":                     ended(RowAuthorisation, record.KindTaskDone, "", approve, deny),
-		"a task is denied, but nobody denied it":   ended(RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, nothing),
-		"a task is denied, but people approved it": ended(RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, approve),
-		"a task is denied by who submitted the run": ended(RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, func(s *story, _ *api.TaskAction, d api.Digest) {
+		"a denied one is used":                     ended(report.RowAuthorisation, record.KindTaskDone, "", approve, deny),
+		"a task is denied, but nobody denied it":   ended(report.RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, nothing),
+		"a task is denied, but people approved it": ended(report.RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, approve),
+		"a task is denied by who submitted the run": ended(report.RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, func(s *story, _ *api.TaskAction, d api.Digest) {
 			s.vote(api.VerbDeny, "human:ann", shipped, d, s.operator)
 		}),
-		"a task is done, but nobody was asked": {RowCompleteness, shipping, func(s *story, lie bool) {
+		"a task is done, but nobody was asked": {report.RowCompleteness, shipping, func(s *story, lie bool) {
 			s.second = s.newKey()
 			a := of("a", 1)
 			s.carry(a, "")
@@ -287,7 +288,7 @@ func timeTales() map[string]tale {
 			}
 			s.shipEnd(record.KindTaskDone, "")
 		}},
-		"people are asked twice": ended(RowCompleteness, record.KindTaskDone, "", approve, func(s *story, a *api.TaskAction, d api.Digest) {
+		"people are asked twice": ended(report.RowCompleteness, record.KindTaskDone, "", approve, func(s *story, a *api.TaskAction, d api.Digest) {
 			s.aboutPeople(record.KindApprovalRequest, a, d)
 			s.approves(d)
 		}),
@@ -298,7 +299,7 @@ func timeTales() map[string]tale {
 func humanTales() map[string]tale {
 	const mixed = `{"id":"r1","source":{"name":"app"},"tasks":[{"id":"a","subagent":"code","env":["plain"],"capabilities":["tools"]},` +
 		`{"id":"q","env":["plain"],"capabilities":["tools"],"quorum":{"of":["code","human:bob"],"approve":2},"depends_on":["a"]}]}`
-	poll := func(row RowName, lied func(s *story, d api.Digest)) tale {
+	poll := func(row report.RowName, lied func(s *story, d api.Digest)) tale {
 		return tale{row, mixed, func(s *story, lie bool) {
 			a := of("a", 1)
 			s.carry(a, "")
@@ -318,11 +319,11 @@ func humanTales() map[string]tale {
 		}}
 	}
 	return map[string]tale{
-		"a voter approves without a vote": poll(RowAuthorisation, func(*story, api.Digest) {}),
-		"a voter denies, and it counts":   poll(RowAuthorisation, func(s *story, d api.Digest) { s.vote(api.VerbDeny, "human:bob", shipped, d, s.operator) }),
-		"who submitted the run votes":     poll(RowAuthorisation, func(s *story, d api.Digest) { s.vote(api.VerbApprove, "human:ann", shipped, d, s.operator) }),
+		"a voter approves without a vote": poll(report.RowAuthorisation, func(*story, api.Digest) {}),
+		"a voter denies, and it counts":   poll(report.RowAuthorisation, func(s *story, d api.Digest) { s.vote(api.VerbDeny, "human:bob", shipped, d, s.operator) }),
+		"who submitted the run votes":     poll(report.RowAuthorisation, func(s *story, d api.Digest) { s.vote(api.VerbApprove, "human:ann", shipped, d, s.operator) }),
 		"people are shown a patch without its fix": {
-			RowAuthorisation, strings.Replace(shipping, `"capabilities":["tools"]}`, `"capabilities":["tools"],"gate":{"verify":"code","fix":"code"}}`, 1), func(s *story, lie bool) {
+			report.RowAuthorisation, strings.Replace(shipping, `"capabilities":["tools"]}`, `"capabilities":["tools"],"gate":{"verify":"code","fix":"code"}}`, 1), func(s *story, lie bool) {
 				s.second = s.newKey()
 				a := of("a", 1)
 				s.until(a, "")
@@ -355,10 +356,10 @@ func TestEachLieAboutAnApprovalIsFound(t *testing.T) {
 	}
 	for name, x := range all {
 		t.Run(name, func(t *testing.T) {
-			if r := verifyRun(t, x, false); r.Failed() || r.Row(x.row).Status != Pass {
+			if r := verifyRun(t, x, false); r.Failed() || r.Row(x.row).Status != report.Pass {
 				t.Errorf("without the lie:\n%s", r.Text())
 			}
-			if r := verifyRun(t, x, true); r.Row(x.row).Status != Fail {
+			if r := verifyRun(t, x, true); r.Row(x.row).Status != report.Fail {
 				t.Errorf("with the lie:\n%s", r.Text())
 			}
 		})

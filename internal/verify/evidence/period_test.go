@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // folder is the files of a copy of the log, by their names below DIR.
@@ -168,7 +169,7 @@ func TestAPeriodIsVerifiedAndListed(t *testing.T) {
 	}
 	// As JSON, everything.
 	code, out = s.verifiedPeriod(s.copied(), s.trust(), "-o", "json")
-	var r PeriodReport
+	var r report.PeriodReport
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Entries != uint64(len(s.entries)) || len(r.Denials) < 3 || len(r.Approvals) < 6 || r.Since != nil {
 		t.Errorf("exit %d %v: %s", code, err, out)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 const retryingQuorum = `{"id":"r1","source":{"name":"app"},"tasks":[{"id":"a","subagent":"code","env":["plain"],"capabilities":["tools"]},` +
@@ -38,7 +39,7 @@ func (s *story) racing(total int64, vote string) *work {
 func raceTales() map[string]tale {
 	const approve = `{"verdict":"approve"}`
 	q, quorum := control("q"), func(lieBefore func(s *story, late *work), after func(s *story, late *work), out record.RunEnd) tale {
-		return tale{RowCompleteness, retryingQuorum, func(s *story, lie bool) {
+		return tale{report.RowCompleteness, retryingQuorum, func(s *story, lie bool) {
 			late := s.racing(5, approve)
 			if lie {
 				lieBefore(s, late)
@@ -60,7 +61,7 @@ func raceTales() map[string]tale {
 			s.finish(late, api.EventCancelled, "")
 			s.step(record.KindTaskCancelled, late, 1, record.TaskStep{By: string(api.Service), Message: "the quorum of task q is known"})
 		}, record.RunEnd{State: "done", Done: 4, Cancelled: 1}),
-		"a voter is retried after its quorum is known": {RowCompleteness, retryingQuorum, func(s *story, lie bool) {
+		"a voter is retried after its quorum is known": {report.RowCompleteness, retryingQuorum, func(s *story, lie bool) {
 			late := s.racing(5, approve)
 			s.step0(record.KindTaskDone, q, record.TaskStep{})
 			s.lose(late, record.KindDispatchFailed, record.DispatchEnd{Reason: "agent"})
@@ -85,7 +86,7 @@ func raceTales() map[string]tale {
 // people are asked, or ends before the request is in the log.
 func shownRaceTales() map[string]tale {
 	asked := func(before bool, shows, lies func(early []*work, late *work) []*work) tale {
-		return tale{RowAuthorisation, shippingQuorum, func(s *story, lie bool) {
+		return tale{report.RowAuthorisation, shippingQuorum, func(s *story, lie bool) {
 			s.second = s.newKey()
 			late, early := s.racing(6, `{"verdict":"approve"}`), []*work{voter(1), voter(2)}
 			for _, w := range early {

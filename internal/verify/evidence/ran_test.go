@@ -15,6 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // A report begins with what ran, for whom, from which commit, and which statements there
@@ -55,7 +56,7 @@ func TestAReportCountsWithheldContent(t *testing.T) {
 	blob := func(text string) bundle.Content {
 		return bundle.Content{Digest: api.DigestOf([]byte(text)), Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 	}
-	verify := func(content ...bundle.Content) Report {
+	verify := func(content ...bundle.Content) report.Report {
 		b := s.bundle(bundle.Case{Dispatch: "d-01"})
 		b.Content = content
 		return Verify(reread(t, b), s.trust(), Options{})
@@ -65,7 +66,7 @@ func TestAReportCountsWithheldContent(t *testing.T) {
 	if named < 2 || without.Ran.Content.Here != 0 || !strings.Contains(without.Text(), fmt.Sprintf("\ncontent    0 of %d named blobs are here; ", named)) {
 		t.Errorf("without content:\n%s", without.Text())
 	}
-	if one := verify(blob("{}")); one.Failed() || one.Ran.Content != (RanContent{Named: named, Here: 1}) || !strings.Contains(one.Text(), fmt.Sprintf("\ncontent    1 of %d named blobs are here; ", named)) {
+	if one := verify(blob("{}")); one.Failed() || one.Ran.Content != (report.RanContent{Named: named, Here: 1}) || !strings.Contains(one.Text(), fmt.Sprintf("\ncontent    1 of %d named blobs are here; ", named)) {
 		t.Errorf("with the input:\n%s", one.Text())
 	}
 	var page bytes.Buffer
@@ -155,11 +156,11 @@ func TestAFailedReportProvesNothingOfWhatRan(t *testing.T) {
 // A policy is shown as claimed where no decision was repeated.
 func TestPoliciesAreClaimedWithoutTheirRow(t *testing.T) {
 	v := verification{b: &bundle.Bundle{}}
-	r := Report{}
-	for _, name := range RowNames() {
-		r.Rows = append(r.Rows, Row{Row: name, Status: Pass})
-		if name == RowAuthorisation {
-			r.Rows[len(r.Rows)-1].Status = NA
+	r := report.Report{}
+	for _, name := range report.RowNames() {
+		r.Rows = append(r.Rows, report.Row{Row: name, Status: report.Pass})
+		if name == report.RowAuthorisation {
+			r.Rows[len(r.Rows)-1].Status = report.NA
 		}
 	}
 	if got := v.ran(&r).Claimed; len(got) != 3 || got[2] != claimedPolicies {
@@ -173,13 +174,13 @@ const hostileText = "</td><script>alert(1)</script><img src=http://x.test/a oner
 // address of another place and no character that hides or commands something. What people
 // write is readable in the text and on the page.
 func TestHostileTextStaysTextInThePage(t *testing.T) {
-	r := Report{V: 1, Run: hostileText, Log: hostileText, Root: hostileText, Claim: ClaimNone, Time: hostileText, Authorisation: hostileText, Ran: &Ran{
-		Claimed: []string{hostileText}, Decided: []Decided{{By: hostileText, What: hostileText}},
-		Runs: []RanRun{{Run: hostileText, State: hostileText, Plan: hostileText, Queue: hostileText, Submitter: hostileText, RetryOf: hostileText}},
-		Work: []RanWork{{Task: hostileText, State: hostileText, Because: hostileText, Dispatch: hostileText, Subagent: hostileText, Source: hostileText, Commit: hostileText, Policies: []string{hostileText}, Patch: hostileText, Verify: hostileText, Changed: []string{hostileText}, Tier: hostileText}},
+	r := report.Report{V: 1, Run: hostileText, Log: hostileText, Root: hostileText, Claim: report.ClaimNone, Time: hostileText, Authorisation: hostileText, Ran: &report.Ran{
+		Claimed: []string{hostileText}, Decided: []report.Decided{{By: hostileText, What: hostileText}},
+		Runs: []report.RanRun{{Run: hostileText, State: hostileText, Plan: hostileText, Queue: hostileText, Submitter: hostileText, RetryOf: hostileText}},
+		Work: []report.RanWork{{Task: hostileText, State: hostileText, Because: hostileText, Dispatch: hostileText, Subagent: hostileText, Source: hostileText, Commit: hostileText, Policies: []string{hostileText}, Patch: hostileText, Verify: hostileText, Changed: []string{hostileText}, Tier: hostileText}},
 	}}
-	for _, name := range RowNames() {
-		r.Rows = append(r.Rows, Row{Row: name, Status: Fail, Why: hostileText})
+	for _, name := range report.RowNames() {
+		r.Rows = append(r.Rows, report.Row{Row: name, Status: report.Fail, Why: hostileText})
 	}
 	var page strings.Builder
 	if err := r.HTML(&page); err != nil {
@@ -224,7 +225,7 @@ func TestHTMLGoesToANewFile(t *testing.T) {
 		if status != want || err != nil || !strings.HasPrefix(string(page), "<!DOCTYPE html>") || !strings.HasSuffix(string(page), "</html>\n") {
 			t.Errorf("%s: status %d, %s, %v", args, status, &stderr, err)
 		}
-		var r Report
+		var r report.Report
 		if want == 0 && (json.Unmarshal([]byte(stdout.String()), &r) != nil || r.Ran == nil || len(r.Ran.Work) != 1 || len(r.Ran.Decided) == 0) {
 			t.Errorf("%s", &stdout)
 		}

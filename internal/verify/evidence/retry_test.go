@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // A retry may take over only what no change reaches, and its entry says what was
@@ -74,8 +75,8 @@ func TestEachLieAboutARetryIsFound(t *testing.T) {
 			}
 			s.settle("r2", record.RunEnd{State: "done", Done: 3})
 			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r2"})), s.trust(), Options{})
-			row := r.Row(RowCompleteness)
-			if (row.Status == Fail) != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) || c.wrong == "" && r.Failed() {
+			row := r.Row(report.RowCompleteness)
+			if (row.Status == report.Fail) != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) || c.wrong == "" && r.Failed() {
 				t.Errorf("want %q:\n%s", c.wrong, r.Text())
 			}
 		})
@@ -123,7 +124,7 @@ func TestARetryOfAnotherOwnerOrOlderRulesIsFound(t *testing.T) {
 			s.carry(&work{id: "t-a2", run: "r2", task: "a", fence: 2}, "")
 			s.settle("r2", record.RunEnd{State: "done", Done: 1})
 			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r2"})), s.trust(), Options{})
-			if row := r.Row(RowCompleteness); r.Failed() != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) {
+			if row := r.Row(report.RowCompleteness); r.Failed() != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) {
 				t.Errorf("want %q:\n%s", c.wrong, r.Text())
 			}
 		})
@@ -167,8 +168,8 @@ func TestRunsOfTheOldestRulesVerify(t *testing.T) {
 			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: by})
 			s.settle("r1", c.end)
 			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
-			row := r.Row(RowCompleteness)
-			if (row.Status == Fail) != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) {
+			row := r.Row(report.RowCompleteness)
+			if (row.Status == report.Fail) != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) {
 				t.Errorf("want %q:\n%s", c.wrong, r.Text())
 			}
 		})

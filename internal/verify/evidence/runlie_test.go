@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // planned writes a plan of run r1: each task is its id and further members.
@@ -80,7 +81,7 @@ func (s *story) expire(after, limit time.Duration) {
 
 // tale is a run that is written twice: honestly, and with a lie.
 type tale struct {
-	row  RowName
+	row  report.RowName
 	plan string
 	tell func(s *story, lie bool)
 }
@@ -95,7 +96,7 @@ func tales() map[string]tale {
 		return a
 	}
 	return map[string]tale{
-		"a settled state that does not follow": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"a settled state that does not follow": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			s.failed(a, 1, "agent")
@@ -105,7 +106,7 @@ func tales() map[string]tale {
 			}
 			s.settle("r1", end)
 		}},
-		"a task that is done, but whose dispatch failed": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"a task that is done, but whose dispatch failed": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			if lie {
@@ -117,7 +118,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a task that was skipped, and had run": {RowCompleteness, plannedAs("", "a", `b ,"depends_on":["a"]`), func(s *story, lie bool) {
+		"a task that was skipped, and had run": {report.RowCompleteness, plannedAs("", "a", `b ,"depends_on":["a"]`), func(s *story, lie bool) {
 			a, b := of("a", 1), of("b", 2)
 			s.fire(a, 1)
 			if !lie {
@@ -132,7 +133,7 @@ func tales() map[string]tale {
 			s.step(record.KindTaskSkipped, b, 1, record.TaskStep{Cause: "a"})
 			s.settle("r1", record.RunEnd{State: "failed", Failed: 1, Skipped: 1})
 		}},
-		"a task that is skipped for one that it does not come after": {RowCompleteness, plannedAs("", "a", "x", `b ,"depends_on":["a"]`, `c ,"depends_on":["b"]`), func(s *story, lie bool) {
+		"a task that is skipped for one that it does not come after": {report.RowCompleteness, plannedAs("", "a", "x", `b ,"depends_on":["a"]`, `c ,"depends_on":["b"]`), func(s *story, lie bool) {
 			a, x := of("a", 1), of("x", 2)
 			s.fire(a, 1)
 			s.fire(x, 1)
@@ -146,7 +147,7 @@ func tales() map[string]tale {
 			s.step(record.KindTaskSkipped, &work{run: "r1", task: "c"}, 0, record.TaskStep{Cause: cause})
 			s.settle("r1", record.RunEnd{State: "failed", Failed: 2, Skipped: 2})
 		}},
-		"an attempt more than the plan has": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"an attempt more than the plan has": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			if !lie {
@@ -161,7 +162,7 @@ func tales() map[string]tale {
 			s.done(a, 2)
 			s.settle("r1", done(1))
 		}},
-		"a task that is given up before its last attempt": {RowCompleteness, plannedAs("", `a ,"retry":{"attempts":2}`), func(s *story, lie bool) {
+		"a task that is given up before its last attempt": {report.RowCompleteness, plannedAs("", `a ,"retry":{"attempts":2}`), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			if !lie { // the honest run requested its cancellation
@@ -170,7 +171,7 @@ func tales() map[string]tale {
 			s.failed(a, 1, "lost")
 			s.settle("r1", record.RunEnd{State: "failed", Failed: 1})
 		}},
-		"a start before what it comes after is done": {RowCompleteness, plannedAs("", "a", `b ,"depends_on":["a"]`), func(s *story, lie bool) {
+		"a start before what it comes after is done": {report.RowCompleteness, plannedAs("", "a", `b ,"depends_on":["a"]`), func(s *story, lie bool) {
 			a, b := of("a", 1), of("b", 2)
 			s.fire(a, 1)
 			if lie {
@@ -183,7 +184,7 @@ func tales() map[string]tale {
 			s.done(b, 1)
 			s.settle("r1", done(2))
 		}},
-		"a start while another holds the lock": {RowCompleteness, plannedAs("", `a ,"locks":["db"]`, `b ,"locks":["db"]`), func(s *story, lie bool) {
+		"a start while another holds the lock": {report.RowCompleteness, plannedAs("", `a ,"locks":["db"]`, `b ,"locks":["db"]`), func(s *story, lie bool) {
 			a, b := of("a", 1), of("b", 2)
 			s.holding(a, "db")
 			if lie {
@@ -196,7 +197,7 @@ func tales() map[string]tale {
 			s.done(b, 1)
 			s.settle("r1", done(2))
 		}},
-		"a start alone while others share the lock": {RowCompleteness, plannedAs("", `a ,"locks":[{"shared":"db"}]`, `b ,"locks":[{"shared":"db"}]`, `c ,"locks":["db"]`), func(s *story, lie bool) {
+		"a start alone while others share the lock": {report.RowCompleteness, plannedAs("", `a ,"locks":[{"shared":"db"}]`, `b ,"locks":[{"shared":"db"}]`, `c ,"locks":["db"]`), func(s *story, lie bool) {
 			shared := func(w *work) {
 				s.step(record.KindTaskStarted, w, 1, record.TaskStart{Fence: int64(w.fence), Shared: []string{"db"}}) //nolint:gosec // G115: small
 				s.admit(w)
@@ -216,7 +217,7 @@ func tales() map[string]tale {
 			s.done(c, 1)
 			s.settle("r1", done(3))
 		}},
-		"a start without the locks of the plan": {RowCompleteness, plannedAs("", `a ,"locks":["db"]`), func(s *story, lie bool) {
+		"a start without the locks of the plan": {report.RowCompleteness, plannedAs("", `a ,"locks":["db"]`), func(s *story, lie bool) {
 			locks := []string{"db"}
 			if lie {
 				locks = nil
@@ -226,7 +227,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a fencing token that goes back": {RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
+		"a fencing token that goes back": {report.RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
 			a, b := of("a", 5), of("b", 6)
 			if lie {
 				b.fence = 4
@@ -237,7 +238,7 @@ func tales() map[string]tale {
 			s.done(b, 1)
 			s.settle("r1", done(2))
 		}},
-		"a start behind a pause": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"a start behind a pause": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.act(record.KindRunPaused, "local:ann", "", record.RunAction{})
 			if !lie {
@@ -247,7 +248,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a start after its cancellation was requested": {RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
+		"a start after its cancellation was requested": {report.RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
 			a, b := of("a", 1), of("b", 2)
 			s.fire(a, 1)
 			s.act(record.KindRunCancelled, "local:ann", "", record.RunAction{})
@@ -261,14 +262,14 @@ func tales() map[string]tale {
 			s.done(a, 1) // too late for it
 			s.settle("r1", record.RunEnd{State: "cancelled", Done: 1, Cancelled: 1})
 		}},
-		"a cancellation without a request": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
+		"a cancellation without a request": {report.RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
 			if !lie {
 				s.expire(10*time.Minute, 10*time.Minute)
 			}
 			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: string(api.Service)})
 			s.settle("r1", record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000})
 		}},
-		"a limit of time that was not reached": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
+		"a limit of time that was not reached": {report.RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
 			after := 10 * time.Minute
 			if lie {
 				after = 9 * time.Minute
@@ -277,7 +278,7 @@ func tales() map[string]tale {
 			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: string(api.Service)})
 			s.settle("r1", record.RunEnd{State: "cancelled", Cancelled: 1, Millis: after.Milliseconds()})
 		}},
-		"a limit of time that the plan does not have": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
+		"a limit of time that the plan does not have": {report.RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
 			limit := 10 * time.Minute
 			if lie {
 				limit = 5 * time.Minute
@@ -286,7 +287,7 @@ func tales() map[string]tale {
 			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: string(api.Service)})
 			s.settle("r1", record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000})
 		}},
-		"an answer that was not given": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"an answer that was not given": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			if !lie {
 				s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAction{})
@@ -297,7 +298,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"an answer that another principal gave": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"an answer that another principal gave": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			who := api.Principal("local:ann")
 			if lie {
@@ -310,7 +311,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a question that was given up, and was answered": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"a question that was given up, and was answered": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			if lie {
 				s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAction{})
@@ -324,7 +325,7 @@ func tales() map[string]tale {
 			s.step(record.KindTaskFailed, a, 1, record.TaskStep{Reason: "timeout"})
 			s.settle("r1", record.RunEnd{State: "failed", Failed: 1})
 		}},
-		"a task that is denied, and nothing denied it": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"a task that is denied, and nothing denied it": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.step(record.KindTaskStarted, a, 1, record.TaskStart{Fence: 1})
 			if !lie {
@@ -337,7 +338,7 @@ func tales() map[string]tale {
 			s.step(record.KindTaskDenied, a, 1, record.TaskStep{Reason: "denied"})
 			s.settle("r1", record.RunEnd{State: "failed", Denied: 1})
 		}},
-		"more tasks taken over than were done": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"more tasks taken over than were done": {report.RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			s.failed(a, 1, "agent")
@@ -354,7 +355,7 @@ func tales() map[string]tale {
 			}
 			s.settle("r2", end)
 		}},
-		"a dispatch under another lease": {RowManifest, one(""), func(s *story, lie bool) {
+		"a dispatch under another lease": {report.RowManifest, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			if lie {
 				s.editManifest = func(m *record.Manifest) { m.Fence = 7 }
@@ -363,7 +364,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"other work than the plan's": {RowManifest, one(""), func(s *story, lie bool) {
+		"other work than the plan's": {report.RowManifest, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			if lie {
 				a.input = `{"do":"something else"}`
@@ -372,7 +373,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"names of a later revision than was pinned": {RowManifest, one(""), func(s *story, lie bool) {
+		"names of a later revision than was pinned": {report.RowManifest, one(""), func(s *story, lie bool) {
 			pinned, digest := s.revision, s.revisionDigest
 			s.publish("local:ann", "local:bob")
 			if !lie {
@@ -383,7 +384,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a source at two commits": {RowManifest, plannedAs("", "a", "b"), func(s *story, lie bool) {
+		"a source at two commits": {report.RowManifest, plannedAs("", "a", "b"), func(s *story, lie bool) {
 			for i, id := range []api.TaskID{"a", "b"} {
 				if lie && i == 1 {
 					other := strings.Repeat("b2", 20)
@@ -401,7 +402,7 @@ func tales() map[string]tale {
 			}
 			s.settle("r1", done(2))
 		}},
-		"a result of another task": {RowResult, plannedAs("", "a", "b"), func(s *story, lie bool) {
+		"a result of another task": {report.RowResult, plannedAs("", "a", "b"), func(s *story, lie bool) {
 			a, b := of("a", 1), of("b", 2)
 			s.fire(a, 1)
 			s.done(a, 1)
@@ -412,7 +413,7 @@ func tales() map[string]tale {
 			s.done(b, 1)
 			s.settle("r1", done(2))
 		}},
-		"an input from nowhere": {RowProvenance, plannedAs("", "a", `b ,"needs":{"in":{"from":"a","output":"out"}}`), func(s *story, lie bool) {
+		"an input from nowhere": {report.RowProvenance, plannedAs("", "a", `b ,"needs":{"in":{"from":"a","output":"out"}}`), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			s.done(a, 1)
@@ -426,7 +427,7 @@ func tales() map[string]tale {
 			s.done(b, 1)
 			s.settle("r1", done(2))
 		}},
-		"a capability that was not requested": {RowManifest, strings.ReplaceAll(one(""), `,"capabilities":["tools"]`, ``), func(s *story, lie bool) {
+		"a capability that was not requested": {report.RowManifest, strings.ReplaceAll(one(""), `,"capabilities":["tools"]`, ``), func(s *story, lie bool) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if ask, ok := e.Detail.(record.DispatchRequest); ok {
 					ask.Capabilities = nil
@@ -444,7 +445,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a dispatch while a stop held its run": {RowAuthorisation, one(""), func(s *story, lie bool) {
+		"a dispatch while a stop held its run": {report.RowAuthorisation, one(""), func(s *story, lie bool) {
 			stopped := "r7"
 			if lie {
 				stopped = "r1"
@@ -455,7 +456,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"an attempt after the consent was taken back": {RowAuthorisation, one(""), func(s *story, lie bool) {
+		"an attempt after the consent was taken back": {report.RowAuthorisation, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAction{})
 			if lie {
@@ -481,7 +482,7 @@ func (s *story) after(kind record.Kind) []record.Entry {
 }
 
 // verifyRun verifies the newest run of a story.
-func verifyRun(t *testing.T, x tale, lie bool) Report {
+func verifyRun(t *testing.T, x tale, lie bool) report.Report {
 	t.Helper()
 	s := newStory(t)
 	s.submit(x.plan, "", 0)
@@ -497,12 +498,12 @@ func verifyRun(t *testing.T, x tale, lie bool) Report {
 func TestEachLieAboutARunFailsExactlyItsRow(t *testing.T) {
 	for name, x := range tales() {
 		t.Run(name, func(t *testing.T) {
-			if r := verifyRun(t, x, false); r.Failed() || r.Row(x.row).Status != Pass {
+			if r := verifyRun(t, x, false); r.Failed() || r.Row(x.row).Status != report.Pass {
 				t.Errorf("without the lie:\n%s", r.Text())
 			}
 			r := verifyRun(t, x, true)
 			for _, row := range r.Rows {
-				if (row.Status == Fail) != (row.Row == x.row) {
+				if (row.Status == report.Fail) != (row.Row == x.row) {
 					t.Errorf("%s is %s: %s", row.Row, row.Status, row.Why)
 				}
 			}
@@ -516,10 +517,10 @@ func TestEachLieAboutARunFailsExactlyItsRow(t *testing.T) {
 func TestEachForgedRunBundleFailsExactlyItsRow(t *testing.T) {
 	for _, f := range []struct {
 		name string
-		row  RowName
+		row  report.RowName
 		lie
 	}{
-		{"an entry of a task is rewritten", RowInclusion, lie{bundle: func(s *story, b *bundle.Bundle) {
+		{"an entry of a task is rewritten", report.RowInclusion, lie{bundle: func(s *story, b *bundle.Bundle) {
 			i := slices.IndexFunc(b.Entries, func(e bundle.Entry) bool { return s.entries[e.Seq].Kind == record.KindTaskStarted })
 			e := s.entries[b.Entries[i].Seq]
 			e.At = e.At.Add(time.Millisecond)
@@ -527,22 +528,22 @@ func TestEachForgedRunBundleFailsExactlyItsRow(t *testing.T) {
 			b.Entries[i].Leaf, err = e.Encode()
 			s.must(err)
 		}}},
-		{"the checkpoint is a stranger's", RowSignature, lie{bundle: func(s *story, b *bundle.Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
-		{"another checkpoint is of another log", RowConsistency, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Case.Anchored[0].Proof[0] ^= 1 }}},
-		{"a receipt is of another checkpoint", RowAnchor, lie{bundle: func(s *story, b *bundle.Bundle) {
+		{"the checkpoint is a stranger's", report.RowSignature, lie{bundle: func(s *story, b *bundle.Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
+		{"another checkpoint is of another log", report.RowConsistency, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Case.Anchored[0].Proof[0] ^= 1 }}},
+		{"a receipt is of another checkpoint", report.RowAnchor, lie{bundle: func(s *story, b *bundle.Bundle) {
 			s.stamped(b, len(s.leaves), s.at)
 			s.stamped(b, len(s.leaves)-1, s.at)
 			b.Case.Anchored[1].Receipt = b.Case.Anchored[2].Receipt
 		}}},
-		{"the catalog is a stranger's", RowCatalog, lie{bundle: foreignRevision}},
-		{"the entry of a task is left out", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
-		{"the entry that requests a cancellation is left out", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunCancelled) }}},
-		{"the stamp is older than the run", RowTime, lie{bundle: func(s *story, b *bundle.Bundle) { s.stamped(b, len(s.leaves), s.at.Add(-time.Hour)) }}},
+		{"the catalog is a stranger's", report.RowCatalog, lie{bundle: foreignRevision}},
+		{"the entry of a task is left out", report.RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
+		{"the entry that requests a cancellation is left out", report.RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunCancelled) }}},
+		{"the stamp is older than the run", report.RowTime, lie{bundle: func(s *story, b *bundle.Bundle) { s.stamped(b, len(s.leaves), s.at.Add(-time.Hour)) }}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			_, r := judge(t, bundle.Case{Run: "r1"}, f.lie)
 			for _, row := range r.Rows {
-				if (row.Status == Fail) != (row.Row == f.row) {
+				if (row.Status == report.Fail) != (row.Row == f.row) {
 					t.Errorf("%s is %s: %s", row.Row, row.Status, row.Why)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // A report says how many calls were made, refused, approved and never answered, and who
@@ -20,7 +21,7 @@ func TestAReportCountsToolCalls(t *testing.T) {
 	s := newStory(t)
 	r := Verify(reread(t, s.bundle(toolCalls(s)[0])), s.trust(), Options{})
 	want := "7 calls allowed, each by the role, pins and rules then in force and logged before its effect; 3 approved by people before, 6 returned, 1 of unknown outcome; 5 refused"
-	if row := r.Row(RowTools); r.Failed() || row.Status != Pass || row.Why != want {
+	if row := r.Row(report.RowTools); r.Failed() || row.Status != report.Pass || row.Why != want {
 		t.Errorf("%s\nwant %s", r.Text(), want)
 	}
 	for _, words := range []string{
@@ -32,7 +33,7 @@ func TestAReportCountsToolCalls(t *testing.T) {
 	}
 	s = newStory(t)
 	s.whole("d-01")
-	if r := Verify(reread(t, s.bundle(bundle.Case{Dispatch: "d-01"})), s.trust(), Options{}); r.Row(RowTools).Status != NA || r.Failed() {
+	if r := Verify(reread(t, s.bundle(bundle.Case{Dispatch: "d-01"})), s.trust(), Options{}); r.Row(report.RowTools).Status != report.NA || r.Failed() {
 		t.Errorf("without a call:\n%s", r.Text())
 	}
 }
@@ -55,7 +56,7 @@ func TestWithheldToolEntriesAreFound(t *testing.T) {
 		tried[e.Kind]++
 		b := s.bundle(c)
 		withhold(s, b, func(other *record.Entry) bool { return other == e })
-		if r := Verify(reread(t, b), s.trust(), Options{}); !r.Failed() || r.Claim != ClaimNone {
+		if r := Verify(reread(t, b), s.trust(), Options{}); !r.Failed() || r.Claim != report.ClaimNone {
 			t.Errorf("without entry #%d %s:\n%s", i, e.Kind, r.Text())
 		}
 	}
@@ -85,7 +86,7 @@ type toolLie struct {
 	after  func(s *story, b *bundle.Bundle) //
 }
 
-func (l toolLie) judge(t *testing.T) Report {
+func (l toolLie) judge(t *testing.T) report.Report {
 	t.Helper()
 	s := tooled(newStory(t))
 	s.second = s.newKey()
@@ -385,7 +386,7 @@ func TestTaintFollowsNeedsAndItemsInEvidence(t *testing.T) {
 			s := newStory(t)
 			s.changeTaint = lie
 			for _, c := range tell(s) {
-				if r := Verify(reread(t, s.bundle(c)), s.trust(), Options{}); r.Row(RowProvenance).Status != Fail {
+				if r := Verify(reread(t, s.bundle(c)), s.trust(), Options{}); r.Row(report.RowProvenance).Status != report.Fail {
 					t.Errorf("%s, %s:\n%s", what, name, r.Text())
 				}
 			}

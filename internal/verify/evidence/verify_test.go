@@ -6,6 +6,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 const planDoc = `{"id":"r1","source":{"name":"app"},"tasks":[
@@ -48,8 +49,8 @@ func tell(s *story) {
 	s.settle("r1", record.RunEnd{State: "cancelled", Done: 2, Cancelled: 1, Skipped: 1})
 }
 
-func rows(r Report) map[RowName]Status {
-	out := map[RowName]Status{}
+func rows(r report.Report) map[report.RowName]report.Status {
+	out := map[report.RowName]report.Status{}
 	for _, row := range r.Rows {
 		out[row.Row] = row.Status
 	}
@@ -57,19 +58,19 @@ func rows(r Report) map[RowName]Status {
 }
 
 // honest is the status of every row of an honest bundle without anchors.
-func honest(t testing.TB, r Report) {
+func honest(t testing.TB, r report.Report) {
 	t.Helper()
 	for name, status := range rows(r) {
-		want := Pass
+		want := report.Pass
 		switch name { //nolint:exhaustive // the others pass
-		case RowAnchor, RowTime, RowConsistency, RowTools:
-			want = NA
+		case report.RowAnchor, report.RowTime, report.RowConsistency, report.RowTools:
+			want = report.NA
 		}
 		if status != want {
 			t.Errorf("%s is %s: %s", name, status, r.Row(name).Why)
 		}
 	}
-	if r.Authorisation != AuthorisationSameUser {
+	if r.Authorisation != report.AuthorisationSameUser {
 		t.Errorf("authorisation %s", r.Authorisation)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // withhold removes entries from a bundle, with the documents that only they name,
@@ -93,7 +94,7 @@ func TestNoStatementCanBeWithheld(t *testing.T) {
 		} {
 			b := s.bundle(c)
 			withhold(s, b, which)
-			if r := Verify(reread(t, b), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail || r.Claim != ClaimNone {
+			if r := Verify(reread(t, b), s.trust(), Options{}); r.Row(report.RowCompleteness).Status != report.Fail || r.Claim != report.ClaimNone {
 				t.Errorf("%+v without %s:\n%s", c, name, r.Text())
 			}
 		}
@@ -105,7 +106,7 @@ func TestNoStatementCanBeWithheld(t *testing.T) {
 //
 // proves R-A7
 func TestOnlyWhatChangesNothingFollowsTheAttestation(t *testing.T) {
-	after := func(kind record.Kind) Report {
+	after := func(kind record.Kind) report.Report {
 		s := newStory(t)
 		w := &work{id: "d-01"}
 		if area, _, _ := strings.Cut(string(kind), "."); area == "run" || area == "schedule" || area == "task" {
@@ -176,40 +177,40 @@ func TestWhatDoesNotBelongToTheCaseIsRefused(t *testing.T) {
 	for name, x := range map[string]struct {
 		c    bundle.Case
 		add  func(*story, *bundle.Bundle)
-		row  RowName
+		row  report.RowName
 		says string
 	}{
-		"another dispatch beside a dispatch":          {bundle.Case{Dispatch: "d-01"}, all(ofDispatch("d-02")), RowCompleteness, "does not belong"},
-		"another dispatch beside that of a task":      {bundle.Case{Dispatch: "t-c1"}, all(ofDispatch("d-02")), RowCompleteness, "does not belong"},
-		"another task's dispatch that it did not use": {bundle.Case{Dispatch: "t-c1"}, all(ofDispatch("t-a1")), RowCompleteness, "does not belong"},
-		"a run beside a dispatch":                     {bundle.Case{Dispatch: "d-01"}, all(inRun("r1")), RowCompleteness, "an entry is missing or added"},
-		"its run beside that of a task":               {bundle.Case{Dispatch: "t-c1"}, all(inRun("r1")), RowCompleteness, "an entry is missing or added"},
-		"a run that retries it":                       {bundle.Case{Run: "r1"}, all(inRun("r2")), RowCompleteness, "does not belong"},
-		"another dispatch beside a run":               {bundle.Case{Run: "r1"}, all(ofDispatch("d-01")), RowCompleteness, "does not belong"},
-		"a start of the service":                      {bundle.Case{Run: "r1"}, all(func(e *record.Entry) bool { return e.Kind == record.KindServiceStarted }), RowCompleteness, "does not belong"},
-		"rules of after the last decision":            {bundle.Case{Dispatch: "d-01"}, all(func(e *record.Entry) bool { return e.Kind == record.KindStopEngaged }), RowCompleteness, "does not belong"},
+		"another dispatch beside a dispatch":          {bundle.Case{Dispatch: "d-01"}, all(ofDispatch("d-02")), report.RowCompleteness, "does not belong"},
+		"another dispatch beside that of a task":      {bundle.Case{Dispatch: "t-c1"}, all(ofDispatch("d-02")), report.RowCompleteness, "does not belong"},
+		"another task's dispatch that it did not use": {bundle.Case{Dispatch: "t-c1"}, all(ofDispatch("t-a1")), report.RowCompleteness, "does not belong"},
+		"a run beside a dispatch":                     {bundle.Case{Dispatch: "d-01"}, all(inRun("r1")), report.RowCompleteness, "an entry is missing or added"},
+		"its run beside that of a task":               {bundle.Case{Dispatch: "t-c1"}, all(inRun("r1")), report.RowCompleteness, "an entry is missing or added"},
+		"a run that retries it":                       {bundle.Case{Run: "r1"}, all(inRun("r2")), report.RowCompleteness, "does not belong"},
+		"another dispatch beside a run":               {bundle.Case{Run: "r1"}, all(ofDispatch("d-01")), report.RowCompleteness, "does not belong"},
+		"a start of the service":                      {bundle.Case{Run: "r1"}, all(func(e *record.Entry) bool { return e.Kind == record.KindServiceStarted }), report.RowCompleteness, "does not belong"},
+		"rules of after the last decision":            {bundle.Case{Dispatch: "d-01"}, all(func(e *record.Entry) bool { return e.Kind == record.KindStopEngaged }), report.RowCompleteness, "does not belong"},
 		"the statement of another dispatch, without entry": {bundle.Case{Dispatch: "d-01"}, func(s *story, b *bundle.Bundle) {
 			i := slices.IndexFunc(s.entries, func(e record.Entry) bool { return e.Kind == record.KindDispatchAttested && e.Dispatch == "d-02" })
 			document(s, b, s.documents[s.entries[i].Refs[record.RefStatement]])
-		}, RowProvenance, "not referenced"},
-		"text that nothing names": {bundle.Case{Run: "r1"}, func(s *story, b *bundle.Bundle) { document(s, b, []byte("all is well")) }, RowProvenance, "not referenced"},
+		}, report.RowProvenance, "not referenced"},
+		"text that nothing names": {bundle.Case{Run: "r1"}, func(s *story, b *bundle.Bundle) { document(s, b, []byte("all is well")) }, report.RowProvenance, "not referenced"},
 		"content that nothing names": {bundle.Case{Run: "r1"}, func(_ *story, b *bundle.Bundle) {
 			b.Content = append(b.Content, bundle.Content{Digest: api.DigestOf([]byte("x")), Size: 1})
-		}, RowProvenance, "not referenced"},
+		}, report.RowProvenance, "not referenced"},
 		"a catalog revision that nothing used": {bundle.Case{Dispatch: "d-01"}, func(s *story, b *bundle.Bundle) {
 			r := s.revisions[s.revisionDigest]
 			document(s, b, s.documents[r.Envelopes[0]])
 			b.Case.Revisions = append(b.Case.Revisions, r)
 			slices.SortFunc(b.Case.Revisions, func(x, y bundle.Revision) int { return strings.Compare(string(x.Digest), string(y.Digest)) })
-		}, RowProvenance, "not referenced"},
+		}, report.RowProvenance, "not referenced"},
 		"an artifact that nothing used": {bundle.Case{Dispatch: "d-01"}, func(s *story, b *bundle.Bundle) {
 			d := s.revision.Artifacts["subagent/other"].Digest
 			b.Documents[d] = s.documents[d]
-		}, RowProvenance, "not referenced"},
+		}, report.RowProvenance, "not referenced"},
 		"an operator's record that nothing used": {bundle.Case{Dispatch: "d-01"}, func(s *story, b *bundle.Bundle) {
 			d := s.records[len(s.records)-1]
 			b.Documents[d], b.Case.Records = s.documents[d], append(b.Case.Records, d)
-		}, RowAuthorisation, "operator records"},
+		}, report.RowAuthorisation, "operator records"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
@@ -222,7 +223,7 @@ func TestWhatDoesNotBelongToTheCaseIsRefused(t *testing.T) {
 				t.Fatalf("control:\n%s", r.Text())
 			}
 			x.add(s, b)
-			if r := Verify(b, s.trust(), Options{}); r.Row(x.row).Status != Fail || !strings.Contains(r.Row(x.row).Why, x.says) {
+			if r := Verify(b, s.trust(), Options{}); r.Row(x.row).Status != report.Fail || !strings.Contains(r.Row(x.row).Why, x.says) {
 				t.Error(r.Text())
 			}
 		})
@@ -241,7 +242,7 @@ func TestATaskNeedsADispatchOfItsOwn(t *testing.T) {
 	s.step(record.KindTaskDone, w, 1, record.TaskStep{})
 	s.settle("r1", record.RunEnd{State: "done", Done: 1})
 	r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
-	if row := r.Row(RowCompleteness); row.Status != Fail || !strings.Contains(row.Why, "was not admitted for it") {
+	if row := r.Row(report.RowCompleteness); row.Status != report.Fail || !strings.Contains(row.Why, "was not admitted for it") {
 		t.Error(r.Text())
 	}
 }
@@ -258,7 +259,7 @@ func TestAStatementAfterTheSettlementIsRequired(t *testing.T) {
 	s.step(record.KindTaskFailed, w, 1, record.TaskStep{Reason: "lost"})
 	s.settle("r1", record.RunEnd{State: "failed", Failed: 1})
 	for _, c := range []bundle.Case{{Run: "r1"}, {Dispatch: w.id}} {
-		if r := Verify(reread(t, s.bundle(c)), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail || !strings.Contains(r.Row(RowCompleteness).Why, "no entry attests it") {
+		if r := Verify(reread(t, s.bundle(c)), s.trust(), Options{}); r.Row(report.RowCompleteness).Status != report.Fail || !strings.Contains(r.Row(report.RowCompleteness).Why, "no entry attests it") {
 			t.Errorf("%+v before it:\n%s", c, r.Text())
 		}
 	}
@@ -269,7 +270,7 @@ func TestAStatementAfterTheSettlementIsRequired(t *testing.T) {
 		}
 		b := s.bundle(c)
 		withhold(s, b, func(e *record.Entry) bool { return e.Kind == record.KindDispatchAttested })
-		if r := Verify(reread(t, b), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail {
+		if r := Verify(reread(t, b), s.trust(), Options{}); r.Row(report.RowCompleteness).Status != report.Fail {
 			t.Errorf("%+v without it:\n%s", c, r.Text())
 		}
 	}

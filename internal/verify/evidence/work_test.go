@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // cost is what a bomb took. Units are what the meter counted, allocated what the
@@ -24,7 +25,7 @@ type cost struct {
 
 // costOf reads and verifies a bomb as bailiwick-verify does. What a bundle cannot
 // contain is verified as it is.
-func costOf(t testing.TB, x bomb, check func(b *bundle.Bundle, trust Trust) *Work) (c cost) {
+func costOf(t testing.TB, x bomb, check func(b *bundle.Bundle, trust Trust) *report.Work) (c cost) {
 	t.Helper()
 	var raw bytes.Buffer
 	writable := bundle.Write(&raw, x.b) == nil
@@ -45,7 +46,7 @@ func costOf(t testing.TB, x bomb, check func(b *bundle.Bundle, trust Trust) *Wor
 	return c
 }
 
-func verifyBomb(b *bundle.Bundle, trust Trust) *Work {
+func verifyBomb(b *bundle.Bundle, trust Trust) *report.Work {
 	r := Verify(b, trust, Options{})
 	return r.Work
 }
@@ -78,7 +79,7 @@ func TestBombsCostWhatTheirSizeAllows(t *testing.T) {
 // The control: the check finds a verifier that decodes a document wherever it is
 // named.
 func TestGrowthIsDetected(t *testing.T) {
-	naive := func(b *bundle.Bundle, _ Trust) *Work {
+	naive := func(b *bundle.Bundle, _ Trust) *report.Work {
 		for _, e := range b.Entries {
 			entry, err := record.DecodeEntry(e.Leaf)
 			if err != nil {
@@ -108,12 +109,12 @@ func TestNothingIsProvedWhenTheWorkIsUsedUp(t *testing.T) {
 			{workLimit: whole.Units, memoryLimit: whole.Memory * step / 60},
 		} {
 			r := verifyWith(b, s.trust, s.options, agreements(), m)
-			row := r.Row(RowCompleteness)
-			if !r.Failed() || r.Good(ClaimNone) || r.Claim != ClaimNone || row.Status != Fail || !strings.Contains(row.Why, "stopped: ") || r.Ran != nil {
+			row := r.Row(report.RowCompleteness)
+			if !r.Failed() || r.Good(report.ClaimNone) || r.Claim != report.ClaimNone || row.Status != report.Fail || !strings.Contains(row.Why, "stopped: ") || r.Ran != nil {
 				t.Fatalf("step %d:\n%s", step, r.Text())
 			}
 			for _, row := range r.Rows {
-				if row.Status == Pass {
+				if row.Status == report.Pass {
 					t.Fatalf("step %d: %s passes", step, row.Row)
 				}
 			}

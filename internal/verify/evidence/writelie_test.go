@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
 // releasing is a plan whose second task starts from the first one's patch. Both have the
@@ -112,7 +113,7 @@ func (s *story) release(b *work) {
 // written is a run whose task b was approved: change has what people were asked
 // otherwise, and votes what they decided.
 func written(change func(s *story, a *api.TaskAction), votes func(s *story, d api.Digest)) writeTale {
-	return writeTale{RowAuthorisation, func(s *story, lie bool) {
+	return writeTale{report.RowAuthorisation, func(s *story, lie bool) {
 		a, b := s.prepare()
 		asked := s.askToWrite(shipped, b, twoOfThree(), a)
 		if lie && change != nil {
@@ -141,11 +142,11 @@ func approvedWrites(s *story) []bundle.Case {
 
 // writeTale is a run of the plan releasing where a rule is in force.
 type writeTale struct {
-	row  RowName
+	row  report.RowName
 	tell func(s *story, lie bool)
 }
 
-func verifyWrites(t *testing.T, x writeTale, lie bool) Report {
+func verifyWrites(t *testing.T, x writeTale, lie bool) report.Report {
 	t.Helper()
 	s := newStory(t)
 	s.guarded(twoOfThree())
@@ -236,7 +237,7 @@ func writeFlowTales() map[string]writeTale {
 		s.settle("r1", out)
 	}
 	// ended is a task that people did not let write: lied is what they decided.
-	ended := func(row RowName, kind record.Kind, reason api.Reason, honest, lied func(s *story, a *api.TaskAction, d api.Digest)) writeTale {
+	ended := func(row report.RowName, kind record.Kind, reason api.Reason, honest, lied func(s *story, a *api.TaskAction, d api.Digest)) writeTale {
 		return writeTale{row, func(s *story, lie bool) {
 			a, b := s.prepare()
 			asked := s.askToWrite(shipped, b, twoOfThree(), a)
@@ -259,7 +260,7 @@ func writeFlowTales() map[string]writeTale {
 	nothing := func(*story, *api.TaskAction, api.Digest) {}
 	approve := func(s *story, _ *api.TaskAction, d api.Digest) { s.twoApprove(shipped, d) }
 	return map[string]writeTale{
-		"a task starts at once": {RowAuthorisation, func(s *story, lie bool) {
+		"a task starts at once": {report.RowAuthorisation, func(s *story, lie bool) {
 			a := of("a", 1)
 			if !lie {
 				s.waitsToWrite(a, 1)
@@ -272,14 +273,14 @@ func writeFlowTales() map[string]writeTale {
 			s.twoApprove(shipped, s.asked(s.askToWrite(shipped, b, twoOfThree(), a)))
 			s.release(b)
 		}},
-		"a task waits, and nobody is asked": {RowAuthorisation, func(s *story, lie bool) {
+		"a task waits, and nobody is asked": {report.RowAuthorisation, func(s *story, lie bool) {
 			a, b := s.prepare()
 			if !lie {
 				s.twoApprove(shipped, s.asked(s.askToWrite(shipped, b, twoOfThree(), a)))
 			}
 			s.release(b)
 		}},
-		"people approve after the dispatch was admitted": {RowAuthorisation, func(s *story, lie bool) {
+		"people approve after the dispatch was admitted": {report.RowAuthorisation, func(s *story, lie bool) {
 			a, b := s.prepare()
 			d := s.asked(s.askToWrite(shipped, b, twoOfThree(), a))
 			if !lie {
@@ -293,7 +294,7 @@ func writeFlowTales() map[string]writeTale {
 			s.done(b, 1)
 			s.settle("r1", record.RunEnd{State: "done", Done: 2})
 		}},
-		"a retry is not approved again": {RowAuthorisation, func(s *story, lie bool) {
+		"a retry is not approved again": {report.RowAuthorisation, func(s *story, lie bool) {
 			a, b := s.prepare()
 			s.twoApprove(shipped, s.asked(s.askToWrite(shipped, b, twoOfThree(), a)))
 			b.fence++
@@ -310,7 +311,7 @@ func writeFlowTales() map[string]writeTale {
 			s.done(again, 2)
 			s.settle("r1", record.RunEnd{State: "done", Done: 2})
 		}},
-		"a retry has the approval of the attempt before": {RowCompleteness, func(s *story, lie bool) {
+		"a retry has the approval of the attempt before": {report.RowCompleteness, func(s *story, lie bool) {
 			a, b := s.prepare()
 			d := s.asked(s.askToWrite(shipped, b, twoOfThree(), a))
 			s.twoApprove(shipped, d)
@@ -319,7 +320,7 @@ func writeFlowTales() map[string]writeTale {
 			}
 			s.release(b)
 		}},
-		"an expired one is used": {RowAuthorisation, func(s *story, lie bool) {
+		"an expired one is used": {report.RowAuthorisation, func(s *story, lie bool) {
 			a, b := s.prepare()
 			asked := s.askToWrite(shipped, b, twoOfThree(), a)
 			d := s.asked(asked)
@@ -334,11 +335,11 @@ func writeFlowTales() map[string]writeTale {
 			s.at = s.at.Add(2 * time.Hour)
 			s.twoApprove(shipped, d)
 		}),
-		"it fails for time before it expires":  ended(RowCompleteness, record.KindTaskFailed, api.ReasonTimeout, expire, nothing),
-		"it expires before its time":           ended(RowAuthorisation, record.KindTaskFailed, api.ReasonTimeout, expire, func(s *story, a *api.TaskAction, d api.Digest) { s.aboutPeople(record.KindApprovalExpired, a, d) }),
-		"it is denied, but nobody denied it":   ended(RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, nothing),
-		"it is denied, but people approved it": ended(RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, approve),
-		"it is denied by who submitted it": ended(RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, func(s *story, _ *api.TaskAction, d api.Digest) {
+		"it fails for time before it expires":  ended(report.RowCompleteness, record.KindTaskFailed, api.ReasonTimeout, expire, nothing),
+		"it expires before its time":           ended(report.RowAuthorisation, record.KindTaskFailed, api.ReasonTimeout, expire, func(s *story, a *api.TaskAction, d api.Digest) { s.aboutPeople(record.KindApprovalExpired, a, d) }),
+		"it is denied, but nobody denied it":   ended(report.RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, nothing),
+		"it is denied, but people approved it": ended(report.RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, approve),
+		"it is denied by who submitted it": ended(report.RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, func(s *story, _ *api.TaskAction, d api.Digest) {
 			s.vote(api.VerbDeny, "human:ann", shipped, d, s.operator)
 		}),
 		"a denied one is used":                     written(nil, func(s *story, d api.Digest) { s.vote(api.VerbDeny, "human:bob", shipped, d, s.operator) }),
@@ -357,10 +358,10 @@ func TestEachLieAboutAWriteIsFound(t *testing.T) {
 	}
 	for name, x := range all {
 		t.Run(name, func(t *testing.T) {
-			if r := verifyWrites(t, x, false); r.Failed() || r.Row(x.row).Status != Pass {
+			if r := verifyWrites(t, x, false); r.Failed() || r.Row(x.row).Status != report.Pass {
 				t.Errorf("without the lie:\n%s", r.Text())
 			}
-			if r := verifyWrites(t, x, true); r.Row(x.row).Status != Fail {
+			if r := verifyWrites(t, x, true); r.Row(x.row).Status != report.Fail {
 				t.Errorf("with the lie:\n%s", r.Text())
 			}
 		})
@@ -381,7 +382,7 @@ func TestADispatchOfNoRunMayNotWriteUnapproved(t *testing.T) {
 		}
 		w := s.whole("d-01")
 		r := Verify(reread(t, s.bundle(bundle.Case{Dispatch: w.id})), s.trust(), Options{})
-		if r.Failed() != lie || lie && r.Row(RowAuthorisation).Status != Fail {
+		if r.Failed() != lie || lie && r.Row(report.RowAuthorisation).Status != report.Fail {
 			t.Errorf("lie %v:\n%s", lie, r.Text())
 		}
 	}
