@@ -52,9 +52,6 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	for _, file := range files {
-		if strings.HasPrefix(file, "docs/decisions/") { // history, with the names of their time
-			continue
-		}
 		b, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
