@@ -156,7 +156,7 @@ func (l *lifecycle) logUnrecorded(r row, err error) {
 
 // supervise follows a worker until it exits, then collects its result.
 func (l *lifecycle) supervise(r row, w *executor.Worker) {
-	a := &active{row: r, worker: w, refusals: &refusals{records: l.records, row: r}, tools: l.newTools(), changed: make(chan struct{}), cancelled: background.NewSignal(), ended: make(chan struct{})}
+	a := &active{row: r, worker: w, refusals: &refusals{records: l.records, row: r}, tools: l.newTools(l.life, r, w), changed: make(chan struct{}), cancelled: background.NewSignal(), ended: make(chan struct{})}
 	if r.record.CancelBy != "" { // under an earlier service
 		a.cancelled <- struct{}{}
 	}
@@ -285,7 +285,7 @@ func (l *lifecycle) handle(a *active, m record.WorkerMessage) {
 		a.unreachable = m.Unreachable
 		l.mu.Unlock()
 	case "asked":
-		a.tools.ack.Do(func() { close(a.tools.asked) })
+		a.tools.acknowledged()
 	case "log":
 		l.mu.Lock()
 		close(a.changed)
@@ -321,8 +321,8 @@ func (l *lifecycle) ready(a *active, key string) error {
 	err = a.worker.Proceed()
 	failpoint.Hit(failpoint.StartProceed, string(r.record.ID))
 	if err == nil {
-		err = r.finish.tell(a)
-		l.serveTools(a)
+		err = r.finish.tell(a.worker)
+		a.tools.serve()
 	}
 	return err
 }

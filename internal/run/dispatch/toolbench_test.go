@@ -98,10 +98,17 @@ func (s *benchServer) Call(ctx context.Context, c toolcall.Call) (toolcall.Answe
 	return toolcall.Answer{Result: m.Result}, err
 }
 
-// End implements toolcall.Caller.
+// Closed implements toolcall.Caller.
 func (*benchServer) Closed(toolcall.Owner) []string { return nil }
 
+// ClosedSince implements toolcall.Caller.
+func (*benchServer) ClosedSince(toolcall.Revision, api.Name, string) time.Time { return time.Time{} }
+
+// End implements toolcall.Caller.
 func (s *benchServer) End(api.DispatchID) {}
+
+// noRequests makes no requests for approvals: the benchmark calls a tool that needs none.
+type noRequests struct{ gateway.Approvals }
 
 // throughWorker serves h on a channel as that of a worker, and returns a server that
 // passes each message to it, as the worker's broker does.
@@ -155,7 +162,7 @@ func throughWorker(b *testing.B, h http.Handler) *httptest.Server {
 // view is the view of a started attempt of a dispatch with a row.
 func (g gate) view(b *testing.B, caller toolcall.Caller) *gateway.View {
 	b.Helper()
-	gw, err := gateway.New(gateway.Config{Store: g.cfg.Store, Ledger: g.cfg.Ledger, Blobs: g.cfg.Blobs, Registry: g.cfg.Registry, InForce: g.cfg.InForce, Upstream: caller, Now: time.Now})
+	gw, err := gateway.New(gateway.Config{Store: g.cfg.Store, Ledger: g.cfg.Ledger, Blobs: g.cfg.Blobs, Registry: g.cfg.Registry, InForce: g.cfg.InForce, Upstream: caller, Approvals: noRequests{}, Now: time.Now})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -171,11 +178,7 @@ func (g gate) view(b *testing.B, caller toolcall.Caller) *gateway.View {
 	limits := api.DefaultLimits()
 	limits.Calls = 1 << 30
 	m := &record.Manifest{ID: r.record.ID, Attempt: 1, Principal: "local:ann", Subagent: "checker", Role: "quality", Target: "local", RevisionDigest: snap.Revision.Digest(), Limits: limits}
-	a := &active{row: r}
-	v, err := gw.Open(b.Context(), gateway.Attempt{
-		Manifest: m, Revision: snap.Revision,
-		Mark: func(tx *store.Tx, k gateway.Mark) error { return g.Service.mark(tx, a, k) },
-	})
+	v, err := gw.Open(b.Context(), gateway.Attempt{Manifest: m, Revision: snap.Revision, Running: g.newTools(b.Context(), r, nil)})
 	if err != nil {
 		b.Fatal(err)
 	}

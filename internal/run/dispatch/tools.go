@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/background"
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 )
@@ -36,8 +36,14 @@ const (
 	toolPing = 30 * time.Second
 )
 
-// tools serves the tools of an attempt while its worker runs.
+// tools serves the tools of an attempt while its worker runs. It implements
+// gateway.Running.
 type tools struct {
+	*records
+	row     row // of the attempt, as it was when the service met its worker
+	worker  *executor.Worker
+	service context.Context //nolint:containedctx // ends when the service closes; the worker may run on
+
 	once   sync.Once
 	ctx    context.Context //nolint:containedctx // ends with the worker, or the service
 	cancel context.CancelFunc
@@ -47,9 +53,9 @@ type tools struct {
 	asked chan struct{} // closed when the worker has the question
 }
 
-func (l *lifecycle) newTools() *tools {
-	t := &tools{asked: make(chan struct{})}
-	t.ctx, t.cancel = context.WithCancel(l.life)
+func (s *records) newTools(service context.Context, r row, w *executor.Worker) *tools {
+	t := &tools{records: s, row: r, worker: w, service: service, asked: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancel(service)
 	return t
 }
 
@@ -59,19 +65,19 @@ func (t *tools) end() {
 	t.done.Wait()
 }
 
-// serveTools opens the view of an attempt whose worker may proceed, once, and serves it
-// until the worker has exited. It does not wait.
-func (l *lifecycle) serveTools(a *active) {
-	if l.cfg.Tools == nil {
+// serve opens the view of an attempt whose worker may proceed, once, and serves it until
+// the worker has exited. It does not wait.
+func (t *tools) serve() {
+	if t.cfg.Tools == nil {
 		return
 	}
-	a.tools.once.Do(func() {
-		a.tools.done.Go(func() {
-			for failures := 1; a.tools.ctx.Err() == nil; failures++ {
-				err := l.serveView(a)
-				if a.tools.ctx.Err() == nil {
-					l.logger(&a.row.record).WarnContext(l.life, "the view of an agent's tools could not be opened and is retried", slog.Any("err", err))
-					_ = background.Pause(a.tools.ctx, toolRetry(failures))
+	t.once.Do(func() {
+		t.done.Go(func() {
+			for failures := 1; t.ctx.Err() == nil; failures++ {
+				err := t.serveView(t.ctx)
+				if t.ctx.Err() == nil {
+					t.logger(&t.row.record).WarnContext(t.ctx, "the view of an agent's tools could not be opened and is retried", slog.Any("err", err))
+					_ = background.Pause(t.ctx, toolRetry(failures))
 				}
 			}
 		})
@@ -79,31 +85,25 @@ func (l *lifecycle) serveTools(a *active) {
 }
 
 // serveView opens the view of an attempt and serves it until the tools end.
-func (l *lifecycle) serveView(a *active) error {
-	ctx := a.tools.ctx
-	m, err := l.manifest(ctx, a.row.record.Manifest)
+func (t *tools) serveView(ctx context.Context) error {
+	m, err := t.manifest(ctx, t.row.record.Manifest)
 	if err != nil {
 		return err
 	}
-	snap, err := l.cfg.InForce.At(ctx, m.RevisionDigest)
+	snap, err := t.cfg.InForce.At(ctx, m.RevisionDigest)
 	if err != nil {
 		return err
 	}
-	v, err := l.cfg.Tools(ctx, gateway.Attempt{
-		Manifest: &m, Revision: snap.Revision, Taint: a.row.record.Taint,
-		Mark:  func(tx *store.Tx, k gateway.Mark) error { return l.mark(tx, a, k) },
-		Ask:   func(ctx context.Context, q api.Question) error { return l.ask(ctx, a, q) },
-		Spent: func(limit string) { l.spend(a, limit) },
-	})
+	v, err := t.cfg.Tools(ctx, gateway.Attempt{Manifest: &m, Revision: snap.Revision, Taint: t.row.record.Taint, Running: t})
 	if err != nil {
 		return err
 	}
 	defer v.Close()
 	for failures := 0; ctx.Err() == nil; {
-		conn, err := a.worker.Tools(ctx)
+		conn, err := t.worker.Tools(ctx)
 		if err == nil {
 			serveConn(ctx, conn, v, func() bool {
-				stopping := l.life.Err() != nil // while the worker runs on
+				stopping := t.service.Err() != nil // while the worker runs on
 				if stopping {
 					v.Stop()
 				}
@@ -121,81 +121,6 @@ func toolRetry(failures int) time.Duration {
 	return background.Backoff{First: toolPause, Most: toolPauseMost}.After(failures)
 }
 
-// flushTime is how long answers may take to reach the worker when the service stops.
-const flushTime = 2 * time.Second
-
-// serveConn serves h on conn, which speaks unencrypted HTTP/2, until either ends. When ctx
-// ends it calls last, which reports whether it answered what is out; that reaches the
-// worker before the connection is closed.
-func serveConn(ctx context.Context, conn net.Conn, h http.Handler, last func() bool) {
-	one := &oneConn{Conn: conn, closed: make(chan struct{})}
-	accept := &oneListener{conn: one, first: make(chan struct{}, 1), done: make(chan struct{})}
-	accept.first <- struct{}{}
-	srv := &http.Server{
-		Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: toolPing,
-		HTTP2:       &http.HTTP2Config{SendPingTimeout: toolPing, PingTimeout: toolPing, WriteByteTimeout: toolPing},
-		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // the worker's connection, which it may break
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-	}
-	srv.Protocols.SetUnencryptedHTTP2(true)
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		if last() {
-			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
-			defer cancel()
-			_ = srv.Shutdown(short)
-		}
-		_ = one.Close()
-	})
-	_ = srv.Serve(accept) // until the connection is closed, or Shutdown
-	if !stop() {
-		<-stopped
-	}
-	_ = srv.Close()
-}
-
-// oneConn is a connection that says when it is closed.
-type oneConn struct {
-	net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-// Close closes the connection.
-func (c *oneConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
-// oneListener is a listener that yields one connection.
-type oneListener struct {
-	conn  *oneConn
-	first chan struct{}
-	once  sync.Once
-	done  chan struct{}
-}
-
-// Accept returns the connection once, and fails when that or the listener is closed.
-func (l *oneListener) Accept() (net.Conn, error) {
-	select {
-	case <-l.first:
-		return l.conn, nil
-	case <-l.conn.closed:
-	case <-l.done:
-	}
-	return nil, net.ErrClosed
-}
-
-// Addr implements net.Listener.
-func (l *oneListener) Addr() net.Addr { return l.conn.LocalAddr() }
-
-// Close closes the listener only.
-func (l *oneListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
 // finish is why the service ends an attempt whose agent called a tool. It is durable with
 // the entry of that call, so that the next service tells the worker again.
 type finish struct {
@@ -203,14 +128,13 @@ type finish struct {
 	Spent    string        `json:"spent,omitempty"`
 }
 
-// mark stores what a call of a tool changes about its dispatch, in the transaction of
-// the call's entry. A call may be allowed only while the attempt runs.
-func (l *lifecycle) mark(tx *store.Tx, a *active, k gateway.Mark) error {
-	was := &a.row.record
+// Mark implements gateway.Running. A call may be allowed only while the attempt runs.
+func (t *tools) Mark(tx *store.Tx, k gateway.Mark) error {
+	was := &t.row.record
 	if (k == gateway.Mark{Allowed: k.Allowed, Tier: k.Tier}) { // it changes nothing else
 		if counted, err := countCall(tx, was, k.Allowed); counted || err != nil {
 			if err == nil && k.Allowed {
-				err = l.checkForce(tx, was, k.Tier)
+				err = t.checkForce(tx, was, k.Tier)
 			}
 			return err
 		}
@@ -223,7 +147,7 @@ func (l *lifecycle) mark(tx *store.Tx, a *active, k gateway.Mark) error {
 	case !ok || d.Attempt != was.Attempt || d.State != api.EventStarted:
 		return gateway.ErrEnded
 	case k.Allowed:
-		if err := l.checkCall(tx, r, k); err != nil {
+		if err := t.checkCall(tx, r, k); err != nil {
 			return err
 		}
 	}
@@ -252,7 +176,7 @@ func (l *lifecycle) mark(tx *store.Tx, a *active, k gateway.Mark) error {
 }
 
 // checkCall refuses a call that something overtook since it was decided.
-func (l *lifecycle) checkCall(tx *store.Tx, r row, k gateway.Mark) error {
+func (t *tools) checkCall(tx *store.Tx, r row, k gateway.Mark) error {
 	d := &r.record
 	switch {
 	case d.CancelBy != "":
@@ -262,51 +186,56 @@ func (l *lifecycle) checkCall(tx *store.Tx, r row, k gateway.Mark) error {
 	case k.Question != nil && r.finish.Question != nil:
 		return gateway.ErrAsked
 	}
-	return l.checkForce(tx, d, k.Tier)
+	return t.checkForce(tx, d, k.Tier)
 }
 
 // checkForce refuses a call that a stop or a lower ceiling overtook.
-func (l *lifecycle) checkForce(tx *store.Tx, d *api.Dispatch, tier api.Tier) error {
-	stops, err := l.cfg.Registry.StopsIn(tx, api.StopSubject{Principal: d.Principal, Target: d.Target, Run: d.Run, Dispatch: d.ID})
+func (t *tools) checkForce(tx *store.Tx, d *api.Dispatch, tier api.Tier) error {
+	stops, err := t.cfg.Registry.StopsIn(tx, api.StopSubject{Principal: d.Principal, Target: d.Target, Run: d.Run, Dispatch: d.ID})
 	if err != nil {
 		return err
 	}
-	consent, err := l.cfg.Registry.ConsentIn(tx, d.Principal)
+	consent, err := t.cfg.Registry.ConsentIn(tx, d.Principal)
 	if err == nil && (len(stops) > 0 || consent < tier) {
 		err = gateway.ErrOvertaken
 	}
 	return err
 }
 
-// ask gives the worker a question that is durable, and returns once the worker keeps it.
-func (l *lifecycle) ask(ctx context.Context, a *active, q api.Question) error {
-	if err := a.worker.Ask(q); err != nil {
+// Ask implements gateway.Running: the question is durable, and the worker keeps it when
+// Ask returns.
+func (t *tools) Ask(ctx context.Context, q api.Question) error {
+	if err := t.worker.Ask(q); err != nil {
 		return err
 	}
 	select {
-	case <-a.tools.asked:
+	case <-t.asked:
 		return nil
-	case <-a.worker.Exited():
+	case <-t.worker.Exited():
 		return errEnded
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (l *lifecycle) spend(a *active, limit string) {
-	if err := a.worker.Spent(limit); err != nil {
-		l.logger(&a.row.record).WarnContext(l.life, "telling a worker that a limit ends it failed", slog.Any("err", err))
+// Spent implements gateway.Running.
+func (t *tools) Spent(limit string) {
+	if err := t.worker.Spent(limit); err != nil {
+		t.logger(&t.row.record).WarnContext(t.ctx, "telling a worker that a limit ends it failed", slog.Any("err", err))
 	}
 }
 
+// acknowledged notes that the worker keeps the question.
+func (t *tools) acknowledged() { t.ack.Do(func() { close(t.asked) }) }
+
 // tell tells a worker again why its attempt ends.
-func (f finish) tell(a *active) error {
+func (f finish) tell(w *executor.Worker) error {
 	var err error
 	if f.Spent != "" {
-		err = a.worker.Spent(f.Spent)
+		err = w.Spent(f.Spent)
 	}
 	if f.Question != nil {
-		err = errors.Join(err, a.worker.Ask(*f.Question))
+		err = errors.Join(err, w.Ask(*f.Question))
 	}
 	return err
 }

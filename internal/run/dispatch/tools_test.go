@@ -20,7 +20,7 @@ import (
 // marked stores what a call changes about r, and returns the row after it.
 func (g gate) marked(t *testing.T, r row, k gateway.Mark) (row, error) {
 	t.Helper()
-	err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return g.lifecycle.mark(tx, &active{row: r}, k) })
+	err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return g.newTools(t.Context(), r, nil).Mark(tx, k) })
 	now, ok, readErr := g.row(t.Context(), r.record.ID)
 	if readErr != nil || !ok {
 		t.Fatal(readErr)

@@ -158,15 +158,24 @@ func TestCallsWaitForPeople(t *testing.T) {
 	}
 }
 
+// usedMeanwhile is an attempt that another call with the same approval precedes.
+type usedMeanwhile struct{ *people }
+
+func (u usedMeanwhile) Mark(*store.Tx, Mark) error {
+	u.list[0].State = api.ApprovalUsed
+	return nil
+}
+
+func (usedMeanwhile) Ask(context.Context, api.Question) error { return nil }
+
+func (usedMeanwhile) Spent(string) {}
+
 // An approval that is no longer one when the call is committed allows nothing.
 func TestApprovalsAreCheckedWithTheCall(t *testing.T) {
 	w := newWorld(t)
 	p := w.withPeople()
 	v := w.view("transform", "free", api.Irreversible)
-	v.a.Mark = func(*store.Tx, Mark) error {
-		p.list[0].State = api.ApprovalUsed // by another call, meanwhile
-		return nil
-	}
+	v.a.Running = usedMeanwhile{p}
 	got := make(chan *reply)
 	go func() { got <- call1(t, v, "warehouse_apply_change") }()
 	<-p.asked

@@ -152,7 +152,7 @@ func (v *View) decide(ctx context.Context, c *call) (audit.Admission, *refusal) 
 		r := v.request(c)
 		d := engine.DecideTool(r)
 		switch {
-		case d.NeedsApproval() && v.g.cfg.Approvals != nil:
+		case d.NeedsApproval():
 			if refused := v.approve(ctx, c, r, d); refused != nil {
 				return audit.Admission{}, refused
 			}
@@ -241,7 +241,7 @@ func (v *View) spend() {
 	v.spent = true
 	v.mu.Unlock()
 	if !before {
-		v.a.Spent(v.limitText())
+		v.a.Running.Spent(v.limitText())
 	}
 }
 
@@ -278,7 +278,7 @@ func (v *View) commit(ctx context.Context, c *call, r policy.ToolRequest, d poli
 		}
 		changes, err := v.check(tx, c, r, d, n)
 		if err == nil {
-			err = v.a.Mark(tx, changes)
+			err = v.a.Running.Mark(tx, changes)
 		}
 		if err == nil && d.Allowed() && c.approval != "" {
 			err = v.g.cfg.Approvals.Use(tx, c.approval)

@@ -82,7 +82,7 @@ func TestRefusedCallsAreInTheLog(t *testing.T) {
 		"lower consent":           {message: callMessage("search_write", nil), role: "transform", set: func(w *world) { w.consent = api.Observe }, reason: "the ceiling of local:ann is observe", answer: "do not retry", tool: "search/write"},
 		"above the target's mode": {message: callMessage("search_write", nil), role: "transform", target: "look", reason: `target "look" admits up to observe`, answer: "do not retry", tool: "search/write"},
 		"above the ceiling":       {message: callMessage("search_write", nil), role: "transform", ceiling: api.Reversible, reason: "the ceiling of the dispatch is reversible", answer: "unknown tool", tool: "search/write"},
-		"without people":          {message: callMessage("warehouse_apply_change", nil), role: "transform", reason: "a human approves each call", answer: "do not retry", tool: "warehouse/apply_change"},
+		"without people":          {message: callMessage("warehouse_apply_change", nil), role: "transform", reason: "nobody can be asked", answer: "when people have decided", tool: "warehouse/apply_change"},
 		"another role's tool":     {message: callMessage("warehouse_load", nil), reason: `role "quality" has no tool`, answer: "unknown tool", tool: "warehouse_load"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestTaintFollowsTheLog(t *testing.T) {
 	if r := call1(t, v, "warehouse_forget"); !strings.Contains(r.text(), "closed to a dispatch that has read text from outside") {
 		t.Errorf("after it is tainted: %s", r.raw)
 	}
-	if r := call1(t, v, "search_write"); !strings.Contains(r.text(), "a human approves") {
+	if r := call1(t, v, "search_write"); !strings.Contains(r.text(), "nobody can be asked") {
 		t.Errorf("a stateful call of a tainted dispatch: %s", r.raw)
 	}
 	if got := w.marks[0].Taint; got == nil || got.Tool != "warehouse/forget" || got.Call != 1 {

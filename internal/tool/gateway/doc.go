@@ -26,20 +26,25 @@ type Attempt struct {
 	Revision *catalog.Revision // that it is pinned to
 	// Taint is that of the dispatch so far; nil: it has none, or it is not known here. A
 	// start of the service has compared it with the log, unlike the rows of this package.
-	Taint *api.Taint
+	Taint   *api.Taint
+	Running Running
+}
+
+// Running is what a running attempt learns of its calls. Dispatch implements it.
+type Running interface {
 	// Mark checks in the transaction of a call's entry that the attempt still runs, and
 	// stores what the call changes about it. Its errors are ErrEnded, ErrOvertaken,
 	// ErrAsked, or of the store.
-	Mark func(*store.Tx, Mark) error
+	Mark(tx *store.Tx, change Mark) error
 	// Ask ends the attempt with the question of Mark. It returns once the worker keeps the
 	// question, whatever the agent does. A service that ends before is followed by one that
 	// tells the worker.
-	Ask func(context.Context, api.Question) error
+	Ask(ctx context.Context, q api.Question) error
 	// Spent ends the attempt with the reason limit, in the words of Mark.Spent.
-	Spent func(limit string)
+	Spent(limit string)
 }
 
-// Errors of Attempt.Mark.
+// Errors of Running.Mark.
 var (
 	// ErrEnded says that the attempt has ended, or that a limit ends it.
 	ErrEnded = errors.New("the attempt has ended")
@@ -55,6 +60,6 @@ type Mark struct {
 	Tier     api.Tier      // of the tool
 	Taint    *api.Taint    // set by a call that gives it text from outside; nil: no change
 	Progress *api.Progress // of report; nil: no change
-	Question *api.Question // of ask, before Attempt.Ask; nil: no change
-	Spent    string        // why a limit ends the attempt, before Attempt.Spent; empty: no change
+	Question *api.Question // of ask, before Running.Ask; nil: no change
+	Spent    string        // why a limit ends the attempt, before Running.Spent; empty: no change
 }

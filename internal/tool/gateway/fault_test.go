@@ -200,17 +200,26 @@ func TestAServerThatDoesNotReturnDoesNotKeepAnAttempt(t *testing.T) {
 	w.checkChains()
 }
 
+// slowMark is an attempt whose one call begins, and is durable once it is released.
+type slowMark struct {
+	*running
+	began   chan<- struct{}
+	release <-chan struct{}
+}
+
+func (s slowMark) Mark(*store.Tx, Mark) error {
+	close(s.began)
+	<-s.release
+	return nil
+}
+
 // A message that cannot be read is denied before the view is closed, or not at all: the
 // record of the attempt's calls, which is made then, has it.
 func TestClosingWaitsForDenials(t *testing.T) {
 	w := newWorld(t)
 	a := w.attempt("quality", "local", api.Observe)
 	began, release := make(chan struct{}), make(chan struct{})
-	a.Mark = func(*store.Tx, Mark) error {
-		close(began)
-		<-release
-		return nil
-	}
+	a.Running = slowMark{(*running)(w), began, release}
 	v := w.viewOf(a)
 	answered, closed := make(chan struct{}), make(chan struct{})
 	go func() { post(t, v, "{}"); close(answered) }()

@@ -2,13 +2,14 @@ package gateway
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
@@ -24,10 +25,25 @@ type Config struct {
 	Registry  Registry
 	InForce   policy.InForce
 	Upstream  toolcall.Caller
-	Approvals Approvals // nil: calls that need an approval are denied
+	Approvals Approvals
 	Now       func() time.Time
 	Logger    *slog.Logger
 	Observe   func(Observed) // may be nil
+}
+
+// check names the first part that is missing.
+func (c *Config) check() error {
+	for _, part := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Store", c.Store == nil}, {"Ledger", c.Ledger == nil}, {"Blobs", c.Blobs == nil}, {"Registry", c.Registry == nil}, {"InForce", c.InForce == nil}, {"Upstream", c.Upstream == nil}, {"Approvals", c.Approvals == nil}, {"Now", c.Now == nil},
+	} {
+		if part.missing {
+			return fmt.Errorf("gateway: Config.%s is required", part.name)
+		}
+	}
+	return nil
 }
 
 // Registry is what operators decided about a dispatch; see internal/state/operator.
@@ -59,6 +75,12 @@ type Observed struct {
 	Took     time.Duration // of an allowed one, upstream
 }
 
+// ClosedSince returns when a tool was found to be closed, because its server defined it
+// otherwise than its pin; the zero time while it is open.
+func (g *Gateway) ClosedSince(revision *catalog.Revision, t api.Tool) time.Time {
+	return g.cfg.Upstream.ClosedSince(revision, t.Server, t.Tool)
+}
+
 // Gateway decides, logs and makes the calls of agents. It is safe for concurrent use.
 type Gateway struct {
 	cfg       Config
@@ -71,8 +93,8 @@ type Gateway struct {
 
 // New returns a gateway without views.
 func New(cfg Config) (*Gateway, error) {
-	if cfg.Store == nil || cfg.Ledger == nil || cfg.Blobs == nil || cfg.Registry == nil || cfg.InForce == nil || cfg.Upstream == nil || cfg.Now == nil {
-		return nil, errors.New("gateway: Store, Ledger, Blobs, Registry, InForce, Upstream and Now are required")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

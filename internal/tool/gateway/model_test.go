@@ -102,10 +102,8 @@ func outcomeOf(r *reply) string {
 		return "unknown"
 	case !r.Result.IsError:
 		return "allow"
-	case strings.Contains(r.text(), "a human approves") || strings.Contains(r.text(), "so a human approves"):
-		if !strings.Contains(r.text(), "stop") && !strings.Contains(r.text(), "ceiling") && !strings.Contains(r.text(), "admits up to") && !strings.Contains(r.text(), "closed to") {
-			return "people"
-		}
+	case strings.Contains(r.text(), "nobody can be asked"):
+		return "people"
 	}
 	return "deny"
 }

@@ -152,7 +152,7 @@ func (c *call) readOwn(v *View) error {
 func (v *View) runOwn(ctx context.Context, c *call) (toolcall.Answer, error) {
 	text := "reported"
 	if c.question != nil {
-		if err := v.a.Ask(ctx, *c.question); err != nil {
+		if err := v.a.Running.Ask(ctx, *c.question); err != nil {
 			return toolcall.Answer{}, &toolcall.Fault{Message: "the question is stored, but your worker does not answer"}
 		}
 		text = "The question was passed on. Your attempt ends now, and you continue with the answer when it has come."

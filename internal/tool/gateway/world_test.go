@@ -177,7 +177,7 @@ func (w *world) open(dir string) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = blobs.Close() })
-	if w.Gateway, err = New(Config{Store: st, Ledger: ledger, Blobs: blobs, Registry: (*operators)(w), InForce: (*rules)(w), Upstream: (*servers)(w), Now: time.Now}); err != nil {
+	if w.Gateway, err = New(Config{Store: st, Ledger: ledger, Blobs: blobs, Registry: (*operators)(w), InForce: (*rules)(w), Upstream: (*servers)(w), Approvals: nobody{}, Now: time.Now}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -226,11 +226,26 @@ func (s *servers) Closed(o toolcall.Owner) []string {
 	return s.closed[o.Server]
 }
 
+func (*servers) ClosedSince(toolcall.Revision, api.Name, string) time.Time { return time.Time{} }
+
 func (s *servers) End(id api.DispatchID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = append(s.ended, id)
 }
+
+// nobody approves: no request can be made. A call that needs no approval does not get here.
+type nobody struct{}
+
+func (nobody) Ask(context.Context, api.ToolAction, int, string) (api.Approval, error) {
+	return api.Approval{}, api.Errorf(api.CodeConflict, "nobody can be asked")
+}
+
+func (nobody) Wait(context.Context, api.ApprovalID) (api.Approval, error) {
+	return api.Approval{}, errors.New("no request was made")
+}
+
+func (nobody) Use(*store.Tx, api.ApprovalID) error { return errors.New("no request was made") }
 
 func text(s string) toolcall.Answer {
 	return toolcall.Answer{Result: json.RawMessage(fmt.Sprintf(`{"content":[{"text":%q,"type":"text"}],"structuredContent":{"hits":1}}`, s))}
@@ -257,29 +272,33 @@ func (w *world) attempt(role, target api.Name, ceiling api.Tier) Attempt {
 	if _, err := w.cfg.Ledger.Record(w.t.Context(), record.Entry{Kind: record.KindDispatchStarted, Dispatch: m.ID, Attempt: 1, Detail: record.DispatchStart{}}, nil); err != nil {
 		w.t.Fatal(err)
 	}
-	return Attempt{
-		Manifest: m, Revision: w.rev,
-		Mark: func(_ *store.Tx, k Mark) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if w.markErr != nil {
-				return w.markErr
-			}
-			w.marks = append(w.marks, k)
-			return nil
-		},
-		Ask: func(_ context.Context, q api.Question) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.asked = append(w.asked, q)
-			return nil
-		},
-		Spent: func(why string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.spent = append(w.spent, why)
-		},
+	return Attempt{Manifest: m, Revision: w.rev, Running: (*running)(w)}
+}
+
+// running is the attempts of a world.
+type running world
+
+func (r *running) Mark(_ *store.Tx, k Mark) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.markErr != nil {
+		return r.markErr
 	}
+	r.marks = append(r.marks, k)
+	return nil
+}
+
+func (r *running) Ask(_ context.Context, q api.Question) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, q)
+	return nil
+}
+
+func (r *running) Spent(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spent = append(r.spent, why)
 }
 
 // view opens the view of a new attempt.

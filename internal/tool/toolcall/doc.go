@@ -12,6 +12,7 @@ package toolcall
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -62,6 +63,9 @@ type Caller interface {
 	Call(ctx context.Context, c Call) (Answer, error)
 	// Closed lists the tools that are closed in the owner's session, by their server's names.
 	Closed(o Owner) []string
+	// ClosedSince returns when the definitions of a server were read last, in whichever
+	// session, if a tool was closed then; else the zero time.
+	ClosedSince(revision Revision, server api.Name, tool string) time.Time
 	// End ends the sessions of a dispatch.
 	End(id api.DispatchID)
 }
