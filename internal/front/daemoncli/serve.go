@@ -278,7 +278,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
 		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, InForce: s.inForce, Mode: mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
-		Secrets: s.secrets, Tools: s.tools.openView, ToolClosed: s.tools.closedSince, Calls: s.tools.gateway.Calls, Seal: s.tools.gateway.Seal, Unasked: s.tools.approvals.EndDispatch, Forget: s.tools.approvals.ForgetDispatch, Shown: s.tools.approvals.Shows, People: s.tools.approvals,
+		Secrets: s.secrets, Tools: s.tools.gateway, People: s.tools.approvals,
 		Executor: &executor.Local{Program: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	if err != nil {

@@ -10,8 +10,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/approval"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
@@ -72,20 +70,6 @@ func (s *service) toolObserved(o gateway.Observed) {
 		Tool: o.Tool, Role: o.Manifest.Role, Allowed: o.Allowed, Failed: o.Failed, Start: o.At, Took: o.Took,
 		Trace: o.Manifest.Trace, Dispatch: o.Manifest.ID, Number: o.Number,
 	})
-}
-
-// openView opens the view of an attempt, for dispatch.Config.
-func (g *toolGate) openView(ctx context.Context, a gateway.Attempt) (dispatch.View, error) {
-	v, err := g.gateway.Open(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
-}
-
-// closedSince returns when a tool was found to be closed, for dispatch.Config.
-func (g *toolGate) closedSince(revision *catalog.Revision, tool api.Tool) time.Time {
-	return g.pool.ClosedSince(revision, tool.Server, tool.Tool)
 }
 
 // toolsChanged records that a server defines tools otherwise than their pins.

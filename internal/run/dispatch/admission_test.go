@@ -65,8 +65,9 @@ func newGate(t testing.TB) gate {
 	g.Service = newService(t.Context(), Config{
 		Dirs: api.Dirs{State: dir}, Store: st, Blobs: blobs, Key: key, Ledger: ledger, Registry: registry, Now: time.Now, Logger: logger,
 		Executor: &executor.Local{Program: program, Logger: logger},
-		Sweep:    func() {},
+		Tools:    noTools{}, People: nobody{}, Secrets: noSecrets{}, Observer: noObserver{}, Sweep: func() {},
 	})
+	g.readCatalog(t)
 	t.Cleanup(func() { _ = g.Close() })
 	return g
 }

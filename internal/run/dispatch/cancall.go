@@ -129,10 +129,10 @@ func (s *reader) canCall(sub *submission, req api.CanCallRequest) api.CanCallCas
 // closedSince returns when the server of a tool was last found to define it otherwise than
 // its pin; the zero time while it does not.
 func (s *reader) closedSince(p inforce.Snapshot, tool api.Tool) time.Time {
-	if s.cfg.ToolClosed == nil || tool.Server == "" {
+	if tool.Server == "" {
 		return time.Time{}
 	}
-	return s.cfg.ToolClosed(p.Revision, tool)
+	return s.cfg.Tools.ClosedSince(p.Revision, tool)
 }
 
 // toolOf returns a tool of a role by its ID. Of one that the role does not have it

@@ -39,14 +39,11 @@ func (l *lifecycle) collect(ctx context.Context, r row) error {
 
 // withCalls is outcomeOf with the record of the attempt's tool calls.
 func (l *lifecycle) withCalls(ctx context.Context, r row) (outcome, error) {
-	var calls *api.Artifact
-	if l.cfg.Seal != nil {
-		var err error
-		if calls, err = l.cfg.Seal(ctx, r.record.ID, r.record.Attempt); err != nil {
-			return outcome{}, err
-		}
-		failpoint.Hit(failpoint.CollectCalls, string(r.record.ID))
+	calls, err := l.cfg.Tools.Seal(ctx, r.record.ID, r.record.Attempt)
+	if err != nil {
+		return outcome{}, err
 	}
+	failpoint.Hit(failpoint.CollectCalls, string(r.record.ID))
 	o, err := l.outcomeOf(ctx, r)
 	o.calls = calls
 	return o, err

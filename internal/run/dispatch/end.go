@@ -64,8 +64,8 @@ func (l *lifecycle) end(ctx context.Context, r row, o outcome, save func(*store.
 				return err
 			}
 		}
-		if l.cfg.Unasked != nil && final(rec) {
-			if err := l.cfg.Unasked(tx, rec.ID); err != nil {
+		if final(rec) {
+			if err := l.cfg.People.EndDispatch(tx, rec.ID); err != nil {
 				return err
 			}
 		}

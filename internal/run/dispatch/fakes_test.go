@@ -1,9 +1,17 @@
 package dispatch
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 )
 
 // readCatalog has the service read the catalog of its directory, which may not exist.
@@ -15,3 +23,48 @@ func (g gate) readCatalog(t testing.TB) {
 		t.Fatal(err)
 	}
 }
+
+// noTools is a service whose agents have no tools.
+type noTools struct{}
+
+func (noTools) Open(context.Context, gateway.Attempt) (*gateway.View, error) {
+	return nil, errors.New("no tools")
+}
+
+func (noTools) ClosedSince(*catalog.Revision, api.Tool) time.Time { return time.Time{} }
+
+func (noTools) Seal(context.Context, api.DispatchID, int) (*api.Artifact, error) {
+	return nil, nil //nolint:nilnil // no calls
+}
+
+func (noTools) Calls(context.Context, api.DispatchID, int, *api.Artifact, func(*api.ToolCallLine) error) error {
+	return nil
+}
+
+// nobody approves, and was asked nothing.
+type nobody struct{}
+
+func (nobody) Shows(context.Context, api.Principal, api.RunID, api.DispatchID) (bool, error) {
+	return false, nil
+}
+
+func (nobody) UseTask(*store.Tx, api.TaskAction) (bool, error) { return false, nil }
+
+func (nobody) EndDispatch(*store.Tx, api.DispatchID) error { return nil }
+
+func (nobody) ForgetDispatch(*store.Tx, api.DispatchID) error { return nil }
+
+// noSecrets is a store without values.
+type noSecrets struct{}
+
+func (noSecrets) Resolve(context.Context, string) (string, error) {
+	return "", errors.New("no such value")
+}
+
+// noObserver counts nothing.
+type noObserver struct{}
+
+func (noObserver) Accepted(api.Dispatch, time.Duration) {}
+func (noObserver) Started(api.Dispatch)                 {}
+func (noObserver) Ended(api.Dispatch)                   {}
+func (noObserver) Recovered(string)                     {}

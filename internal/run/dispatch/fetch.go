@@ -81,9 +81,6 @@ func (s *Service) fetchSource(ctx context.Context, p inforce.Snapshot, src api.S
 
 // resolveSecret returns the value of a secret.
 func (s *Service) resolveSecret(ctx context.Context, secret api.Secret) (string, error) {
-	if s.cfg.Secrets == nil {
-		return "", errors.New("this service has no secret store")
-	}
 	ctx, cancel := context.WithTimeout(ctx, secretTime)
 	defer cancel()
 	value, err := s.cfg.Secrets.Resolve(ctx, secret.Ref)

@@ -22,14 +22,6 @@ type Observer interface {
 	Recovered(worker string)
 }
 
-// noObserver is the Observer of a service without one.
-type noObserver struct{}
-
-func (noObserver) Accepted(api.Dispatch, time.Duration) {}
-func (noObserver) Started(api.Dispatch)                 {}
-func (noObserver) Ended(api.Dispatch)                   {}
-func (noObserver) Recovered(string)                     {}
-
 func (l *lifecycle) observeAccepted(d api.Dispatch, since time.Time) {
 	l.logger(&d).InfoContext(l.life, "accepted", slog.String("subagent", string(d.Subagent)), slog.String("principal", string(d.Principal)))
 	l.cfg.Observer.Accepted(d, l.cfg.Now().Sub(since))

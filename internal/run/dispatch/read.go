@@ -168,8 +168,8 @@ func (s *reader) access(ctx context.Context, principal api.Principal, action pol
 		return row{}, policy.Decision{}, err
 	}
 	q := policy.Request{Principal: principal, Action: action, Resource: string(id), Owner: r.record.Principal}
-	if s.cfg.Shown != nil && ok && r.record.Run != "" && action == policy.ActionDispatchRead && principal != q.Owner {
-		if q.Shown, err = s.cfg.Shown(ctx, principal, r.record.Run, id); err != nil {
+	if ok && r.record.Run != "" && action == policy.ActionDispatchRead && principal != q.Owner {
+		if q.Shown, err = s.cfg.People.Shows(ctx, principal, r.record.Run, id); err != nil {
 			return row{}, policy.Decision{}, err
 		}
 	}

@@ -220,8 +220,8 @@ func (t *retained) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) e
 		return fmt.Errorf("dispatch %s: %w", id, retention.ErrNotRemovable)
 	}
 	k.removed = append(k.removed, r)
-	if r.Class == api.ClassEvidence && t.cfg.Forget != nil {
-		if err := t.cfg.Forget(tx, id); err != nil {
+	if r.Class == api.ClassEvidence {
+		if err := t.cfg.People.ForgetDispatch(tx, id); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/background"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
@@ -36,26 +36,46 @@ type Config struct {
 	Keys       seal.History // every key that the service has had; the zero value: only Key
 	Statements seal.Signer  // signs attestations; nil: Key
 	Executor   *executor.Local
-	Tools      ToolsFunc // nil: agents have no tools
-	// ToolClosed returns when a tool was found to be closed; the zero time for an open one.
-	// nil: none is closed.
-	ToolClosed func(*catalog.Revision, api.Tool) time.Time
-	Calls      CallsFunc     // what the calls of tools said; nil: that is not kept
-	Seal       SealFunc      // likewise
-	Unasked    UnaskedFunc   // ends requests for approvals; nil: agents request none
-	Forget     UnaskedFunc   // removes them with the evidence of their dispatch; nil: likewise
-	Shown      ShownFunc     // nil: nobody approves tasks
-	People     People        // nil: likewise, and no task writes that people have to approve
-	Secrets    Secrets       // nil: no dispatch has any
-	Operator   api.Principal // may read everything; see policy.Rules
-	Registry   Registry      // what operators decided
-	InForce    *inforce.Reader
-	Mode       string // same-user or system
-	Sweep      func() // removes what jails of killed processes left on the machine; it may take seconds
+	Tools      Tools
+	People     People
+	Secrets    Secrets
+	Operator   api.Principal   // may read everything; see policy.Rules
+	Registry   Registry        // what operators decided
+	InForce    *inforce.Reader // the catalog and the policy
+	Mode       string          // same-user or system
+	Sweep      func()          // removes what jails of killed processes left on the machine; it may take seconds
 	Now        func() time.Time
 	Steady     func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger     *slog.Logger
-	Observer   Observer // may be nil
+	Observer   Observer
+}
+
+// check names the first part that is missing.
+func (c *Config) check() error {
+	for _, part := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Store", c.Store == nil},
+		{"Ledger", c.Ledger == nil},
+		{"Blobs", c.Blobs == nil},
+		{"Key", c.Key == nil},
+		{"Executor", c.Executor == nil},
+		{"Tools", c.Tools == nil},
+		{"People", c.People == nil},
+		{"Secrets", c.Secrets == nil},
+		{"Registry", c.Registry == nil},
+		{"InForce", c.InForce == nil},
+		{"Sweep", c.Sweep == nil},
+		{"Now", c.Now == nil},
+		{"Logger", c.Logger == nil},
+		{"Observer", c.Observer == nil},
+	} {
+		if part.missing {
+			return fmt.Errorf("dispatch: Config.%s is required", part.name)
+		}
+	}
+	return nil
 }
 
 // Service admits dispatches, runs them and answers questions about them. Its
@@ -75,8 +95,8 @@ type Service struct {
 // Open recovers what an earlier service left: it adopts running workers,
 // collects those that exited, and records those that died as lost.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
-	if cfg.Registry == nil {
-		return nil, errors.New("dispatch: Config.Registry is required")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	s := newService(ctx, cfg)
 	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
@@ -91,9 +111,6 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 }
 
 func newService(ctx context.Context, cfg Config) *Service {
-	if cfg.Observer == nil {
-		cfg.Observer = noObserver{}
-	}
 	if len(cfg.Keys.Keys) == 0 {
 		cfg.Keys = seal.NewHistory(seal.KeyOf(cfg.Key, ""))
 	}

@@ -11,23 +11,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// CallsFunc passes the calls of an attempt with their arguments and answers to each, in
-// their order: from record, which an attempt has that has ended, or while it runs from
-// where they are kept.
-type CallsFunc func(ctx context.Context, id api.DispatchID, attempt int, record *api.Artifact, each func(*api.ToolCallLine) error) error
-
-// SealFunc records as unknown the calls of an attempt that are out, and returns the record
-// of all its calls; nil without calls.
-type SealFunc func(ctx context.Context, id api.DispatchID, attempt int) (*api.Artifact, error)
-
-// UnaskedFunc ends the open requests for approvals of a dispatch, in the transaction of
-// its end.
-type UnaskedFunc func(*store.Tx, api.DispatchID) error
-
-// ShownFunc reports whether an open request for an approval shows a dispatch of a run to a
-// person.
-type ShownFunc func(context.Context, api.Principal, api.RunID, api.DispatchID) (bool, error)
-
 // ToolsRequest is the part of the calls of tools to return.
 type ToolsRequest struct {
 	Attempt int   // 0 is the current one
@@ -88,7 +71,7 @@ var errFound = errors.New("found")
 // addContent adds the arguments and the answer of a call, while they are kept.
 func (s *reader) addContent(ctx context.Context, d api.Dispatch, l *api.ToolCallLine) error {
 	err := s.addRetention(ctx, &d)
-	if err != nil || s.cfg.Calls == nil || removal(d.Removed, api.ClassContent) != nil {
+	if err != nil || removal(d.Removed, api.ClassContent) != nil {
 		return err
 	}
 	find := func() error {
@@ -96,7 +79,7 @@ func (s *reader) addContent(ctx context.Context, d api.Dispatch, l *api.ToolCall
 		if d.Calls != nil {
 			sealed = d.Calls.Record
 		}
-		return s.cfg.Calls(ctx, d.ID, d.Attempt, sealed, func(c *api.ToolCallLine) error {
+		return s.cfg.Tools.Calls(ctx, d.ID, d.Attempt, sealed, func(c *api.ToolCallLine) error {
 			if c.Number != l.Number {
 				return nil
 			}

@@ -4,28 +4,31 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/background"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 )
 
-// View answers the MCP requests of one attempt's agent. *gateway.View is one.
-type View interface {
-	http.Handler
-	// Stop answers the requests that are out, before the service stops.
-	Stop()
-	// Close ends the calls that are out, once the attempt has ended.
-	Close()
+// Tools is what agents call tools through. *gateway.Gateway implements it.
+type Tools interface {
+	// Open opens the view of an attempt.
+	Open(ctx context.Context, a gateway.Attempt) (*gateway.View, error)
+	// ClosedSince returns when a tool was found to be closed; the zero time for an open one.
+	ClosedSince(revision *catalog.Revision, tool api.Tool) time.Time
+	// Seal records as unknown the calls of an attempt that are out, and returns the record
+	// of all its calls; nil without calls.
+	Seal(ctx context.Context, id api.DispatchID, attempt int) (*api.Artifact, error)
+	// Calls passes the calls of an attempt with their arguments and answers to each, in
+	// their order: from sealed, which an ended attempt has, or while it runs from where they
+	// are kept.
+	Calls(ctx context.Context, id api.DispatchID, attempt int, sealed *api.Artifact, each func(*api.ToolCallLine) error) error
 }
-
-// ToolsFunc opens the view of an attempt. nil: agents have no tools.
-type ToolsFunc func(context.Context, gateway.Attempt) (View, error)
 
 const (
 	// toolPause is how long the service waits before it dials a worker again, after the
@@ -68,9 +71,6 @@ func (t *tools) end() {
 // serve opens the view of an attempt whose worker may proceed, once, and serves it until
 // the worker has exited. It does not wait.
 func (t *tools) serve() {
-	if t.cfg.Tools == nil {
-		return
-	}
 	t.once.Do(func() {
 		t.done.Go(func() {
 			for failures := 1; t.ctx.Err() == nil; failures++ {
@@ -94,7 +94,7 @@ func (t *tools) serveView(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v, err := t.cfg.Tools(ctx, gateway.Attempt{Manifest: &m, Revision: snap.Revision, Taint: t.row.record.Taint, Running: t})
+	v, err := t.cfg.Tools.Open(ctx, gateway.Attempt{Manifest: &m, Revision: snap.Revision, Taint: t.row.record.Taint, Running: t})
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// People keeps what people approved; see internal/state/approval.
-type People interface {
-	// UseTask marks as used, in the transaction that admits its dispatch, the approval of
-	// exactly what action says. It reports false without one.
-	UseTask(tx *store.Tx, action api.TaskAction) (bool, error)
-}
-
 // Unapproved is the error of SubmitTask for a task that people have to approve before it
 // writes. Nothing was decided or stored.
 type Unapproved struct {
@@ -57,10 +50,8 @@ func (s *Service) useApproval(tx *store.Tx, sub *submission, m *record.Manifest)
 	u := &Unapproved{Timeout: rule.Expiry(), Action: api.TaskAction{
 		Run: sub.run, Task: sub.task, Principal: sub.principal, By: rule.By, Needs: rule.Needs(), Write: &write,
 	}}
-	if s.cfg.People != nil {
-		if used, err := s.cfg.People.UseTask(tx, u.Action); used || err != nil {
-			return err
-		}
+	if used, err := s.cfg.People.UseTask(tx, u.Action); used || err != nil {
+		return err
 	}
 	return u
 }
