@@ -41,7 +41,7 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 		sizes, err := anchor.Sizes(ctx, s.store, first, last, most)
 		return bundle.Select(sizes, first, last), err
 	}
-	cfg.Action = s.tools.approvals.Action
+	cfg.Action = s.approvals.Action
 	cfg.Plan = func(ctx context.Context, id api.RunID) (json.RawMessage, error) { return s.archive.Plan(ctx, me, id) }
 	cfg.Growths = s.archive.Growths
 	for _, envelope := range s.keys.history.Rotations {

@@ -223,7 +223,7 @@ func (s *service) openNotify(ctx context.Context, me api.Principal) error {
 			}
 			return d, err
 		},
-		Approval: s.tools.approvals.Get,
+		Approval: s.approvals.Get,
 		Run: func(ctx context.Context, id api.RunID) (api.Run, error) {
 			return s.archive.Describe(ctx, me, id, "", 1)
 		},

@@ -99,8 +99,8 @@ func (s *service) state(ctx context.Context) telemetry.State {
 	if tree := s.treeStatus(ctx); tree != nil {
 		st.LogSize, st.LogCovered, st.LogLag = tree.Size, tree.Checkpoint, tree.LagSeconds
 	}
-	if s.tools != nil {
-		st.CallsOut, st.ApprovalsOpen, st.ToolSessions = s.tools.gateway.Out(ctx), s.tools.approvals.Open(ctx), s.tools.pool.Sessions()
+	if s.gateway != nil {
+		st.CallsOut, st.ApprovalsOpen, st.ToolSessions = s.gateway.Out(ctx), s.approvals.Open(ctx), s.servers.Sessions()
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(s.t.Dirs.State, &disk); err == nil {

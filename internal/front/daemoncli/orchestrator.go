@@ -2,20 +2,16 @@ package daemoncli
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/front/server"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
-	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 )
 
@@ -131,63 +127,6 @@ func (t *tree) checkRuns() error {
 		return api.Errorf(api.CodeInvalid, "--orchestrator and --idle: a service that shuts down when idle cannot run plans").WithHint("leave out --idle")
 	}
 	return nil
-}
-
-// relay passes dispatch events to telemetry, and ended dispatches of runs to the
-// orchestrator. It keeps those that end before the orchestrator is open.
-type relay struct {
-	dispatch.Observer // telemetry
-
-	mu      sync.Mutex
-	wanted  bool // guarded by mu
-	runs    *orchestrator.Orchestrator
-	waiting []api.Dispatch // guarded by mu
-}
-
-// Ended implements dispatch.Observer.
-func (r *relay) Ended(d api.Dispatch) {
-	r.Observer.Ended(d)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.runs != nil:
-		r.runs.Ended(d) // never blocks
-	case r.wanted && d.Run != "":
-		r.waiting = append(r.waiting, d)
-	}
-}
-
-// open sets the orchestrator and passes on what has ended meanwhile.
-func (r *relay) open(runs *orchestrator.Orchestrator) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.runs = runs
-	for _, d := range r.waiting {
-		runs.Ended(d)
-	}
-	r.waiting = nil
-}
-
-// openRuns opens the orchestrator if one is configured, else the archive of its
-// runs. It needs the dispatches.
-func (s *service) openRuns(ctx context.Context) (err error) {
-	s.settled = &settledRuns{Observer: s.telemetry}
-	if !s.t.wantsRuns(s.set) {
-		s.archive = orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: s.store, Ledger: s.ledger, Rules: s.dispatch, Now: s.t.Now, Approvals: s.tools.approvals})
-		return nil
-	}
-	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // never fails
-	s.runs, err = orchestrator.Open(ctx, orchestrator.Config{
-		Store: s.store, Ledger: s.ledger, Dispatch: s.dispatch, Queues: s.set.Orchestrator.all(), Weights: s.set.Orchestrator.Weights, Seed: binary.LittleEndian.Uint64(seed[:]),
-		Now: s.t.Now, Logger: s.logger, Observer: s.settled, Approvals: s.tools.approvals,
-	})
-	if err == nil {
-		s.archive = s.runs.Archive
-		s.tools.runs.Store(s.runs)
-		s.relay.open(s.runs)
-	}
-	return err
 }
 
 // apiRuns returns the orchestrator for the API; a nil interface without one.

@@ -18,19 +18,34 @@ func TestEarlyEndsAreKeptForTheOrchestrator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(r *relay) (waiting []api.DispatchID) {
+	tell := func(e *events) {
 		for _, d := range []api.Dispatch{{ID: "d-of-a-run", Run: "r-1"}, {ID: "d-alone"}, {ID: "d-another", Run: "r-2"}} {
-			r.Ended(d)
+			e.Ended(d)
 		}
-		for _, d := range r.waiting {
-			waiting = append(waiting, d.ID)
-		}
-		return waiting
+		e.Decided("r-3", "gate")
 	}
-	if got := tell(&relay{Observer: observer, wanted: true}); !slices.Equal(got, []api.DispatchID{"d-of-a-run", "d-another"}) {
-		t.Errorf("kept are %q", got)
+	kept := &events{Telemetry: observer}
+	if tell(kept); len(kept.runs.waiting) != 3 {
+		t.Errorf("%d events are kept, want 3", len(kept.runs.waiting))
 	}
-	if got := tell(&relay{Observer: observer}); got != nil {
-		t.Errorf("without an orchestrator %q are kept", got)
+	dropped := &events{Telemetry: observer}
+	tell(dropped)
+	dropped.runs.drop()
+	if tell(dropped); dropped.runs.waiting != nil {
+		t.Error("without an orchestrator events are kept")
+	}
+}
+
+// A part that opens late is told in order what happened before, then what happens.
+func TestALatePartIsToldInOrder(t *testing.T) {
+	var l late[*[]int]
+	add := func(n int) { l.tell(func(list *[]int) { *list = append(*list, n) }) }
+	add(1)
+	add(2)
+	var got []int
+	l.open(&got)
+	add(3)
+	if !slices.Equal(got, []int{1, 2, 3}) {
+		t.Errorf("told %v", got)
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/server"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
-	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
 	"github.com/bailiwick-dev/bailiwick/internal/run/schedule"
@@ -38,6 +37,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/secret"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
@@ -85,13 +85,14 @@ type service struct {
 	issuer     *oauth.Verifier // nil: only the service's own tokens are accepted
 	me         api.Principal   // the service's own account, which is the operator
 	inForce    *inforce.Reader // the catalog and the policy
-	tools      *toolGate
+	events     *events
+	approvals  *approval.Approvals
+	servers    *toolcall.Pool // of tools
+	gateway    *gateway.Gateway
 	dispatch   *dispatch.Service
-	relay      *relay
 	runs       *orchestrator.Orchestrator // may be nil
 	archive    *orchestrator.Archive      // of its runs
 	schedules  *schedule.Keeper
-	settled    *settledRuns
 	evidence   *evidenceService
 	notify     *notify.Keeper // nil: no receiver is configured
 	retain     *retention.Collector
@@ -155,7 +156,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.tools.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Secrets: s.listSecrets, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Secrets: s.listSecrets, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -256,11 +257,9 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.keys.settleStatements(ctx, dirs.State, s.ledger); err != nil {
 		return err
 	}
-	me, err := server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
-	if err != nil {
+	if s.me, err = server.LocalPrincipal(uint32(s.t.UID), s.t.Login); err != nil { //nolint:gosec // G115: a uid
 		return err
 	}
-	s.me = me
 	if err := s.checkState(ctx); err != nil {
 		return err
 	}
@@ -269,31 +268,12 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.inForce, err = inforce.Open(ctx, inforce.Config{Dirs: dirs, Store: s.store, Ledger: s.ledger, Operator: me, Logger: s.logger}); err != nil {
-		return err
-	}
-	if err := s.openTools(ctx); err != nil {
-		return err
-	}
-	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
-	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, InForce: s.inForce, Mode: mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
-		Secrets: s.secrets, Tools: s.tools.gateway, People: s.tools.approvals,
-		Executor: &executor.Local{Program: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: workerEnv(s.t.Env), Logger: s.logger},
-	})
-	if err != nil {
-		return err
-	}
-	s.tools.approvals.Start(ctx)
-	if err := s.openRuns(ctx); err != nil {
-		return err
-	}
-	if err := s.openSchedules(ctx); err != nil {
+	if err := s.wire(ctx); err != nil {
 		return err
 	}
 	s.openAgreement(ctx)
-	s.openEvidence(ctx, me, before)
-	if err := s.openNotify(ctx, me); err != nil {
+	s.openEvidence(ctx, s.me, before)
+	if err := s.openNotify(ctx, s.me); err != nil {
 		return err
 	}
 	if err := s.openRetention(ctx); err != nil {

@@ -97,20 +97,28 @@ func (b *ballots) Vote(ctx context.Context, _ api.Principal, envelope []byte, ap
 	return api.OperatorReceipt{}, err
 }
 
+// decisions tells the engine what people decided, once it is open.
+type decisions struct {
+	atomic.Pointer[orchestrator.Orchestrator]
+}
+
+// Decided implements approval.Tasks.
+func (d *decisions) Decided(run api.RunID, task api.TaskID) {
+	if o := d.Load(); o != nil {
+		o.Decided(run, task)
+	}
+}
+
 // askPeople opens what asks people. It returns how to start it for the engine that is told
 // of what they decided.
 func (w *world) askPeople() (start func(*orchestrator.Orchestrator)) {
 	w.t.Helper()
-	var engine atomic.Pointer[orchestrator.Orchestrator]
+	engine := &decisions{}
 	var err error
 	w.ballots, err = newBallots(w.store)
 	w.must(err)
 	seat := w.desk.generation()
-	people, err := approval.New(approval.Config{Store: w.store, Ledger: w.ledger, Votes: w.ballots, InForce: seat, Now: w.config.Now, Decided: func(run api.RunID, task api.TaskID) {
-		if o := engine.Load(); o != nil {
-			o.Decided(run, task)
-		}
-	}})
+	people, err := approval.New(approval.Config{Store: w.store, Ledger: w.ledger, Votes: w.ballots, InForce: seat, Tasks: engine, Now: w.config.Now})
 	w.must(err)
 	w.people = people
 	return func(o *orchestrator.Orchestrator) {

@@ -2,7 +2,7 @@ package approval
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -21,15 +21,28 @@ type Config struct {
 	Ledger  *audit.Ledger
 	Votes   Votes
 	InForce policy.InForce // who may approve
-	// Decided is called after a request about a task was approved, denied or expired. It
-	// must not block; nil: nobody waits.
-	Decided func(api.RunID, api.TaskID)
+	Tasks   Tasks
 	Now     func() time.Time
 	Steady  func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger  *slog.Logger     // nil discards
 	// Hold waits before an approval that a passkey signed is recorded; nil: HoldTime by the
 	// clock of the machine.
 	Hold func(context.Context) error
+}
+
+// check names the first part that is missing.
+func (c *Config) check() error {
+	for _, part := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Store", c.Store == nil}, {"Ledger", c.Ledger == nil}, {"Votes", c.Votes == nil}, {"InForce", c.InForce == nil}, {"Tasks", c.Tasks == nil}, {"Now", c.Now == nil},
+	} {
+		if part.missing {
+			return fmt.Errorf("approval: Config.%s is required", part.name)
+		}
+	}
+	return nil
 }
 
 // HoldTime is how long an approval of a call at tier stateful or above that a passkey
@@ -52,6 +65,13 @@ type Votes interface {
 	Vote(ctx context.Context, by api.Principal, envelope []byte, apply func(tx *store.Tx, r *api.OperatorRecord, v api.Vote, earlier []api.Vote) error) (api.OperatorReceipt, error)
 }
 
+// Tasks are the tasks of runs, which wait for what people decide.
+type Tasks interface {
+	// Decided is called after a request about a task was approved, denied or expired. It
+	// must not block.
+	Decided(run api.RunID, task api.TaskID)
+}
+
 // Approvals holds the requests for approvals. It is safe for concurrent use.
 type Approvals struct {
 	cfg   Config
@@ -66,8 +86,8 @@ type Approvals struct {
 
 // New returns what Start begins to expire.
 func New(cfg Config) (*Approvals, error) {
-	if cfg.Store == nil || cfg.Ledger == nil || cfg.Votes == nil || cfg.InForce == nil || cfg.Now == nil {
-		return nil, errors.New("approval: Config needs Store, Ledger, Votes, InForce and Now")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	if cfg.Steady == nil {
 		cfg.Steady = cfg.Now
@@ -104,7 +124,7 @@ func (a *Approvals) announce(action api.Action) {
 	close(a.changed)
 	a.changed = make(chan struct{})
 	a.mu.Unlock()
-	if action.Step != nil && a.cfg.Decided != nil {
-		a.cfg.Decided(action.Run, action.Task)
+	if action.Step != nil {
+		a.cfg.Tasks.Decided(action.Run, action.Task)
 	}
 }

@@ -31,6 +31,7 @@ type desk struct {
 	st     *store.Store
 	ledger *audit.Ledger
 	grants []api.Grant
+	told   []api.TaskID // what was decided about; guarded by mu
 
 	keyless api.Principal // has no operator key
 }
@@ -57,7 +58,7 @@ func (d *desk) open(with func(context.Context, store.Config) (*store.Store, erro
 	d.must(err)
 	d.ledger, err = audit.Open(d.t.Context(), audit.Config{Store: d.st, Now: func() time.Time { return d.wall }})
 	d.must(err)
-	d.Approvals, err = New(Config{Store: d.st, Ledger: d.ledger, Votes: d, Now: func() time.Time { return d.wall }, Steady: func() time.Time { return d.steady }, InForce: d})
+	d.Approvals, err = New(Config{Store: d.st, Ledger: d.ledger, Votes: d, Now: func() time.Time { return d.wall }, Steady: func() time.Time { return d.steady }, InForce: d, Tasks: d})
 	d.must(err)
 }
 
@@ -76,6 +77,13 @@ func (d *desk) must(err error) {
 // Engine implements policy.InForce.
 func (d *desk) Engine(context.Context) (*policy.Engine, error) {
 	return policy.New(policy.Rules{Grants: d.grants})
+}
+
+// Decided implements Tasks.
+func (d *desk) Decided(_ api.RunID, task api.TaskID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = append(d.told, task)
 }
 
 // begin logs that a dispatch runs.

@@ -69,14 +69,12 @@ func TestPeopleApproveATask(t *testing.T) {
 // proves R-O9
 func TestATaskIsDeniedOrExpires(t *testing.T) {
 	d := newDesk(t)
-	var told []api.TaskID
-	d.cfg.Decided = func(_ api.RunID, task api.TaskID) { told = append(told, task) }
 	denied, late, ended := d.askTask(taskAction("denied")), d.askTask(taskAction("late")), d.askTask(taskAction("ended"))
-	told = nil
+	d.told = nil
 	d.must(d.says(api.VerbDeny, "human:bob", "k2", denied, nil))
 	wants(t, d.says(api.VerbApprove, "human:ann", "k1", denied, nil), "is denied")
-	if len(told) != 1 || told[0] != "denied" {
-		t.Errorf("told of %v", told)
+	if len(d.told) != 1 || d.told[0] != "denied" {
+		t.Errorf("told of %v", d.told)
 	}
 	d.must(d.endTask("ended", false))
 	wants(t, d.says(api.VerbApprove, "human:ann", "k1", ended, nil), "is ended")

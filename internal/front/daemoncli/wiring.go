@@ -1,0 +1,177 @@
+package daemoncli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/run/schedule"
+	"github.com/bailiwick-dev/bailiwick/internal/state/approval"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
+	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
+)
+
+// wire opens what decides, dispatches and runs, each part with the parts that it calls.
+// What calls back to a part that opens later does so through events.
+func (s *service) wire(ctx context.Context) (err error) {
+	if s.inForce, err = inforce.Open(ctx, inforce.Config{Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Operator: s.me, Logger: s.logger}); err != nil {
+		return err
+	}
+	s.events = &events{Telemetry: s.telemetry}
+	s.approvals, err = approval.New(approval.Config{
+		Store: s.store, Ledger: s.ledger, Votes: s.registry, InForce: s.inForce, Tasks: s.events, Now: s.t.Now, Steady: time.Now, Logger: s.logger, //nolint:forbidigo // the clock of the machine
+	})
+	if err != nil {
+		return err
+	}
+	s.servers = toolcall.New(toolcall.Config{
+		Client:  toolclient.Config{Program: s.t.program("bailiwick-toolhost"), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: s.sweepJails},
+		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: s.toolsChanged, Failed: s.telemetry.ToolServerFailed,
+		Listed: func(server api.Name, dispatch api.DispatchID) { s.gateway.Listed(server, dispatch) },
+	})
+	s.gateway, err = gateway.New(gateway.Config{
+		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Registry: s.registry, InForce: s.inForce, Upstream: s.servers, Approvals: s.approvals, Now: s.t.Now, Logger: s.logger, Observe: s.toolObserved,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.gateway.Recover(ctx); err != nil { // of earlier calls, before the ends of their dispatches
+		return err
+	}
+	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
+		Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements,
+		Operator: s.me, Registry: s.registry, InForce: s.inForce, Secrets: s.secrets, Tools: s.gateway, People: s.approvals, Observer: s.events,
+		Executor: &executor.Local{Program: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: workerEnv(s.t.Env), Logger: s.logger},
+		Mode:     mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
+	s.approvals.Start(ctx)
+	if err := s.wireRuns(ctx); err != nil {
+		return err
+	}
+	return s.wireSchedules(ctx)
+}
+
+// wireRuns opens the orchestrator if one is configured, else the archive of its runs.
+func (s *service) wireRuns(ctx context.Context) (err error) {
+	if !s.t.wantsRuns(s.set) {
+		s.events.runs.drop()
+		s.archive = orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: s.store, Ledger: s.ledger, Rules: s.inForce, Now: s.t.Now, Approvals: s.approvals})
+		return nil
+	}
+	var seed [8]byte
+	_, _ = rand.Read(seed[:]) // never fails
+	s.runs, err = orchestrator.Open(ctx, orchestrator.Config{
+		Store: s.store, Ledger: s.ledger, Dispatch: s.dispatch, Queues: s.set.Orchestrator.all(), Weights: s.set.Orchestrator.Weights, Seed: binary.LittleEndian.Uint64(seed[:]),
+		Now: s.t.Now, Logger: s.logger, Observer: s.events, Approvals: s.approvals,
+	})
+	if err == nil {
+		s.archive = s.runs.Archive
+		s.events.runs.open(s.runs)
+	}
+	return err
+}
+
+// wireSchedules opens the schedules of the catalog. Without an orchestrator they are only
+// shown.
+func (s *service) wireSchedules(ctx context.Context) (err error) {
+	cfg := schedule.Config{
+		Store: s.store, Ledger: s.ledger, Rules: scheduleRules{s.inForce}, Stops: s.registry.StopsFor, RunState: s.archive.RunState, Logger: s.logger,
+		Now: failpoint.Clock(s.t.Now), Observe: s.telemetry.Slot,
+	}
+	if s.runs != nil {
+		cfg.Runs = s.runs
+	}
+	if s.schedules, err = schedule.Open(ctx, cfg); err == nil {
+		s.events.schedules.open(s.schedules)
+	}
+	return err
+}
+
+// scheduleRules are the rules of the schedules.
+type scheduleRules struct{ *inforce.Reader }
+
+// Schedules implements schedule.Rules.
+func (r scheduleRules) Schedules(ctx context.Context) (*schedule.Snapshot, error) {
+	rules, err := r.Current(ctx)
+	return schedule.SnapshotOf(rules.Revision), err
+}
+
+// events passes on what happens: to telemetry, ends of dispatches and decisions of people
+// to the orchestrator, and ends of runs to the schedules, of which one may wait for that.
+type events struct {
+	*telemetry.Telemetry
+	runs      late[*orchestrator.Orchestrator]
+	schedules late[*schedule.Keeper]
+}
+
+// Ended implements dispatch.Observer.
+func (e *events) Ended(d api.Dispatch) {
+	e.Telemetry.Ended(d)
+	if d.Run != "" {
+		e.runs.tell(func(o *orchestrator.Orchestrator) { o.Ended(d) })
+	}
+}
+
+// Decided implements approval.Tasks.
+func (e *events) Decided(run api.RunID, task api.TaskID) {
+	e.runs.tell(func(o *orchestrator.Orchestrator) { o.Decided(run, task) })
+}
+
+// RunSettled implements orchestrator.Observer.
+func (e *events) RunSettled(state api.RunState) {
+	e.Telemetry.RunSettled(state)
+	e.schedules.tell((*schedule.Keeper).RunSettled)
+}
+
+// late is a part that opens after those that tell it what happens. It is told in order,
+// and by functions that do not block.
+type late[T any] struct {
+	mu      sync.Mutex
+	to      T         // guarded by mu
+	opened  bool      // guarded by mu
+	dropped bool      // guarded by mu
+	waiting []func(T) // until it is open; guarded by mu
+}
+
+// tell calls fn with the part, once it is open.
+func (l *late[T]) tell(fn func(T)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.opened:
+		fn(l.to)
+	case !l.dropped:
+		l.waiting = append(l.waiting, fn)
+	}
+}
+
+// open makes to the part, and tells it what has happened so far.
+func (l *late[T]) open(to T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to, l.opened = to, true
+	for _, fn := range l.waiting {
+		fn(to)
+	}
+	l.waiting = nil
+}
+
+// drop forgets what has happened: this service does not have the part.
+func (l *late[T]) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropped, l.waiting = true, nil
+}
