@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,13 +11,17 @@ import (
 
 const commitMsg = "../scripts/commit-msg"
 
-// checkMessage runs the hook on a message and returns what it prints, and
-// whether it accepts the message.
+// checkMessage runs the hook on a message, outside a repository, and returns what it
+// prints, and whether it accepts the message.
 func checkMessage(t *testing.T, message string) (string, bool) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "COMMIT_EDITMSG")
 	must(t, os.WriteFile(file, []byte(message), 0o600))
-	out, err := exec.Command(commitMsg, file).CombinedOutput()
+	script, err := filepath.Abs(commitMsg)
+	must(t, err)
+	cmd := exec.Command(script, file)
+	cmd.Dir = filepath.Dir(file)
+	out, err := cmd.CombinedOutput()
 	return string(out), err == nil
 }
 
@@ -55,6 +60,113 @@ func TestCommitMessagesAreChecked(t *testing.T) {
 	}
 }
 
+// commits is a repository with the script, for tests of its checks of commits.
+type commits struct {
+	t   *testing.T
+	dir string
+}
+
+func newCommits(t *testing.T) commits {
+	t.Helper()
+	c := commits{t, t.TempDir()}
+	script, err := os.ReadFile(commitMsg)
+	must(t, err)
+	c.git("init", "-q", "-b", "main")
+	c.write("go.mod", "module example.com/m\n")
+	c.write("old/big.go", goLines("old", 900))
+	c.git("add", "-A")
+	c.git("commit", "-q", "-m", "An older commit of 901 lines without a body")
+	c.write("scripts/commit-msg", string(script))
+	must(t, os.Chmod(filepath.Join(c.dir, "scripts/commit-msg"), 0o755))
+	c.git("add", "-A")
+	c.git("commit", "-q", "-m", "make: check commits")
+	return c
+}
+
+// goLines returns a Go file with a package clause and n lines.
+func goLines(pkg string, n int) string {
+	var b strings.Builder
+	b.WriteString("package " + pkg + "\n")
+	for i := range n {
+		fmt.Fprintf(&b, "var v%d int\n", i)
+	}
+	return b.String()
+}
+
+func (c commits) write(name, content string) {
+	c.t.Helper()
+	must(c.t, os.MkdirAll(filepath.Dir(filepath.Join(c.dir, name)), 0o755))
+	must(c.t, os.WriteFile(filepath.Join(c.dir, name), []byte(content), 0o600))
+}
+
+// run runs a program in the repository and returns its output.
+func (c commits) run(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = c.dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@localhost", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@localhost")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (c commits) git(args ...string) {
+	c.t.Helper()
+	if out, err := c.run("git", args...); err != nil {
+		c.t.Fatalf("git %q: %v: %s", args, err, out)
+	}
+}
+
+// A commit changes at most 600 lines of Go, and a large one says why; what only moves
+// does not count. The hook finds it before the commit, and --new after it.
+func TestTheSizeOfCommitsIsChecked(t *testing.T) {
+	t.Parallel()
+	imports := "package b\n\nimport (\n" + strings.Repeat("\t\"example.com/m/internal/a\"\n", 700) + ")\n"
+	for name, test := range map[string]struct {
+		files map[string]string
+		body  string
+		want  string // empty: accepted
+	}{
+		"150 lines without a body":       {files: map[string]string{"a.go": goLines("a", 149)}},
+		"600 lines with a body":          {files: map[string]string{"a.go": goLines("a", 599)}, body: "Because."},
+		"many lines of another language": {files: map[string]string{"a.txt": goLines("a", 2000)}},
+		"imports of this module":         {files: map[string]string{"b.go": imports}},
+		"151 lines without a body":       {files: map[string]string{"a.go": goLines("a", 150)}, want: "changes 151 lines of Go and has no body"},
+		"601 lines":                      {files: map[string]string{"a.go": goLines("a", 600)}, body: "Because.", want: "changes 601 lines of Go, want at most 600"},
+		"601 lines in two files":         {files: map[string]string{"a.go": goLines("a", 299), "b.go": goLines("b", 300)}, body: "Because.", want: "changes 601 lines"},
+		"imports of another module":      {files: map[string]string{"b.go": strings.ReplaceAll(imports, "example.com/m/", "example.com/n/")}, body: "Because.", want: "want at most 600"},
+	} {
+		c := newCommits(t)
+		for file, content := range test.files {
+			c.write(file, content)
+		}
+		c.git("add", "-A")
+		message := "docs: add it\n\n" + test.body + "\n"
+		c.write(".git/MESSAGE", "# the editor's\n"+message)
+		hook, hookErr := c.run("scripts/commit-msg", ".git/MESSAGE")
+		c.git("commit", "-q", "-m", message)
+		later, laterErr := c.run("scripts/commit-msg", "--new")
+		for by, got := range map[string]struct {
+			out string
+			err error
+		}{"the hook": {hook, hookErr}, "--new": {later, laterErr}} {
+			if test.want == "" && got.err != nil || test.want != "" && (got.err == nil || !strings.Contains(got.out, test.want)) {
+				t.Errorf("%s: %s: %v %q, want %q", name, by, got.err, got.out, test.want)
+			}
+		}
+	}
+	// A file that moves counts with the lines that change, and a revert passes.
+	c := newCommits(t)
+	c.git("mv", "old", "new")
+	c.write("new/big.go", strings.Replace(goLines("old", 900), "package old", "package young", 1))
+	c.git("add", "-A")
+	c.git("commit", "-q", "-m", "new: move the package")
+	c.write("a.go", goLines("a", 900))
+	c.git("add", "-A")
+	c.git("commit", "-q", "-m", "Revert \"a: remove it\"")
+	if out, err := c.run("scripts/commit-msg", "--new"); err != nil {
+		t.Errorf("a move or a revert is refused: %s", out)
+	}
+}
+
 // The range check finds a bad message among new commits, leaves older ones
 // alone, and works in a clone whose history is cut.
 func TestOnlyNewCommitsAreChecked(t *testing.T) {
@@ -62,19 +174,8 @@ func TestOnlyNewCommitsAreChecked(t *testing.T) {
 	dir := t.TempDir()
 	script, err := os.ReadFile(commitMsg)
 	must(t, err)
-	run := func(repo, name string, args ...string) (string, error) {
-		cmd := exec.Command(name, args...)
-		cmd.Dir = repo
-		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@localhost", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@localhost")
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	git := func(args ...string) {
-		t.Helper()
-		if out, err := run(dir, "git", args...); err != nil {
-			t.Fatalf("git %q: %v: %s", args, err, out)
-		}
-	}
+	run := func(repo, name string, args ...string) (string, error) { return commits{t, repo}.run(name, args...) }
+	git := commits{t, dir}.git
 	git("init", "-q", "-b", "main")
 	git("commit", "-q", "--allow-empty", "-m", "An older style")
 	must(t, os.Mkdir(filepath.Join(dir, "scripts"), 0o755))
