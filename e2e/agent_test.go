@@ -110,6 +110,7 @@ func agents(t testing.TB) []agent {
 //
 // proves R-T9, R-B3
 func TestRealAgentsDispatchAndReadThePatch(t *testing.T) {
+	t.Parallel()
 	w := newAgentWorld(t)
 	net := newIsland(t)
 	for _, a := range agents(t) {
@@ -125,6 +126,7 @@ func TestRealAgentsDispatchAndReadThePatch(t *testing.T) {
 //
 // proves R-T9, R-B3
 func TestRealAgentsWorkOverHTTP(t *testing.T) {
+	t.Parallel()
 	w := newAgentWorld(t)
 	net := newIsland(t)
 	for _, a := range agents(t) {

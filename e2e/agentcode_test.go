@@ -51,6 +51,7 @@ func TestCodingAgentsWork(t *testing.T) {
 //
 // proves R-D2, R-D6
 func TestCodingAgentsWorkForAnOrdinaryUser(t *testing.T) {
+	t.Parallel()
 	w := newCodingWorld(t, ordinaryUID, nil)
 	for _, c := range coders(t) {
 		t.Run(c.name, func(t *testing.T) {
@@ -163,8 +164,11 @@ func awaitTurn(t testing.TB, m *scriptmodel.Server, n int) {
 // awaitRequest waits until the requests to the model are as wanted.
 func awaitRequest(t testing.TB, m *scriptmodel.Server, wanted func([]scriptmodel.Request) bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !wanted(m.Requests()); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
+	for late := range polling(2 * time.Minute) {
+		if wanted(m.Requests()) {
+			break
+		}
+		if late {
 			t.Fatalf("the model was asked only: %+v", m.Requests())
 		}
 	}
@@ -251,6 +255,7 @@ func (w *codingWorld) tryOverload(c coder) {
 //
 // proves R-D7
 func TestAgentsWithoutTheirModelAreNoticed(t *testing.T) {
+	t.Parallel()
 	lies := "#!/bin/sh\necho '{\"type\":\"result\",\"subtype\":\"success\",\"result\":\"all done\",\"usage\":{\"input_tokens\":999999,\"output_tokens\":999999}}'\n"
 	w := newCodingWorld(t, 0, map[string]string{
 		"silent":   "agent: command, command: [\"true\"], model: codex/small",

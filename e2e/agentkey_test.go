@@ -24,6 +24,7 @@ import (
 //
 // proves R-C3, R-D8
 func TestModelKeyIsOnlyInTheBroker(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newCodingWorld(t, uid, nil)
 		w.buildSweep()

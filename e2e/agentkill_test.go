@@ -96,8 +96,11 @@ func TestAnAgentOutlivesItsServiceInMidTurn(t *testing.T) {
 		w.verifyEvidence(id, "--with-blobs")
 
 		network := []api.Digest{d.Outcome.Network.Digest, first.Outcome.Network.Digest}
-		for end := time.Now().Add(30 * time.Second); slices.ContainsFunc(network, w.hasBlob); time.Sleep(100 * time.Millisecond) { // kept for a second
-			if time.Now().After(end) {
+		for late := range polling(30 * time.Second) { // kept for a second
+			if !slices.ContainsFunc(network, w.hasBlob) {
+				break
+			}
+			if late {
 				t.Fatalf("one of the network records %s is stored", network)
 			}
 			w.must("gc")

@@ -179,6 +179,7 @@ func firstObject(text string, v any) error {
 //
 // proves R-B3
 func TestScriptedModelDetectsATenthTool(t *testing.T) {
+	t.Parallel()
 	offer := func(names ...string) (all []scriptmodel.Tool) {
 		for _, n := range names {
 			all = append(all, scriptmodel.Tool{Name: n})

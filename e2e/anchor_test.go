@@ -25,6 +25,7 @@ func (w *world) copyState(to string) {
 //
 // proves R-A6, R-A1
 func TestARestoredStateDoesNotStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
@@ -108,6 +109,7 @@ func localSize(t *testing.T, said string) uint64 {
 //
 // proves R-A6
 func TestARestoredDatabaseDoesNotStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
@@ -133,6 +135,7 @@ func TestARestoredDatabaseDoesNotStart(t *testing.T) {
 //
 // proves R-A6
 func TestUnreachableAnchorsStopNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
@@ -229,6 +232,7 @@ func (w *world) commitOnTop(repo string) {
 //
 // proves R-A6, R-B9
 func TestOnlyAnOperatorNamesAnAnchorAsLost(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w, repo := anchored(t, uid)
 		w.refused(1, []string{`anchor "disk" agrees with the log`}, "anchor", "lost", "disk") // control
@@ -284,6 +288,7 @@ func TestOnlyAnOperatorNamesAnAnchorAsLost(t *testing.T) {
 //
 // proves R-A6
 func TestAnAnchorThatReturnsWithMoreStopsNewWork(t *testing.T) {
+	t.Parallel()
 	w, _ := anchored(t, 0)
 	w.restore()
 	// Without the other anchor, which is still compared though the configuration omits it.

@@ -53,7 +53,7 @@ grants:
 // asked waits for the request of a dispatch.
 func (w *world) asked(id api.DispatchID) api.ApprovalView {
 	w.t.Helper()
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+	for range polling(30 * time.Second) {
 		list, err := w.conn().Runtime().Approvals(w.t.Context(), false)
 		must(w.t, err)
 		for _, v := range list {

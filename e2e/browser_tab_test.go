@@ -261,12 +261,12 @@ func (t *tab) value(expression string) (s string) {
 // replaced answers nothing; the next one is asked.
 func (t *tab) await(expression string) {
 	t.b.t.Helper()
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	for late := range polling(patience) {
 		var ok bool
 		if err := t.tryEval("Boolean("+expression+")", &ok); err == nil && ok {
 			return
 		}
-		if time.Since(began) > patience {
+		if late {
 			t.b.t.Fatalf("after %v not true: %s\nat %s:\n%s\nconsole: %q", patience, expression, t.value("location.href"), t.text("body"), t.errors())
 		}
 	}

@@ -160,8 +160,11 @@ func (b *browser) end(profile string) {
 // eventually polls until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > patience {
+	for late := range polling(patience) {
+		if holds() {
+			return
+		}
+		if late {
 			t.Fatalf("after %v not yet: %s", patience, what)
 		}
 	}

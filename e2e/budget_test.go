@@ -11,6 +11,7 @@ import (
 //
 // proves R-O11
 func TestBudgets(t *testing.T) {
+	t.Parallel()
 	w := orchestrated(t, 0)
 	p := planned("spends", shellTask("a", "true"), shellTask("b", "true", after("a")), shellTask("c", "true", after("b")))
 	p.Budget = &api.Budget{Dispatches: 2}

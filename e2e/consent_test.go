@@ -60,6 +60,7 @@ func (w *world) token(principal string) (text string, id api.TokenID) {
 //
 // proves R-T5, R-T4
 func TestConsentBoundsAClient(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -147,6 +148,7 @@ func TestConsentBoundsAClient(t *testing.T) {
 //
 // proves R-T5
 func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
+	t.Parallel()
 	w := asking(t, 0)
 	d := w.awaitQuestion("asks")
 	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{0}})
@@ -172,6 +174,7 @@ func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 //
 // proves R-B9, R-T5
 func TestOnlyTheOperatorKeyDecides(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.catalog(subagent{name: "look", script: "true", tier: "observe"})
 	w.up()
@@ -224,6 +227,7 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 //
 // proves R-B9
 func TestServiceRefusesUnverifiableDecisions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.catalog(subagent{name: "look", script: "true", tier: "observe"})
 	root := w.path("data/bailiwick/operators.json")
@@ -301,6 +305,7 @@ func TestDecisionsSurviveKills(t *testing.T) {
 //
 // proves R-T4
 func TestRevocationEndsOpenRequests(t *testing.T) {
+	t.Parallel()
 	w := newGated(t, 0, "reversible")
 	w.grants("agent:ann")
 	w.up()

@@ -110,12 +110,12 @@ func (p *places) store() {
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.roots, MinVersion: tls.VersionTLS12}},
 	})
 	must(t, err)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for late := range polling(time.Minute) {
 		err := admin.MakeBucket(t.Context(), "anchors", minio.MakeBucketOptions{ObjectLocking: true})
 		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
+		if late {
 			t.Fatal(err)
 		}
 	}

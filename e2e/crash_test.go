@@ -69,14 +69,15 @@ func kill(t testing.TB, pid int) {
 // awaitEnd waits until a dispatch has ended.
 func (w *world) awaitEnd(id string) api.Dispatch {
 	w.t.Helper()
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for late := range polling(time.Minute) {
 		if d := w.show(id); d.State.Ended() {
 			return d
 		}
-		if time.Now().After(end) {
+		if late {
 			w.t.Fatalf("dispatch %s does not end: %+v", id, w.show(id))
 		}
 	}
+	panic("unreachable")
 }
 
 // loggedOnce fails the test unless the log says exactly once that a dispatch
@@ -151,12 +152,12 @@ func TestDispatchSurvivesAServiceKill(t *testing.T) {
 
 func awaitGone(t testing.TB, pid int) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for late := range polling(30 * time.Second) {
 		state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if _, rest, _ := strings.Cut(string(state), ") "); err != nil || strings.HasPrefix(rest, "Z") {
 			return
 		}
-		if time.Now().After(end) {
+		if late {
 			t.Fatalf("process %d does not exit", pid)
 		}
 	}

@@ -126,7 +126,7 @@ func TestARunSurvivesAFullDiskAtEachStep(t *testing.T) {
 // awaitStop returns the process that has stopped itself at the armed point.
 func (k *trial) awaitStop(from int64) int {
 	k.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for range polling(time.Minute) {
 		hits, _ := k.hits(from)
 		for _, h := range hits {
 			if h.action == failpoint.Stop && strings.Contains(procState(h.pid), "T") {
@@ -172,17 +172,18 @@ func (k *trial) keepFull(at string) {
 // meanwhile.
 func (k *trial) awaitDone(id api.RunID) (run api.Run) {
 	k.t.Helper()
-	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for late := range polling(90 * time.Second) {
 		if err := k.insist("GET", runsPath+"/"+string(id), nil, &run); err != nil {
 			k.t.Fatal(err)
 		}
 		if run.State.Settled() {
 			return run
 		}
-		if time.Now().After(deadline) {
+		if late {
 			k.t.Fatalf("run %s does not settle: %+v", id, run)
 		}
 	}
+	panic("unreachable")
 }
 
 // wantRetriedForTheDisk fails the test unless each earlier attempt of a task was

@@ -40,8 +40,10 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	w.refused(1, []string{"state is on a full disk"}, "dispatch", "run", "edit", "-q", "--id", "during")
 	must(t, os.Remove(w.path("state/filler")))
 	// The service looks for room twice a second, and opens its state again.
-	for end := time.Now().Add(time.Minute); w.try("status").status != 0 && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
+	for range polling(time.Minute) {
+		if w.try("status").status == 0 {
+			break
+		}
 	}
 	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
 	if s := w.status(); !s.Ready {

@@ -58,6 +58,7 @@ END
 //
 // proves R-S3, R-D8
 func TestNothingLeavesADispatchButByItsList(t *testing.T) {
+	t.Parallel()
 	const value = "value-of-the-api-4711"
 	for _, uid := range []int{0, ordinaryUID} {
 		t.Run(map[int]string{0: "root", ordinaryUID: "an ordinary user"}[uid], func(t *testing.T) {

@@ -38,14 +38,15 @@ type alarm struct {
 // since its start.
 func (w *world) waitChecked(n uint64) api.EvidenceStatus {
 	w.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for late := range polling(time.Minute) {
 		if st := w.evidenceStatus(); st.Checked >= n {
 			return st
 		}
-		if time.Now().After(end) {
+		if late {
 			w.t.Fatalf("no evidence was checked: %+v", w.evidenceStatus())
 		}
 	}
+	panic("unreachable")
 }
 
 // The service verifies the evidence about each run and dispatch that ends. If
@@ -116,8 +117,10 @@ func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
 	must(t, os.Remove(w.path(deploy)))
 	w.open("on")
 	wantStates(t, w.awaitSettled(gated), "done; a done")
-	for end := time.Now().Add(time.Minute); len(w.refusals()) < 2 && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
+	for range polling(time.Minute) {
+		if len(w.refusals()) >= 2 {
+			break
+		}
 	}
 	w.write(deploy, string(root), 0o644)
 	if all := w.refusals(); len(all) != 2 || all[1].Run != "unmade" || len(all[1].Rows) != 0 || all[1].Message == "" {

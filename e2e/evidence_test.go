@@ -112,13 +112,13 @@ const evidencePlan = `{"source":{"name":"repo"},"tasks":[
 //
 // proves R-A7
 func TestARunAndItsRetryVerify(t *testing.T) {
+	t.Parallel()
 	w := evidenceWorld(t)
 	w.write("tmp/plan.json", evidencePlan, 0o644)
 	w.must("run", "submit", w.path("tmp/plan.json"), "--id", "first")
-	deadline := time.Now().Add(2 * time.Minute)
 	answered := false
 	var r api.Run
-	for {
+	for late := range polling(2 * time.Minute) {
 		decode(t, w.must("run", "show", "first", "-o", "json"), &r)
 		if r.State.Settled() {
 			break
@@ -127,10 +127,9 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 			w.must("run", "answer", "first", "--task", "e", "--option", "1")
 			answered = true
 		}
-		if time.Now().After(deadline) {
+		if late {
 			t.Fatalf("the run does not settle: %+v", r)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 	report := w.verifyEvidence("first")
 	if report.Dispatches != 5 || report.Run != "first" {
@@ -151,12 +150,14 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 		t.Errorf("%s", r.Text())
 	}
 	w.must("run", "retry", "first", "--id", "second")
-	for r.RunID != "second" || !r.State.Settled() {
+	for late := range polling(2 * time.Minute) {
 		decode(t, w.must("run", "show", "second", "-o", "json"), &r)
-		if time.Now().After(deadline) {
+		if r.State.Settled() {
+			break
+		}
+		if late {
 			t.Fatalf("the run does not settle: %+v", r)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 	w.verifyEvidence("second")
 	if out := w.must("audit", "verify", "--log"); !strings.Contains(out, "verified against the signed root: ") {
@@ -192,6 +193,7 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 
 // Control for "offline": in that namespace a connection fails.
 func TestVerificationNeedsNoNetwork(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close() //nolint:errcheck // a test's own

@@ -20,11 +20,12 @@ const hangBound = 81 * time.Second
 // awaitHung waits until a dispatch whose worker hangs has ended.
 func (w *world) awaitHung(id string) api.Dispatch {
 	w.t.Helper()
-	for end := time.Now().Add(hangBound); ; time.Sleep(200 * time.Millisecond) {
-		if d := w.show(id); d.State.Ended() || time.Now().After(end) {
+	for late := range polling(hangBound) {
+		if d := w.show(id); d.State.Ended() || late {
 			return d
 		}
 	}
+	panic("unreachable")
 }
 
 // A worker that is stopped for longer than its dispatch may take is killed with
@@ -89,11 +90,11 @@ func hangAnywhere(t *testing.T) func(*testing.T) {
 		must(t, k.insist(http.MethodPost, runtimePath, api.DispatchRequest{
 			Subagent: "edits", Source: &api.SourceRequest{Name: "repo"}, DispatchID: api.DispatchID(stopped[at]), TimeoutSeconds: 1,
 		}, nil))
-		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		for late := range polling(time.Minute) {
 			if list, _ := k.hits(from); slices.ContainsFunc(list, func(h hit) bool { return h.action == failpoint.Stop }) {
 				break
 			}
-			if time.Now().After(end) {
+			if late {
 				t.Fatalf("no worker stops at %s", at)
 			}
 		}

@@ -74,6 +74,7 @@ func (w *world) lines() (all []api.LogLine) {
 // proves R-A1, R-A5: every entry of a running service verifies with its public
 // key, and the service serves the files of the log.
 func TestEveryEntryVerifiesWithTheServicePublicKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.up()
 	all := w.lines()
@@ -107,6 +108,7 @@ func TestEveryEntryVerifiesWithTheServicePublicKey(t *testing.T) {
 //
 // proves R-A1, R-A2
 func TestTheTreeSurvivesAKillAtEachStep(t *testing.T) {
+	t.Parallel()
 	for _, at := range []failpoint.Name{failpoint.LogFeed, failpoint.LogFed, failpoint.LogSigned, failpoint.LogPublished, failpoint.LogWipe, failpoint.LogWiped} {
 		t.Run(string(at), func(t *testing.T) {
 			k := newTrial(t, 0, 7)
@@ -349,6 +351,7 @@ func unattested(log []entry) (bad []string) {
 // Positive control of the kill harness: its checks of checkpoints detect planted
 // faults.
 func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
+	t.Parallel()
 	key, err := seal.NewEphemeral()
 	must(t, err)
 	other, err := seal.NewEphemeral()
@@ -417,6 +420,7 @@ func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 // proves R-A1: a state restored from an older copy is refused at start, and the
 // message names both lengths. A missing tree is not refused.
 func TestAnOlderStateIsRefusedAtStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.up()
 	w.must("down")

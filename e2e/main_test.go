@@ -13,6 +13,7 @@ import (
 //
 // proves R-D2, R-D5, R-D10, R-S1
 func TestAPatchComesBackAndApplies(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\r\n", "gone.txt": "x\n"})
@@ -68,6 +69,7 @@ cat > outputs/stdin.json`, more: "    verify: {command: [grep, -q, ONE, a.txt]}\
 
 // proves R-D3
 func TestEveryOutcomeIsTrue(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(
@@ -109,6 +111,7 @@ func TestEveryOutcomeIsTrue(t *testing.T) {
 
 // proves R-D4
 func TestCancelReachesTheWholeTreeAndKeepsTheWork(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -440,7 +440,7 @@ func TestServerExitsThoughNobodyReads(t *testing.T) {
 func awaitStuck(t *testing.T, pid int) {
 	t.Helper()
 	last := ""
-	for same := 0; same < 5; time.Sleep(50 * time.Millisecond) {
+	for same := 0; same < 5; time.Sleep(50 * time.Millisecond) { // that nothing more is written is no event
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 		must(t, err)
 		if written := regexp.MustCompile("wchar: .*").FindString(string(b)); written == last {

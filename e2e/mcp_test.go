@@ -264,9 +264,7 @@ grants:
 `, w.path("repo"), w.me()), 0o644)
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	// Times in the catalog have a resolution of a second.
-	for first := time.Now().Unix(); time.Now().Unix() == first; {
-		time.Sleep(20 * time.Millisecond)
-	}
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 	w.replace(manifest, "does what it should", "does what it shall")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.up()

@@ -104,8 +104,10 @@ func TestNotificationsReachAPerson(t *testing.T) {
 	if d.State != api.EventNeedsInput || time.Since(begun) > 30*time.Second {
 		t.Fatalf("it is %s after %s", d.State, time.Since(begun))
 	}
-	for w.notifyStatus("hook").Error == "" {
-		time.Sleep(10 * time.Millisecond)
+	for range polling(time.Minute) {
+		if w.notifyStatus("hook").Error != "" {
+			break
+		}
 	}
 	if st := w.notifyStatus("hook"); st.Pending != 1 || st.Delivered != 0 || !strings.HasSuffix(st.Error, "answered 503 Service Unavailable") || strings.Contains(fmt.Sprint(st), "secret-path") {
 		t.Errorf("its status is %+v", st)
@@ -132,8 +134,10 @@ func TestNotificationsReachAPerson(t *testing.T) {
 	if n := h.next(); n.Kind != "failed" || n.RunID != "broken" || n.Command != "bailiwick run show broken" {
 		t.Errorf("it is %+v", n)
 	}
-	for w.notifyStatus("page").Delivered != 1 || w.notifyStatus("hook").Delivered != 2 {
-		time.Sleep(10 * time.Millisecond)
+	for range polling(time.Minute) {
+		if w.notifyStatus("page").Delivered == 1 && w.notifyStatus("hook").Delivered == 2 {
+			break
+		}
 	}
 	paged, err := os.ReadFile(w.path("paged"))
 	must(t, err)

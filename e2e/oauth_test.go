@@ -84,6 +84,7 @@ func (w *world) trusts(jwks string) {
 //
 // proves R-T4, R-T6
 func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w, i := newWorld(t, uid), newIDP(t)
 		w.write("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.srv.Certificate().Raw})), 0o644)
@@ -165,6 +166,7 @@ func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 
 // proves R-T4
 func TestMCPOverHTTPAcceptsIssuerTokens(t *testing.T) {
+	t.Parallel()
 	w, i := &webWorld{world: newWorld(t, 0)}, newIDP(t)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})
@@ -195,6 +197,7 @@ func TestMCPOverHTTPAcceptsIssuerTokens(t *testing.T) {
 
 // proves R-T4
 func TestUntrustedKeySetsRefuseTheStart(t *testing.T) {
+	t.Parallel()
 	w, i := newWorld(t, 0), newIDP(t)
 	w.catalog(subagent{name: "edit", script: "true"})
 	file := w.path("config/bailiwick/keys.json")

@@ -80,6 +80,7 @@ const phrase = "correct horse battery"
 //
 // proves R-B9, R-T5
 func TestDecisionsNeedATerminal(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -157,6 +158,7 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 //
 // proves R-T5
 func TestDefaultCeilingIsObserve(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.must("init", "--insecure-unencrypted", w.path("project"))
@@ -191,6 +193,7 @@ func TestDefaultCeilingIsObserve(t *testing.T) {
 //
 // proves R-T4, R-T5
 func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})
@@ -255,6 +258,7 @@ func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
 //
 // proves R-T4
 func TestTokenIsShownOnceAndRevocable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})

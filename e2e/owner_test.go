@@ -15,6 +15,7 @@ import (
 //
 // proves R-B1, R-B5
 func TestTrustOfAnotherAccountIsRefused(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -14,6 +14,7 @@ import (
 //
 // proves R-S4
 func TestAPartialCloneIsASourceOnceItIsComplete(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("origin", map[string]string{"a.txt": "one\n", "b.txt": "two\n"})

@@ -31,7 +31,7 @@ func (w *world) passkey(name string) (*softkey.Authenticator, seal.Key) {
 // lodged waits for the one open lodged decision.
 func (w *world) lodged() api.LodgedRecord {
 	w.t.Helper()
-	for {
+	for late := range polling(time.Minute) {
 		var list []api.LodgedRecord
 		decode(w.t, w.must("decision", "list", "-o", "json"), &list)
 		for _, l := range list {
@@ -39,11 +39,11 @@ func (w *world) lodged() api.LodgedRecord {
 				return l
 			}
 		}
-		if w.t.Context().Err() != nil {
+		if late {
 			w.t.Fatal("no decision is lodged")
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
+	panic("unreachable")
 }
 
 // touch signs a lodged decision as the signing page does.

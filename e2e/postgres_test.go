@@ -53,8 +53,11 @@ func newPostgres(w *world) *postgres {
 		_ = server.Process.Signal(syscall.SIGQUIT) // at once
 		_ = server.Wait()
 	})
-	for end := time.Now().Add(time.Minute); p.command("pg_isready", "-q", "-h", p.dir).Run() != nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
+	for late := range polling(time.Minute) {
+		if p.command("pg_isready", "-q", "-h", p.dir).Run() == nil {
+			break
+		}
+		if late {
 			w.t.Fatalf("PostgreSQL does not start: %s", log.String())
 		}
 	}

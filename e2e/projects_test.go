@@ -25,6 +25,7 @@ func (w *world) project(name string) (initial done) {
 //
 // proves R-C6
 func TestTwoProjectsShareACatalog(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.project("garden")
@@ -145,6 +146,7 @@ func TestTwoPeopleApplyAtOnce(t *testing.T) {
 //
 // proves R-T4
 func TestConfusablePrincipalsAreRefusedBeforeASignature(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.project("garden")
 	w.replace("garden/bailiwick.yaml", "grants:\n", "grants:\n  - {principal: agent:granted, subagents: [greet], targets: [local]}\n")

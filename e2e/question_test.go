@@ -55,6 +55,7 @@ func (w *world) awaitQuestion(name string) api.Dispatch {
 //
 // proves R-D6, R-D3
 func TestAnswerResumesTheWork(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := asking(t, uid)
 		if d := w.try("dispatch", "run", "asks", "--source", "repo"); d.status != 9 || !strings.Contains(d.stdout, "Which colour?") || !strings.Contains(d.stdout, "dispatch answer") {
@@ -209,9 +210,7 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	d = w.dispatch("short", "--source", "repo")
 	id = string(d.ID)
 	w.must("down")
-	for time.Now().Before(*d.AnswerBy) {
-		time.Sleep(20 * time.Millisecond)
-	}
+	time.Sleep(time.Until(*d.AnswerBy)) // the service is down: nothing tells when the time is over
 	w.refused(1, []string{id}, "dispatch", "answer", id, "late")
 	w.awaitEntry(id, "dispatch.failed")
 	wantEnd(t, w.show(id), api.EventFailed, api.ReasonTimeout)

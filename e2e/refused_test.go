@@ -73,8 +73,10 @@ func TestRefusedRequestsAreLoggedOnce(t *testing.T) {
 		w := calling(t, uid)
 		id, j := w.begun()
 		logged, recorded := w.hostsRefused(id)
-		for end := time.Now().Add(time.Minute); len(logged) < 3 && time.Now().Before(end); logged, recorded = w.hostsRefused(id) {
-			time.Sleep(20 * time.Millisecond) // the log of the agent overtakes the entries
+		for range polling(time.Minute) { // the log of the agent overtakes the entries
+			if logged, recorded = w.hostsRefused(id); len(logged) >= 3 {
+				break
+			}
 		}
 		if !slices.Equal(logged, evils(3)) || !slices.Equal(recorded, evils(3)) {
 			t.Errorf("while it runs: the log has %q, the record %q", logged, recorded)
@@ -135,8 +137,8 @@ func TestRefusedRequestsSurviveAFullDisk(t *testing.T) {
 	w.smallState("36m")
 	w.must("up")
 	id, _ := w.begun()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if logged, _ := w.hostsRefused(id); len(logged) == 3 || time.Now().After(end) {
+	for late := range polling(time.Minute) {
+		if logged, _ := w.hostsRefused(id); len(logged) == 3 || late {
 			break
 		}
 	}
@@ -153,8 +155,10 @@ func TestRefusedRequestsSurviveAFullDisk(t *testing.T) {
 	}
 	w.freeState()
 	w.open("next")
-	for w.try("dispatch", "show", id).status != 0 {
-		time.Sleep(50 * time.Millisecond) // the service has not seen yet that there is room
+	for range polling(time.Minute) { // the service has not seen yet that there is room
+		if w.try("dispatch", "show", id).status == 0 {
+			break
+		}
 	}
 	d := w.awaitEnd(id)
 	wantEnd(t, d, api.EventFailed, api.ReasonLost)

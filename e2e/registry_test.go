@@ -100,6 +100,7 @@ func registries(t *testing.T, n *internet) {
 // Agents install packages by the real programs through the egress list of
 // docs/agent-contract.md.
 func TestPackageRegistriesAreReachedThroughTheList(t *testing.T) {
+	t.Parallel()
 	n := newInternet(t)
 	registries(t, n)
 	w := newWorld(t, 0)

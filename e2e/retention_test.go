@@ -70,6 +70,7 @@ func (w *world) checkContent(d api.Dispatch, stored bool) {
 }
 
 func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -147,6 +148,7 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 }
 
 func TestWithoutRulesResultsStay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker())
@@ -162,6 +164,7 @@ func TestWithoutRulesResultsStay(t *testing.T) {
 // Waiting and running dispatches are not collected, whatever the rules; a
 // waiting one resumes from its content.
 func TestRetentionSparesWaitingAndRunningWork(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker(), subagent{name: "asks", script: `
@@ -200,6 +203,7 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 }
 
 func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.catalog(maker())
 	for rules, want := range map[string]string{
@@ -223,6 +227,7 @@ func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {
 // Only the operator collects, and only the operator removes the operator's
 // pins; the owner of a dispatch may pin it.
 func TestOnlyTheServiceAccountCollects(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker())
@@ -259,6 +264,7 @@ func TestOnlyTheServiceAccountCollects(t *testing.T) {
 //
 // proves R-A2
 func TestInterruptedRemovalIsCompleted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		at     failpoint.Name
 		marked bool
@@ -321,6 +327,7 @@ func TestInterruptedRemovalIsCompleted(t *testing.T) {
 // Continuous collections while dispatches that share content run: finished
 // dispatches keep all content that they refer to.
 func TestCollectionLosesNoFinishedContent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker())

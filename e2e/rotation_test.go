@@ -67,6 +67,7 @@ func (w *world) verifyAttestation(id api.DispatchID, key seal.KeyID) {
 //
 // proves R-A9
 func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(
@@ -195,6 +196,7 @@ func TestAKilledRotationLeavesOneKeyInForce(t *testing.T) {
 //
 // proves R-A9
 func TestServiceRefusesKeysThatDoNotMatch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edits", script: "echo two > a.txt"})

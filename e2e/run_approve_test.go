@@ -30,7 +30,10 @@ tasks:
 `, 0o644)
 		w.must("run", "submit", w.path("plan.yaml"))
 		id := ""
-		for end := time.Now().Add(time.Minute); id == "" && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for range polling(time.Minute) {
+			if id != "" {
+				break
+			}
 			id = strings.TrimSpace(w.must(append([]string{"approval", "list", "-o", "name"}, bob...)...))
 		}
 		shown := w.must(append([]string{"approval", "show", id}, bob...)...)

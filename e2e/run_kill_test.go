@@ -251,13 +251,14 @@ func (k *trial) runRound(n int, p plan, sum *tally) {
 // quiet waits until nothing of a round is left, and no run of a slot is open. It returns
 // the log of the round.
 func (k *trial) quiet(n int, p plan, sum *tally) []entry {
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for late := range polling(time.Minute) {
 		k.settle(n, p, sum, sum.next)
 		log := k.log(len(sum.seen) - 1)
-		if len(pending(log)) == 0 || time.Now().After(end) {
+		if len(pending(log)) == 0 || late {
 			return log
 		}
 	}
+	panic("unreachable")
 }
 
 // brief is a short form of a log.

@@ -17,7 +17,7 @@ func (w *world) person(name string) []string {
 // awaitAsked returns the open request about a task of a run.
 func (w *world) awaitAsked(run api.RunID, task api.TaskID) string {
 	w.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for range polling(time.Minute) {
 		for _, a := range w.run(run).Approvals {
 			if a.Task == task {
 				return string(a.ID)

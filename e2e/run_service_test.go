@@ -200,8 +200,10 @@ func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
 	}
 	w.open("go")
 	end := w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "run.settled" }).Seq
-	for !w.run(id).Sealed { // until it is sealed or the test times out
-		time.Sleep(50 * time.Millisecond)
+	for range polling(time.Minute) {
+		if w.run(id).Sealed {
+			break
+		}
 	}
 	if c := w.checkpoint(); c.Size <= end {
 		t.Errorf("it is sealed by entry %d, and the checkpoint covers %d", end, c.Size)

@@ -83,11 +83,14 @@ func (k *scheduleTrial) apply() {
 	}
 	before, running := revision()
 	k.must("catalog", "apply", "--prune", "-f", k.path(manifest))
-	for end := time.Now().Add(20 * time.Second); running; time.Sleep(20 * time.Millisecond) {
+	for late := range polling(20 * time.Second) {
+		if !running {
+			break
+		}
 		if now, _ := revision(); now > before {
 			return
 		}
-		if time.Now().After(end) {
+		if late {
 			k.t.Fatalf("revision %d is still in force", before)
 		}
 	}
@@ -159,7 +162,7 @@ func (k *scheduleTrial) wantNewest(name, want string) {
 func (k *scheduleTrial) await(name, want string, is func(string) bool) {
 	k.t.Helper()
 	got := ""
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for range polling(30 * time.Second) {
 		if got = k.history(name); is(got) {
 			return
 		}
@@ -170,7 +173,7 @@ func (k *scheduleTrial) await(name, want string, is func(string) bool) {
 // idle waits until no slot is open and no run of a schedule either.
 func (k *scheduleTrial) idle(name string) {
 	k.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for range polling(time.Minute) {
 		if !slices.ContainsFunc(k.slots(name), func(s api.Slot) bool {
 			return s.State == api.SlotWaiting || s.State == api.SlotFired || s.State == api.SlotSubmitted && !s.RunState.Settled()
 		}) {
@@ -436,9 +439,12 @@ func TestSchedulesWithOpenRuns(t *testing.T) {
 func (k *scheduleTrial) wantRefused(words string) {
 	k.t.Helper()
 	var s api.Slot
-	for end := time.Now().Add(30 * time.Second); s.Reason != api.SkipRefused || !strings.Contains(s.Message, words); time.Sleep(20 * time.Millisecond) {
+	for late := range polling(30 * time.Second) {
+		if s.Reason == api.SkipRefused && strings.Contains(s.Message, words) {
+			break
+		}
 		list := k.slots("skip")
-		if s = list[len(list)-1]; time.Now().After(end) {
+		if s = list[len(list)-1]; late {
 			k.t.Fatalf("%s: the newest slot is %+v", words, s)
 		}
 	}

@@ -163,13 +163,14 @@ func argumentsAndEnvironments() []string {
 // awaitAsking waits until a dispatch has asked a question.
 func (w *world) awaitAsking(id string) api.Dispatch {
 	w.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for late := range polling(2 * time.Minute) {
 		d := w.show(id)
 		if d.State == api.EventNeedsInput {
 			return d
 		}
-		if d.State.Ended() || time.Now().After(end) {
+		if d.State.Ended() || late {
 			w.t.Fatalf("dispatch %s asks no question: %+v\n%s", id, d, w.try("dispatch", "logs", id))
 		}
 	}
+	panic("unreachable")
 }

@@ -88,6 +88,7 @@ func eachFile(dir string, look func(path string, f *os.File) error) error {
 //
 // proves R-C3, R-B9
 func TestSecretIsSetCheckedAndRemoved(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -221,11 +222,11 @@ func TestAServiceKilledWhileASecretIsReadStartsTheWorkerLater(t *testing.T) {
 // awaitFile waits until a file of the world exists.
 func (w *world) awaitFile(name string) {
 	w.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for late := range polling(30 * time.Second) {
 		if _, err := os.Stat(w.path(name)); err == nil {
 			return
 		}
-		if time.Now().After(end) {
+		if late {
 			w.t.Fatalf("%s does not appear", name)
 		}
 	}

@@ -48,6 +48,7 @@ func (w *world) upOn(n *island) {
 //
 // proves R-S4, R-T7, R-D8
 func TestASourceByURLIsFetchedByTheService(t *testing.T) {
+	t.Parallel()
 	for _, uid := range []int{0, ordinaryUID} {
 		t.Run(map[int]string{0: "root", ordinaryUID: "an ordinary user"}[uid], func(t *testing.T) {
 			n := newInternet(t)

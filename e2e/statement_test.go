@@ -217,6 +217,7 @@ func interfacesUp(t *testing.T) (up []string) {
 //
 // proves R-A8, R-A3
 func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(

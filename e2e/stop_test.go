@@ -25,6 +25,7 @@ func stoppable(t *testing.T, uid int) *world {
 //
 // proves R-T10, R-D4
 func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := stoppable(t, uid)
 		question := w.awaitQuestion("asks")
@@ -87,6 +88,7 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 
 // proves R-T10
 func TestStopAppliesOnlyToItsScope(t *testing.T) {
+	t.Parallel()
 	w := stoppable(t, 0)
 	quick := func(target string) int { return w.try("dispatch", "run", "quick", "-q", "--target", target).status }
 	w.replace(manifest, "{name: looking, executor: jail, level: full, mode: readonly}", "{name: looking, executor: jail, level: full, mode: open}")
@@ -128,6 +130,7 @@ func TestStopAppliesOnlyToItsScope(t *testing.T) {
 //
 // proves R-T10
 func TestNothingIsAdmittedAfterAStop(t *testing.T) {
+	t.Parallel()
 	w := stoppable(t, 0)
 	var questions []string
 	for range 3 {
@@ -237,6 +240,7 @@ func TestStopSurvivesKills(t *testing.T) {
 //
 // proves R-T10, R-T5
 func TestTargetModeBoundsTiers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.init()
@@ -270,6 +274,7 @@ func TestTargetModeBoundsTiers(t *testing.T) {
 //
 // proves R-T10, R-T4
 func TestAgentsCannotReachStops(t *testing.T) {
+	t.Parallel()
 	w := stoppable(t, 0)
 	w.must("principal", "add", "agent:claude")
 	token := strings.TrimSpace(w.must("token", "create", "agent:claude"))

@@ -16,6 +16,7 @@ import (
 //
 // proves R-G2, R-G5, R-G6
 func TestCodingAgentsCallTools(t *testing.T) {
+	t.Parallel()
 	w := newCodingWorld(t, 0, nil)
 	w.tryTools(t, coders(t))
 }
@@ -24,6 +25,7 @@ func TestCodingAgentsCallTools(t *testing.T) {
 //
 // proves R-G2
 func TestCodingAgentsCallToolsForAnOrdinaryUser(t *testing.T) {
+	t.Parallel()
 	w := newCodingWorld(t, ordinaryUID, nil)
 	w.tryTools(t, slices.DeleteFunc(coders(t), func(c coder) bool { return c.name != "claude-code" && c.name != "codex" }))
 }

@@ -23,7 +23,7 @@ func (w *callWorld) approvedBy(principal string, own bool, roles ...string) {
 // awaitApproval waits until a call waits for the world's account, or for others.
 func (w *callWorld) awaitApproval(more ...string) api.Approval {
 	w.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for late := range polling(2 * time.Minute) {
 		var list []api.Approval
 		decode(w.t, w.must(append([]string{"approval", "list", "-o", "json"}, more...)...), &list)
 		for _, a := range list {
@@ -31,10 +31,11 @@ func (w *callWorld) awaitApproval(more ...string) api.Approval {
 				return a
 			}
 		}
-		if time.Now().After(end) {
+		if late {
 			w.t.Fatal("no call waits for a person")
 		}
 	}
+	panic("unreachable")
 }
 
 // as returns a client for a principal with a token, which acts up to tier.

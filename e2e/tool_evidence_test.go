@@ -33,8 +33,11 @@ echo two > a.txt`})
 		w.up()
 		id := w.detached("works", "--source", "repo")
 		var waiting []api.ApprovalView
-		for end := time.Now().Add(time.Minute); len(waiting) == 0; time.Sleep(100 * time.Millisecond) {
-			if time.Now().After(end) {
+		for late := range polling(time.Minute) {
+			if len(waiting) != 0 {
+				break
+			}
+			if late {
 				t.Fatal("no call waits for an approval")
 			}
 			must(t, json.Unmarshal([]byte(w.must("approval", "list", "-o", "json")), &waiting))

@@ -121,7 +121,7 @@ func (w *callWorld) noProcess(name string) {
 	w.t.Helper()
 	program := w.path("tools", name)
 	var left []string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for range polling(time.Minute) {
 		if left = processes(w.t, program); len(left) == 0 {
 			return
 		}
@@ -166,6 +166,7 @@ func TestKilledServiceLeavesACallUnknown(t *testing.T) {
 //
 // proves R-G4, R-G7
 func TestFullDiskStopsCallsBeforeTheirEffect(t *testing.T) {
+	t.Parallel()
 	host := newToolHost()
 	w := newCallWorld(t, 0, []string{"tester observe"}, fmt.Sprintf("  - server: web\n    http: {url: %q}\n    allow: [{tool: echo, roles: [tester], tier: observe}]\n", host.serve(t)), "")
 	w.mkdir("gate")
@@ -184,8 +185,11 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do call web_echo '{
 	w.awaitLog(id, "called")
 	w.fillState()
 	w.open("full")
-	for end := time.Now().Add(2 * time.Minute); !strings.Contains(w.try("dispatch", "logs", id).stdout, "refused"); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
+	for late := range polling(2 * time.Minute) {
+		if strings.Contains(w.try("dispatch", "logs", id).stdout, "refused") {
+			break
+		}
+		if late {
 			t.Fatal("the agent hangs while the disk is full")
 		}
 	}

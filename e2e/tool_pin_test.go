@@ -164,8 +164,11 @@ func TestAnInterruptedPlanLeavesNoServer(t *testing.T) {
 	}
 	want := func(what string, some bool) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); len(servers()) > 0 != some; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
+		for late := range polling(time.Minute) {
+			if len(servers()) > 0 == some {
+				break
+			}
+			if late {
 				t.Fatalf("%s: %q", what, servers())
 			}
 		}

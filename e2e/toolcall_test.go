@@ -44,6 +44,7 @@ exec sleep 1000
 //
 // proves R-G2, R-D6
 func TestAgentsCallToolsFromAShell(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.downAtEnd()
@@ -86,6 +87,7 @@ func TestAgentsCallToolsFromAShell(t *testing.T) {
 // The question of the tool counts before a file, and a call after the end of the agent's
 // time reaches nothing.
 func TestTheQuestionOfTheToolCountsBeforeAFile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.downAtEnd()
 	w.catalog(subagent{name: "twice", script: `echo '{"question": "by file?"}' > .bailiwick/question.json; bailiwick-tool ask 'by tool?'`})
@@ -103,6 +105,7 @@ func TestTheQuestionOfTheToolCountsBeforeAFile(t *testing.T) {
 //
 // proves R-G4, R-O6
 func TestCallsOutliveAKilledService(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		const calls = 150
 		w := newWorld(t, uid)
@@ -115,12 +118,12 @@ done; bailiwick-tool ask 'Done?'`, calls)})
 		id := w.detached("calls")
 		last := ""
 		for range 2 {
-			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			for late := range polling(time.Minute) {
 				if d := w.show(id); d.Progress != nil && d.Progress.Text != last {
 					last = d.Progress.Text
 					break
 				}
-				if time.Now().After(end) {
+				if late {
 					t.Fatal("the agent reports nothing")
 				}
 			}
@@ -149,6 +152,7 @@ done; bailiwick-tool ask 'Done?'`, calls)})
 //
 // proves R-G2
 func TestHostileCallersHarmThemselvesOnly(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.downAtEnd()
@@ -249,6 +253,7 @@ func TestCodingAgentsCallTheirTools(t *testing.T) {
 //
 // proves R-D6, R-G4, R-O6
 func TestTheNextServiceEndsAnAttemptThatAsked(t *testing.T) {
+	t.Parallel()
 	k := newTrial(t, 0, 82)
 	k.manifest(
 		subagent{name: "asks", script: "bailiwick-tool ask 'Which?'; echo \"status $?\"; exec sleep 1000"},

@@ -96,11 +96,11 @@ func procFiles(name string) []string {
 func (w *world) nothingLeft(id string, j jailed) {
 	w.t.Helper()
 	var left []string
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for late := range polling(time.Minute) {
 		if left = w.leftOf(id, j); len(left) == 0 {
 			return
 		}
-		if time.Now().After(end) {
+		if late {
 			w.t.Errorf("dispatch %s left behind:\n%s", id, strings.Join(left, "\n"))
 			return
 		}

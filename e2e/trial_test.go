@@ -342,7 +342,7 @@ func (k *trial) ask(method, path string, body, answer any) error {
 // its request.
 func (k *trial) insist(method, path string, body, answer any) error {
 	var err error
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for range polling(2 * time.Minute) {
 		err = k.ask(method, path, body, answer)
 		if refused := (*errRefused)(nil); err == nil || errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable {
 			return err
@@ -440,11 +440,12 @@ func (k *trial) descriptors() int {
 // settled calls look until it reports no problems, and returns the remaining
 // ones when time runs out.
 func settled(look func() []string) (wrong []string) {
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if wrong = look(); len(wrong) == 0 || time.Now().After(end) {
+	for late := range polling(time.Minute) {
+		if wrong = look(); len(wrong) == 0 || late {
 			return wrong
 		}
 	}
+	panic("unreachable")
 }
 
 // remains lists everything that a world without a running dispatch must not

@@ -55,14 +55,15 @@ func TestALostNetworkIsShownWhileTheAgentRetries(t *testing.T) {
 	id := w.submit(planned("lost", shellTask("one", "say", as("patient"))))
 	awaitUnreachable := func(want bool) api.RunTask {
 		t.Helper()
-		for end := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for late := range polling(60 * time.Second) {
 			if got := task(t, w.run(id), "one"); (got.Unreachable != nil) == want {
 				return got
 			}
-			if time.Now().After(end) {
+			if late {
 				t.Fatalf("%+v", task(t, w.run(id), "one"))
 			}
 		}
+		panic("unreachable")
 	}
 	seen := awaitUnreachable(true)
 	u := seen.Unreachable

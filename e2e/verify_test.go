@@ -14,6 +14,7 @@ import (
 //
 // proves R-D10
 func TestVerifyCommandSeesOnlyThePatchOfTheAgent(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n", ".gitignore": "cache/\n"})
@@ -40,6 +41,7 @@ echo two > a.txt
 
 // proves R-D9
 func TestTheAgentsEnvironmentIsDefaultDeny(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})

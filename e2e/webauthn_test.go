@@ -49,6 +49,7 @@ func question(name string, m softkey.Made, message []byte) oracleQuestion {
 // every flipped bit. Where Bailiwick is stricter than the standard, the oracle accepts.
 // proves R-B9
 func TestTheOracleAgrees(t *testing.T) {
+	t.Parallel()
 	message := []byte("what is signed")
 	var questions []oracleQuestion
 	for _, ed := range []bool{false, true} {
@@ -101,6 +102,7 @@ func TestTheOracleAgrees(t *testing.T) {
 
 // The oracle warns of a copied authenticator exactly where a counter is an alarm.
 func TestTheOracleAgreesAboutCounters(t *testing.T) {
+	t.Parallel()
 	message := []byte("what is signed")
 	counts := []uint32{0, 1, 2, 7, 1 << 31, 1<<32 - 1}
 	var questions []oracleQuestion

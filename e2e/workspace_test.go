@@ -54,6 +54,7 @@ func inodeOf(t testing.TB, name string) uint64 {
 
 // proves R-S4, R-D5
 func TestDispatchesStartFromOneCheckoutAndNeverChangeIt(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n", "deep/b.txt": "two\n", "deep/c/d.txt": "three\n", "gone/x.txt": "x\n"})
@@ -100,6 +101,7 @@ func TestDispatchesStartFromOneCheckoutAndNeverChangeIt(t *testing.T) {
 //
 // proves R-S4
 func TestDamagedCheckoutIsNotUsed(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
@@ -140,6 +142,7 @@ func TestDamagedCheckoutIsNotUsed(t *testing.T) {
 
 // proves R-S1
 func TestCopyReplacesARefusedOverlay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n", "gone/x.txt": "x\n", "deep/b.txt": "two\n"})
 	w.catalog(subagent{name: "edit", script: "git rev-parse HEAD; echo changed > a.txt; rm -r gone", more: "    verify: {command: [bash, -c, 'cat a.txt; test ! -e gone && cat deep/b.txt']}\n"})
@@ -178,6 +181,7 @@ func TestCopyReplacesARefusedOverlay(t *testing.T) {
 // A capability that requires a work tree gets one, private to each dispatch,
 // and so does the verify command.
 func TestWorkTreeSourceIsNeverChanged(t *testing.T) {
+	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -209,6 +213,7 @@ git rev-list --count HEAD`, more: "    verify: {command: [git, log, '--format=%s
 //
 // proves R-A2
 func TestKilledWorkerReleasesItsCheckout(t *testing.T) {
+	t.Parallel()
 	w := gated(t, 0)
 	id, j := w.begun()
 	list, err := w.checkouts().List()
