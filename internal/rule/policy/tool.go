@@ -30,6 +30,12 @@ type ToolRequest struct {
 	Approved  bool          // by as many people as the call needs
 }
 
+// NewToolRequest returns the request for a call of t by a dispatch of p in a role. Consent,
+// Stops, Tainted and Approved are the caller's to fill in.
+func NewToolRequest(p api.Principal, role, target api.Name, ceiling api.Tier, t api.Tool) ToolRequest {
+	return ToolRequest{Principal: p, Role: role, Target: target, Ceiling: ceiling, Tool: t}
+}
+
 // DecideTool decides a call. A tool that the role does not have is denied as one that
 // does not exist. Where only people are missing, the decision NeedsApproval.
 func (e *Engine) DecideTool(r ToolRequest) Decision {

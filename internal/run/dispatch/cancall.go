@@ -94,10 +94,8 @@ func (s *reader) CanCall(ctx context.Context, caller Caller, req api.CanCallRequ
 func (s *reader) canCall(sub *submission, req api.CanCallRequest) api.CanCallCase {
 	sub.resolve()
 	answer := api.CanCallCase{Subagent: sub.subagent.Name, Target: sub.target, Principal: sub.principal, Ceiling: api.Irreversible, Decision: api.CallDenied}
-	call := policy.ToolRequest{
-		Principal: sub.principal, Role: req.Role, Target: sub.target, Tool: toolOf(sub.snapshot, req.Role, req.Tool),
-		Ceiling: api.Irreversible, Consent: api.Irreversible, Tainted: req.Tainted,
-	}
+	call := policy.NewToolRequest(sub.principal, req.Role, sub.target, api.Irreversible, toolOf(sub.snapshot, req.Role, req.Tool))
+	call.Consent, call.Tainted = api.Irreversible, req.Tainted
 	if sub.principal != "" {
 		sub.consent = s.cfg.Registry.Consent(sub.principal)
 		sub.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: sub.principal, Target: sub.target})

@@ -47,9 +47,8 @@ func (s *Service) useApproval(tx *store.Tx, sub *submission, m *record.Manifest)
 		return nil
 	}
 	write := record.WriteAction(m, sub.request.Input)
-	u := &Unapproved{Timeout: rule.Expiry(), Action: api.TaskAction{
-		Run: sub.run, Task: sub.task, Principal: sub.principal, By: rule.By, Needs: rule.Needs(), Write: &write,
-	}}
+	u := &Unapproved{Timeout: rule.Expiry(), Action: record.TaskAction(m.Run, m.Task, m.Principal, "", rule.By, rule.Needs())}
+	u.Action.Write = &write
 	if used, err := s.cfg.People.UseTask(tx, u.Action); used || err != nil {
 		return err
 	}

@@ -49,9 +49,7 @@ func waitsFor(by []api.Principal) string {
 // request stands.
 func (b *batch) ask(r *run, i int32) {
 	p := &r.plan.Tasks[i]
-	a := &asking{timeout: time.Duration(p.Approval.Timeout), action: api.TaskAction{
-		Run: r.id, Task: p.ID, Principal: r.principal, Plan: r.doc.Digest, By: p.Approval.By, Needs: max(1, p.Approval.Count), Shown: []api.ShownTask{},
-	}}
+	a := &asking{timeout: time.Duration(p.Approval.Timeout), action: record.TaskAction(r.id, p.ID, r.principal, r.doc.Digest, p.Approval.By, max(1, p.Approval.Count))}
 	if a.timeout == 0 {
 		a.timeout = time.Duration(api.DefaultApprovalExpiry)
 	}

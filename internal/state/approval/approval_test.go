@@ -138,13 +138,14 @@ func (d *desk) Vote(_ context.Context, _ api.Principal, envelope []byte, apply f
 
 func action() api.ToolAction {
 	return api.ToolAction{
-		Tool: "warehouse/apply", Arguments: json.RawMessage(`{"sql":"x"}`), Definition: api.DigestOf([]byte("d")), Tier: api.Stateful, Dispatch: "d-one", Subagent: "s",
+		V: api.ToolActionVersion, Needs: 1, Tool: "warehouse/apply", Arguments: json.RawMessage(`{"sql":"x"}`), Definition: api.DigestOf([]byte("d")), Tier: api.Stateful, Dispatch: "d-one", Subagent: "s",
 		Role: "transform", Target: "t", Principal: "agent:claude", Revision: api.DigestOf([]byte("r")), Policies: []string{"approval"},
 	}
 }
 
 func (d *desk) ask(a api.ToolAction) api.Approval {
 	d.t.Helper()
+	a.Needs = policy.ToolApprovers(a.Tier)
 	got, err := d.Ask(d.t.Context(), a, 1, "I need it")
 	d.must(err)
 	return got

@@ -34,7 +34,7 @@ func (a *Approvals) Ask(ctx context.Context, action api.ToolAction, attempt int,
 	if err != nil {
 		return api.Approval{}, api.Errorf(api.CodeInvalid, "approval: arguments: %w", err)
 	}
-	action.V, action.Arguments, action.Needs = api.ToolActionVersion, arguments, policy.ToolApprovers(action.Tier)
+	action.Arguments = arguments
 	same, err := sameness(action)
 	if err != nil {
 		return api.Approval{}, api.Errorf(api.CodeInvalid, "approval: %w", err)

@@ -27,7 +27,7 @@ func (a *Approvals) AskTask(ctx context.Context, action api.TaskAction, timeout 
 		return found, err
 	}
 	now := a.cfg.Now().UTC()
-	action.V, action.ID, action.Expires = 1, newID(), now.Add(timeout).Truncate(time.Second)
+	action.ID, action.Expires = newID(), now.Add(timeout).Truncate(time.Second)
 	doc, err := canon.Marshal(action)
 	switch {
 	case err != nil:

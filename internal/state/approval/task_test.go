@@ -13,7 +13,7 @@ import (
 
 func taskAction(task api.TaskID) api.TaskAction {
 	return api.TaskAction{
-		Run: "r-one", Task: task, Principal: "local:carl", Plan: api.DigestOf([]byte("p")), By: []api.Principal{"human:ann", "human:bob", "local:ann", "human:carl", "agent:claude"}, Needs: 2,
+		V: 1, Run: "r-one", Task: task, Principal: "local:carl", Plan: api.DigestOf([]byte("p")), By: []api.Principal{"human:ann", "human:bob", "local:ann", "human:carl", "agent:claude"}, Needs: 2,
 		Shown: []api.ShownTask{{Task: "build", Dispatch: "d-one", Result: api.DigestOf([]byte("r")), Patch: &api.Artifact{Digest: api.DigestOf([]byte("patch")), Size: 5}}},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 )
 
@@ -95,13 +96,10 @@ func (v *View) await(ctx context.Context, c *call, a api.Approval, wait time.Dur
 
 // action is what people approve.
 func (v *View) action(c *call, d policy.Decision) api.ToolAction {
-	m := v.a.Manifest
-	return api.ToolAction{
-		V: api.ToolActionVersion, Tool: c.tool.ID, Arguments: c.arguments, Definition: c.tool.definition, Tier: c.tool.Tier,
-		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal,
-		Revision: m.RevisionDigest, Policies: d.Policies(), Taint: v.taint.Load(), Needs: policy.ToolApprovers(c.tool.Tier),
-		Expires: v.g.cfg.Now().UTC().Add(time.Duration(approvalOf(c.tool).Expires)),
-	}
+	a := record.ToolAction(v.a.Manifest, &c.tool.Tool, c.tool.definition, c.arguments, policy.ToolApprovers(c.tool.Tier))
+	a.Policies, a.Taint = d.Policies(), v.taint.Load()
+	a.Expires = v.g.cfg.Now().UTC().Add(time.Duration(approvalOf(c.tool).Expires))
+	return a
 }
 
 // approvalOf returns how calls of a tool are approved, with the defaults. A tool without

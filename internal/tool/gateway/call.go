@@ -131,13 +131,12 @@ func (c *call) check(v *View) error {
 // request is what policy decides about.
 func (v *View) request(c *call) policy.ToolRequest {
 	m, taint := v.a.Manifest, v.taint.Load()
-	return policy.ToolRequest{
-		Principal: m.Principal, Role: m.Role, Target: m.Target, Tool: c.about, Ceiling: m.Ceiling,
-		Consent: v.g.cfg.Registry.Consent(m.Principal), Stops: v.g.cfg.Registry.StopsFor(m.StopSubject()),
-		Tainted: taint != nil,
-		// Text from outside that came after people looked is not what they approved.
-		Approved: c.approved != nil && (taint == nil || c.approved.Taint != nil),
-	}
+	r := policy.NewToolRequest(m.Principal, m.Role, m.Target, m.Ceiling, c.about)
+	r.Consent, r.Stops = v.g.cfg.Registry.Consent(m.Principal), v.g.cfg.Registry.StopsFor(m.StopSubject())
+	r.Tainted = taint != nil
+	// Text from outside that came after people looked is not what they approved.
+	r.Approved = c.approved != nil && (taint == nil || c.approved.Taint != nil)
+	return r
 }
 
 // decide decides a call by what is in force now, and makes the decision durable. A call

@@ -221,16 +221,14 @@ func (d *decider) taskAction(r *replay, i int, t *poll, got *api.TaskAction) err
 	if timeout == 0 {
 		timeout = time.Duration(api.DefaultApprovalExpiry)
 	}
-	want := &api.TaskAction{
-		V: 1, ID: api.ApprovalID(asked.Approval), Run: r.id, Task: p.ID, Principal: r.submitted.Principal, Plan: r.submitted.Refs[record.RefPlan],
-		By: p.Approval.By, Needs: max(1, p.Approval.Count), Shown: []api.ShownTask{}, Expires: got.Expires,
-	}
-	if err := d.showing(r, i, t, got, want); err != nil {
+	want := record.TaskAction(r.id, p.ID, r.submitted.Principal, r.submitted.Refs[record.RefPlan], p.Approval.By, max(1, p.Approval.Count))
+	want.ID, want.Expires = api.ApprovalID(asked.Approval), got.Expires
+	if err := d.showing(r, i, t, got, &want); err != nil {
 		return err
 	}
 	switch {
 	case !sameJSON(want, got):
-		return errors.New("people were shown other content than the plan and the products of its tasks give: " + differing(want, got))
+		return errors.New("people were shown other content than the plan and the products of its tasks give: " + differing(&want, got))
 	case asked.Needs != int64(want.Needs) || len(asked.Policies) > 0:
 		return fmt.Errorf("the entry says that it needs %s, but the plan says %d", record.Plural(asked.Needs, "human"), want.Needs)
 	case got.Expires.After(t.asked.At.Add(timeout + clockSlack)):

@@ -268,10 +268,8 @@ func (d *decider) call(a *admission) error {
 	if limit := s.m.Limits.Or(api.Limits{Calls: api.MaxToolCalls}).Calls; logged.Number > int64(limit) {
 		return fmt.Errorf("call %d, but its manifest allows %d", logged.Number, limit)
 	}
-	q := policy.ToolRequest{
-		Principal: s.m.Principal, Role: s.m.Role, Target: s.m.Target, Tool: t, Ceiling: s.m.Ceiling,
-		Consent: d.line.ceilings.at(e.seq, s.m.Principal), Tainted: e.taint != nil, Approved: logged.Approval != "",
-	}
+	q := policy.NewToolRequest(s.m.Principal, s.m.Role, s.m.Target, s.m.Ceiling, t)
+	q.Consent, q.Tainted, q.Approved = d.line.ceilings.at(e.seq, s.m.Principal), e.taint != nil, logged.Approval != ""
 	if id, stopped := d.line.stops.covering(e.seq, s.m.StopSubject()); stopped {
 		q.Stops = []string{id}
 	}
@@ -390,11 +388,8 @@ func (c *closure) request(a *attempt, e *entry) error {
 	if !ok {
 		return fmt.Errorf("entry #%d requests an approval of %s, which role %s does not have", e.seq, record.Word(e.Tool), m.Role)
 	}
-	want := &api.ToolAction{
-		V: got.V, ID: api.ApprovalID(d.Approval), Tool: e.Tool, Arguments: got.Arguments, Definition: of.definition[t.ID], Tier: t.Tier,
-		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal, Revision: m.RevisionDigest,
-		Policies: got.Policies, Taint: got.Taint, Needs: policy.ToolApprovers(t.Tier), Expires: got.Expires,
-	}
+	want := record.ToolAction(m, &t, of.definition[t.ID], got.Arguments, policy.ToolApprovers(t.Tier))
+	want.V, want.ID, want.Policies, want.Taint, want.Expires = got.V, api.ApprovalID(d.Approval), got.Policies, got.Taint, got.Expires
 	switch {
 	case got.V != api.ToolActionVersion && (got.V != 1 || c.owned(m, e)):
 		return fmt.Errorf("entry #%d requests an approval of version %d, but services whose operator keys have principals write version %d", e.seq, got.V, api.ToolActionVersion)

@@ -82,10 +82,8 @@ func (d *decider) writeAction(r *replay, i int, t *poll, got *api.TaskAction) er
 		return fmt.Errorf("people were asked about dispatch %.80q, but the task waits to start %s", w.Dispatch, t.starts)
 	}
 	asked := detailAs[record.ApprovalRequest](t.asked)
-	want := &api.TaskAction{
-		V: 1, ID: api.ApprovalID(asked.Approval), Run: r.id, Task: p.ID, Principal: r.submitted.Principal, Plan: r.submitted.Refs[record.RefPlan],
-		By: got.By, Needs: got.Needs, Shown: []api.ShownTask{}, Expires: got.Expires, Write: w,
-	}
+	want := record.TaskAction(r.id, p.ID, r.submitted.Principal, r.submitted.Refs[record.RefPlan], got.By, got.Needs)
+	want.ID, want.Expires, want.Write = api.ApprovalID(asked.Approval), got.Expires, w
 	if err := d.v.work.spend(unitCompare * (len(w.Input) + len(w.Needs)*len(w.Needs))); err != nil {
 		return err
 	}
@@ -122,7 +120,7 @@ func (d *decider) writeAction(r *replay, i int, t *poll, got *api.TaskAction) er
 	}
 	switch {
 	case !sameJSON(want, got):
-		return errors.New("people were shown other content than its dispatch and the products of its needs give: " + differing(want, got))
+		return errors.New("people were shown other content than its dispatch and the products of its needs give: " + differing(&want, got))
 	case asked.Needs != int64(got.Needs) || got.Needs < 1 || len(asked.Policies) > 0:
 		return fmt.Errorf("the entry says that it needs %s, but the action says %d", record.Plural(asked.Needs, "human"), got.Needs)
 	}

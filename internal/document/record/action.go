@@ -1,0 +1,40 @@
+package record
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// ToolAction returns what people approve before a call of t by the attempt that m
+// describes, with canonical arguments: without its id, and what the moment adds, namely the
+// policies, the taint and the time. needs is how many people approve it, definition the
+// digest of what the tool's server says.
+func ToolAction(m *Manifest, t *api.Tool, definition api.Digest, arguments json.RawMessage, needs int) api.ToolAction {
+	return api.ToolAction{
+		V: api.ToolActionVersion, Tool: t.ID, Arguments: arguments, Definition: definition, Tier: t.Tier,
+		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal,
+		Revision: m.RevisionDigest, Needs: needs,
+	}
+}
+
+// TaskAction returns what people approve about a task of a run, of which needs of by
+// approve: without its id, the products that they are shown and the time, and before
+// somebody fills in what it writes.
+func TaskAction(run api.RunID, task api.TaskID, principal api.Principal, plan api.Digest, by []api.Principal, needs int) api.TaskAction {
+	return api.TaskAction{V: 1, Run: run, Task: task, Principal: principal, Plan: plan, By: by, Needs: needs, Shown: []api.ShownTask{}}
+}
+
+// WriteAction returns what people approve before the attempt of a task starts that m
+// describes, with its canonical input.
+func WriteAction(m *Manifest, input json.RawMessage) api.WriteAction {
+	w := api.WriteAction{
+		Dispatch: m.ID, Subagent: m.Subagent, Tier: m.Tier, Target: m.Target, Revision: m.RevisionDigest,
+		Envs: slices.Clone(m.Envs), Capabilities: slices.Clone(m.Capabilities), Source: m.Source, Input: input, Taint: m.Taint,
+	}
+	for _, n := range m.Needs {
+		w.Needs = append(w.Needs, api.WriteNeed(n))
+	}
+	return w
+}
