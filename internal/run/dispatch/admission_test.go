@@ -126,7 +126,7 @@ func TestWorkerStartsOnlyWithItsAdmission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(t)
 			adm, r := c.use(g, testRow("dispatch-1"))
-			g.start(adm, r, executor.Job{Dir: g.attemptDir(r)})
+			g.start(adm, r, executor.Job{Dir: g.files.dir(&r)})
 			if g.started(t) != c.starts {
 				t.Errorf("started = %v, want %v", !c.starts, c.starts)
 			}
@@ -187,7 +187,7 @@ func TestRestartStartsAdmittedDispatches(t *testing.T) {
 func TestWorkerWithoutResultIsLost(t *testing.T) {
 	g := newGate(t)
 	r := testRow("dispatch-1")
-	g.start(g.admission(t, r), r, executor.Job{Dir: g.attemptDir(r)})
+	g.start(g.admission(t, r), r, executor.Job{Dir: g.files.dir(&r)})
 	if !g.started(t) {
 		t.Fatal("not started")
 	}
@@ -199,7 +199,7 @@ func TestWorkerWithoutResultIsLost(t *testing.T) {
 	if err != nil || len(entries) != 1 || !strings.Contains(entries[0].Line().Text, "lost") {
 		t.Errorf("entries %v, %v", entries, err)
 	}
-	if _, err := os.Stat(filepath.Dir(g.attemptDir(r))); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Dir(g.files.dir(&r))); !os.IsNotExist(err) {
 		t.Errorf("the directory of the attempt is left: %v", err)
 	}
 }

@@ -82,7 +82,7 @@ func (s *Service) checkAnswer(ctx context.Context, r row, req api.AnswerRequest)
 	case req.Attempt < 0 || req.Attempt > d.Attempt:
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s has no attempt %d: it has %d", d.ID, req.Attempt, d.Attempt)
 	case d.State != api.EventNeedsInput || d.CancelBy != "" || req.Attempt != 0 && req.Attempt != d.Attempt:
-	case d.AnswerBy != nil && s.timeLeft(&d) <= 0: // not expired yet, as when no service ran at that time
+	case d.AnswerBy != nil && s.times.left(&d) <= 0: // not expired yet, as when no service ran at that time
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d: the question expired at %s", d.ID, d.Attempt, d.AnswerBy.Format(time.RFC3339))
 	default:
 		return d, false, nil
@@ -246,7 +246,7 @@ func (s *Service) resume(ctx context.Context, r row, sub *submission, n nextAtte
 		return api.Dispatch{}, err
 	}
 	failpoint.Hit(failpoint.AnswerCommitted, string(r.record.ID))
-	s.observeAccepted(after.record, n.answer.At)
+	s.observeAccepted(s.life, after.record, n.answer.At)
 	s.launch(admission, after, n.manifest)
 	return after.record, nil
 }

@@ -113,8 +113,8 @@ func (s *Service) denySpent(ctx context.Context, sub *submission, ofTask bool, e
 }
 
 // settlements returns what an attempt that ends has spent.
-func (l *lifecycle) settlements(ctx context.Context, r row, o outcome, now time.Time) (list []record.BudgetSettlement, err error) {
-	err = l.cfg.Store.Read(ctx, func(v *store.View) error {
+func (s *records) settlements(ctx context.Context, r row, o outcome, now time.Time) (list []record.BudgetSettlement, err error) {
+	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
 		held, err := budget.Held(v, r.record.ID, r.record.Attempt)
 		result := o.summary
 		if o.digest == "" { // what the worker left is not signed

@@ -69,7 +69,7 @@ func TestCancelDuringCollectIsInTheOutcome(t *testing.T) {
 	r := testRow("dispatch-1")
 	g.admission(t, r)
 	g.cancelAtTheEnd(t, r.record.ID)
-	if err := os.MkdirAll(g.attemptDir(r), 0o700); err != nil {
+	if err := os.MkdirAll(g.files.dir(&r), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.collect(t.Context(), r); err != nil {
@@ -145,7 +145,7 @@ func (g gate) asks(t *testing.T, change ...func(*api.Dispatch, *record.Manifest,
 	r.key, r.record.State = base64.StdEncoding.EncodeToString(worker.Public()), api.EventStarted
 	must(g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return update(tx, r) }))
 
-	dir := g.attemptDir(r)
+	dir := g.files.dir(&r)
 	must(os.MkdirAll(filepath.Join(dir, record.WorkOut), 0o700))
 	question := []byte(`{"options":["this","that"],"question":"Which?"}`)
 	digest := api.DigestOf(question)

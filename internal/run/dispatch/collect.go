@@ -30,7 +30,7 @@ func (l *lifecycle) collect(ctx context.Context, r row) error {
 	ctx, release := l.cfg.Blobs.Protect(ctx)
 	defer release() // by then the row refers to what is stored
 	return l.endLatest(ctx, r, func(ctx context.Context, latest row) (outcome, error) {
-		if err := l.completeRefusals(ctx, latest); err != nil {
+		if err := l.files.completeRefusals(ctx, latest); err != nil {
 			return outcome{}, err
 		}
 		return l.withCalls(ctx, latest)
@@ -50,7 +50,7 @@ func (l *lifecycle) withCalls(ctx context.Context, r row) (outcome, error) {
 }
 
 func (l *lifecycle) outcomeOf(ctx context.Context, r row) (outcome, error) {
-	c := collector{records: l.records, row: r, dir: l.attemptDir(r)}
+	c := collector{records: l.records, row: r, dir: l.files.dir(&r)}
 	envelope, err := blob.ReadBounded(filepath.Join(c.dir, record.WorkResult), maxResult)
 	if errors.Is(err, fs.ErrNotExist) {
 		l.work.Go(l.cfg.Sweep)

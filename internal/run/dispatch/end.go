@@ -81,16 +81,16 @@ func (l *lifecycle) end(ctx context.Context, r row, o outcome, save func(*store.
 	if err != nil {
 		return err
 	}
-	l.observeEnded(*rec)
+	l.observeEnded(l.life, *rec)
 	if rec.AnswerBy == nil {
 		l.ended.Send()
-		err := l.removeWork(rec.ID)
+		err := l.files.remove(rec.ID)
 		failpoint.Hit(failpoint.EndRemoved, string(rec.ID))
 		return err
 	}
 	l.questions.Send()
 	// The next attempt may start at once, in a directory beside this one.
-	return os.RemoveAll(l.attemptDir(r))
+	return os.RemoveAll(l.files.dir(&r))
 }
 
 var errCancelled = errors.New("the dispatch was cancelled after it was read")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -32,7 +33,7 @@ func (l *lifecycle) expireDue() (time.Duration, error) {
 		}
 		next, expired := time.Hour, false // the clock may be set
 		for _, r := range list {
-			left := l.timeLeft(&r.record)
+			left := l.times.left(&r.record)
 			if left > 0 {
 				next = min(next, left)
 				continue
@@ -45,42 +46,51 @@ func (l *lifecycle) expireDue() (time.Duration, error) {
 			}
 		}
 		if !expired {
-			l.forgetQuestions(list)
+			l.times.keep(list)
 			return next, nil
 		}
 	}
 }
 
-// asked is a question.
-type asked struct {
+// answerTimes measures how long questions may still be answered.
+type answerTimes struct {
+	*records
+	mu  sync.Mutex
+	due map[question]time.Time // by Config.Steady; guarded by mu
+}
+
+type question struct {
 	id      api.DispatchID
 	attempt int
 }
 
-// timeLeft returns how long a question may still be answered. A clock that is set
-// forward while the service runs takes none of the time.
-func (l *lifecycle) timeLeft(d *api.Dispatch) time.Duration {
-	left, now := d.AnswerBy.Sub(l.cfg.Now()), l.cfg.Steady()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := asked{d.ID, d.Attempt}
-	due, ok := l.due[q]
+// left returns how long a question may still be answered. A clock that is set forward
+// while the service runs takes none of the time.
+func (t *answerTimes) left(d *api.Dispatch) time.Duration {
+	left, now := d.AnswerBy.Sub(t.cfg.Now()), t.cfg.Steady()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := question{d.ID, d.Attempt}
+	due, ok := t.due[q]
 	if !ok {
+		if t.due == nil {
+			t.due = map[question]time.Time{}
+		}
 		due = now.Add(left)
-		l.due[q] = due
+		t.due[q] = due
 	}
 	return max(left, due.Sub(now))
 }
 
-// forgetQuestions forgets when questions expire that are not in list.
-func (l *lifecycle) forgetQuestions(list []row) {
-	open := map[asked]bool{}
+// keep forgets when questions expire that are not in list.
+func (t *answerTimes) keep(list []row) {
+	open := map[question]bool{}
 	for _, r := range list {
-		open[asked{r.record.ID, r.record.Attempt}] = true
+		open[question{r.record.ID, r.record.Attempt}] = true
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.due, func(q asked, _ time.Time) bool { return !open[q] })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.due, func(q question, _ time.Time) bool { return !open[q] })
 }
 
 // endWaiting ends a dispatch that waits for an answer. The result of its last

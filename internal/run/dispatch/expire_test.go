@@ -45,7 +45,7 @@ func TestQuestionDoesNotExpireWhenTheClockIsSet(t *testing.T) {
 			if err != nil || got.record.State != c.want {
 				t.Errorf("it is %s, want %s; %v", got.record.State, c.want, err)
 			}
-			if c.want == api.EventNeedsInput && g.timeLeft(&got.record) <= 0 {
+			if c.want == api.EventNeedsInput && g.times.left(&got.record) <= 0 {
 				t.Error("it can no longer be answered")
 			}
 		})

@@ -77,7 +77,7 @@ func (l *lifecycle) logSignals(id api.DispatchID) (changed, ended <-chan struct{
 // liveLog copies what a running attempt has written from offset on, and returns
 // the offset after it.
 func (s *reader) liveLog(ctx context.Context, r row, offset int64, each func(api.Chunk) error) (int64, error) {
-	dir := filepath.Join(s.attemptDir(r), record.WorkLog)
+	dir := filepath.Join(s.files.dir(&r), record.WorkLog)
 	parts, err := logParts(dir)
 	if err != nil {
 		return offset, err

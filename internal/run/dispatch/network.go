@@ -49,7 +49,7 @@ func (s *reader) networkOf(ctx context.Context, r row, attempt int) (io.ReadClos
 		return nil, err
 	}
 	if !d.State.Ended() {
-		f, err := os.Open(filepath.Join(s.attemptDir(r), record.WorkNetwork)) //nolint:gosec // G304: our own directory
+		f, err := os.Open(filepath.Join(s.files.dir(&r), record.WorkNetwork)) //nolint:gosec // G304: our own directory
 		if !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}

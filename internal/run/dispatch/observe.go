@@ -22,25 +22,25 @@ type Observer interface {
 	Recovered(worker string)
 }
 
-func (l *lifecycle) observeAccepted(d api.Dispatch, since time.Time) {
-	l.logger(&d).InfoContext(l.life, "accepted", slog.String("subagent", string(d.Subagent)), slog.String("principal", string(d.Principal)))
-	l.cfg.Observer.Accepted(d, l.cfg.Now().Sub(since))
+func (s *records) observeAccepted(ctx context.Context, d api.Dispatch, since time.Time) {
+	s.logger(&d).InfoContext(ctx, "accepted", slog.String("subagent", string(d.Subagent)), slog.String("principal", string(d.Principal)))
+	s.cfg.Observer.Accepted(d, s.cfg.Now().Sub(since))
 }
 
-func (l *lifecycle) observeStarted(d api.Dispatch) {
-	l.logger(&d).InfoContext(l.life, "started")
-	l.cfg.Observer.Started(d)
+func (s *records) observeStarted(ctx context.Context, d api.Dispatch) {
+	s.logger(&d).InfoContext(ctx, "started")
+	s.cfg.Observer.Started(d)
 }
 
 // observeEnded does not log the message: an agent may have written it.
-func (l *lifecycle) observeEnded(d api.Dispatch) {
-	l.logger(&d).InfoContext(l.life, "ended", slog.String("outcome", string(d.State)), slog.String("reason", string(d.Reason)))
-	l.cfg.Observer.Ended(d)
+func (s *records) observeEnded(ctx context.Context, d api.Dispatch) {
+	s.logger(&d).InfoContext(ctx, "ended", slog.String("outcome", string(d.State)), slog.String("reason", string(d.Reason)))
+	s.cfg.Observer.Ended(d)
 }
 
-func (l *lifecycle) observeRecovered(ctx context.Context, r row, worker string) {
-	l.logger(&r.record).InfoContext(ctx, "recovered after restart", slog.String("worker", worker))
-	l.cfg.Observer.Recovered(worker)
+func (s *records) observeRecovered(ctx context.Context, r row, worker string) {
+	s.logger(&r.record).InfoContext(ctx, "recovered after restart", slog.String("worker", worker))
+	s.cfg.Observer.Recovered(worker)
 }
 
 // logger returns the logger of lines about one attempt.

@@ -13,7 +13,7 @@ func TestARunningAttemptShowsThatItsModelIsUnreachable(t *testing.T) {
 	g := newStopGate(t)
 	r := g.running(t, "d-reach")
 	owner, id := r.record.Principal, r.record.ID
-	a := &active{row: r, ended: make(chan struct{})}
+	a := &active{l: g.lifecycle, row: r, ended: make(chan struct{})}
 	g.mu.Lock()
 	g.active[id] = a
 	g.mu.Unlock()
@@ -35,18 +35,18 @@ func TestARunningAttemptShowsThatItsModelIsUnreachable(t *testing.T) {
 	if u := shown(); u != nil {
 		t.Errorf("before: %+v", u)
 	}
-	g.handle(a, record.WorkerMessage{Event: "model", Unreachable: want})
+	a.handle(record.WorkerMessage{Event: "model", Unreachable: want})
 	if u := shown(); u == nil || *u != *want {
 		t.Errorf("shown %+v, want %+v", u, want)
 	}
 	if now, _, err := g.row(t.Context(), id); err != nil || now.record.Unreachable != nil {
 		t.Errorf("stored: %+v, %v", now.record.Unreachable, err)
 	}
-	g.handle(a, record.WorkerMessage{Event: "model"})
+	a.handle(record.WorkerMessage{Event: "model"})
 	if u := shown(); u != nil {
 		t.Errorf("once it is reached: %+v", u)
 	}
-	g.handle(a, record.WorkerMessage{Event: "model", Unreachable: want})
+	a.handle(record.WorkerMessage{Event: "model", Unreachable: want})
 	if err := g.end(t.Context(), r, outcome{event: api.EventFinished}, update); err != nil {
 		t.Fatal(err)
 	}

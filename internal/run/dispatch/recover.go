@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 
-	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -27,7 +23,7 @@ func (l *lifecycle) recover(ctx context.Context) error {
 	failpoint.Hit(failpoint.RecoverBegin, "")
 	for _, r := range open {
 		failpoint.Hit(failpoint.RecoverOne, string(r.record.ID))
-		w, err := l.cfg.Executor.Attach(ctx, l.attemptDir(r))
+		w, err := l.cfg.Executor.Attach(ctx, l.files.dir(&r))
 		switch {
 		case err == nil:
 			failpoint.Hit(failpoint.RecoverAttached, string(r.record.ID))
@@ -45,7 +41,7 @@ func (l *lifecycle) recover(ctx context.Context) error {
 	}
 	failpoint.Hit(failpoint.RecoverSweep, "")
 	l.work.Go(l.cfg.Sweep)
-	if err := l.removeFinished(ctx); err != nil {
+	if err := l.files.removeFinished(ctx); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RecoverEnd, "")
@@ -110,7 +106,7 @@ func (l *lifecycle) resolve(ctx context.Context, r row) error {
 	}
 	failpoint.Hit(failpoint.RecoverRefire, string(r.record.ID))
 	// A worker that never proceeded may have left files.
-	if err := os.RemoveAll(l.attemptDir(r)); err != nil {
+	if err := os.RemoveAll(l.files.dir(&r)); err != nil {
 		return err
 	}
 	l.launch(admission, r, m)
@@ -127,36 +123,6 @@ func (l *lifecycle) logRecovered(ctx context.Context, r row, worker string) erro
 	return err
 }
 
-// job returns the files that a worker is given.
-func (l *lifecycle) job(r row, m record.Manifest) executor.Job {
-	files := map[string]executor.Content{record.WorkManifest: l.content(r.record.Manifest), record.WorkInput: l.content(m.Input)}
-	if m.Resume != nil {
-		files[record.WorkResume] = l.content(m.Resume.Answer)
-		if m.Resume.Patch != "" {
-			files[record.WorkPatch] = l.content(m.Resume.Patch)
-		}
-		if m.Resume.Session != "" {
-			files[record.WorkSession] = l.content(m.Resume.Session)
-		}
-	}
-	for _, n := range m.Needs {
-		files[n.File()] = l.content(n.Digest)
-	}
-	return executor.Job{Dir: l.attemptDir(r), Files: files}
-}
-
-// content writes a blob.
-func (l *lifecycle) content(d api.Digest) executor.Content {
-	return func(w io.Writer) error {
-		r, err := l.cfg.Blobs.Open(l.life, d)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(w, r)
-		return errors.Join(err, r.Close())
-	}
-}
-
 // admissionKind is the kind of entry that admits an attempt: the request admits
 // the first attempt, and an answer every later one.
 func admissionKind(attempt int) record.Kind {
@@ -164,34 +130,4 @@ func admissionKind(attempt int) record.Kind {
 		return record.KindDispatchAccepted
 	}
 	return record.KindDispatchAnswered
-}
-
-// removeWork removes the directories of a dispatch whose end is durable.
-func (l *lifecycle) removeWork(id api.DispatchID) error {
-	return os.RemoveAll(filepath.Dir(l.cfg.Dirs.Dispatch(id, 1)))
-}
-
-// removeFinished removes what a crash between a durable end and removeWork left.
-func (l *lifecycle) removeFinished(ctx context.Context) error {
-	entries, err := os.ReadDir(filepath.Dir(filepath.Dir(l.cfg.Dirs.Dispatch("x", 1))))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		id, err := api.ParseDispatchID(e.Name())
-		if err != nil {
-			continue // not ours
-		}
-		r, ok, err := l.row(ctx, id)
-		if err == nil && (!ok || r.record.State.Ended()) {
-			err = l.removeWork(id)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

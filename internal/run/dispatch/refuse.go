@@ -146,12 +146,12 @@ func (r *refusals) load(ctx context.Context) error {
 // completeRefusals logs the refused requests that the files of a worker have and the
 // log does not, before the end of the attempt. The worker may have reported them
 // while no service listened, or been killed.
-func (l *lifecycle) completeRefusals(ctx context.Context, r row) error {
+func (f workFiles) completeRefusals(ctx context.Context, r row) error {
 	if r.record.State != api.EventStarted {
 		return nil
 	}
-	c := &refusals{records: l.records, row: r}
-	dir := l.attemptDir(r)
+	c := &refusals{records: f.records, row: r}
+	dir := f.dir(&r)
 	// What it reported comes first: of more than MaxRefusals, those are signed.
 	err := eachLineOf(filepath.Join(dir, record.WorkEvents), func(m *record.WorkerMessage) {
 		if m.Refused != nil {

@@ -25,7 +25,7 @@ func (g gate) running(t *testing.T, id api.DispatchID) row {
 	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return update(tx, r) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(g.attemptDir(r), 0o700); err != nil {
+	if err := os.MkdirAll(g.files.dir(&r), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -64,7 +64,7 @@ func (g gate) wrote(t *testing.T, r row, name, end string, lines ...any) {
 		}
 		out.Write(append(b, '\n'))
 	}
-	if err := os.WriteFile(filepath.Join(g.attemptDir(r), name), []byte(out.String()+end), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(g.files.dir(&r), name), []byte(out.String()+end), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,7 +105,7 @@ func TestEachRefusedRequestHasOneEntry(t *testing.T) {
 	if !slices.Equal(numbers, want) {
 		t.Errorf("%d entries: %v", len(numbers), numbers)
 	}
-	if err := g.completeRefusals(t.Context(), r); err != nil { // the row says started, the state not
+	if err := g.files.completeRefusals(t.Context(), r); err != nil { // the row says started, the state not
 		t.Error(err)
 	}
 	if after, _ := g.logged(t, r.record.ID); len(after) != len(numbers) {

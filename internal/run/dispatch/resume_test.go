@@ -53,7 +53,7 @@ func TestTaskResumesUnderItsNewLease(t *testing.T) {
 	if m.Fence != 9 || m.Run != "r-1" || m.Task != "t-1" || len(m.Needs) != 1 || m.Needs[0].Name != "a" || m.Attempt != 2 || m.Resume == nil {
 		t.Errorf("%+v", m)
 	}
-	job := g.job(now, m)
+	job := g.files.job(t.Context(), now, m)
 	if job.Files[record.WorkNeed+"a"] == nil || job.Files[record.WorkResume] == nil {
 		t.Errorf("%v", job.Files)
 	}

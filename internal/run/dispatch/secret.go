@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -21,18 +22,18 @@ const secretTime = 2 * time.Minute
 // launch starts the worker of an admitted attempt with the values that the secrets
 // of its manifest have now. A secret store that does not answer delays no caller.
 func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
-	job := l.job(r, m)
+	job := l.files.job(l.life, r, m)
 	if len(m.Secrets) == 0 {
 		l.start(adm, r, job)
 		return
 	}
 	ctx, cancel := context.WithTimeout(l.life, secretTime)
-	l.reading(r.record.ID, cancel)
+	l.reads.begin(r.record.ID, cancel)
 	l.work.Go(func() {
 		defer cancel()
-		defer l.reading(r.record.ID, nil)
+		defer l.reads.done(r.record.ID)
 		var err error
-		job.Secrets, err = l.secrets(ctx, m.Secrets)
+		job.Secrets, err = readSecrets(ctx, l.cfg.Secrets, m.Secrets)
 		switch {
 		case l.life.Err() != nil: // the next service starts it
 		case err != nil:
@@ -43,35 +44,51 @@ func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 	})
 }
 
-// reading notes how to end the reading of a dispatch's secrets, or with nil that it has
-// ended.
-func (l *lifecycle) reading(id api.DispatchID, end context.CancelFunc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if end == nil {
-		delete(l.starts, id)
-		return
-	}
-	l.starts[id] = end
+// secretReads is the dispatches whose secrets are being read: how to end that. The zero
+// value has none.
+type secretReads struct {
+	mu  sync.Mutex
+	end map[api.DispatchID]context.CancelFunc // guarded by mu
 }
 
-// endReading ends the reading of the secrets of a cancelled dispatch.
-func (l *lifecycle) endReading(id api.DispatchID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if end := l.starts[id]; end != nil {
+func (s *secretReads) begin(id api.DispatchID, end context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end == nil {
+		s.end = map[api.DispatchID]context.CancelFunc{}
+	}
+	s.end[id] = end
+}
+
+func (s *secretReads) done(id api.DispatchID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.end, id)
+}
+
+// cancel ends the reading of the secrets of a cancelled dispatch.
+func (s *secretReads) cancel(id api.DispatchID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end := s.end[id]; end != nil {
 		end()
 	}
 }
 
-// secrets returns the values of refs.
-func (l *lifecycle) secrets(ctx context.Context, refs []api.SecretRef) (record.Secrets, error) {
+func (s *secretReads) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.end)
+}
+
+// readSecrets returns the values of refs.
+func readSecrets(ctx context.Context, from Secrets, refs []api.SecretRef) (record.Secrets, error) {
 	values := record.Secrets{}
 	for _, ref := range refs {
 		v, ok := values[ref.Name]
 		var err error
 		if !ok {
-			v, err = l.cfg.Secrets.Resolve(ctx, ref.Ref)
+			v, err = from.Resolve(ctx, ref.Ref)
 		}
 		if err == nil {
 			err = api.CheckSecretUse(ref.Use, v)

@@ -254,7 +254,7 @@ func (s *Service) admit(ctx context.Context, sub *submission, decision policy.De
 		return api.Dispatch{}, err
 	}
 	failpoint.Hit(failpoint.AcceptCommitted, string(m.ID))
-	s.observeAccepted(r.record, sub.received)
+	s.observeAccepted(s.life, r.record, sub.received)
 	s.launch(admission, r, m)
 	return r.record, nil
 }

@@ -20,24 +20,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// overtime is how long the service lets a worker run past the agent's time
-// limit before it kills it. A worker keeps its own limits, those of capture and
-// verification included; this one catches a worker that does not.
-const overtime = 6 * time.Hour
-
-// cancelTime is how long a cancelled worker may take to stop its agent and keep
-// the work so far, before the service kills it.
-const cancelTime = 10 * time.Minute
-
-// hangTime is how long a worker may be silent, and how much later than its agent's
-// time limit and grace, before the service kills it: it has stopped, and holds
-// locks. A worker that lives sends a message every record.Heartbeat.
-const hangTime = time.Minute
-
 // lifecycle takes admitted dispatches from the start of their worker to their
 // durable outcome.
 type lifecycle struct {
 	*records
+	files workFiles
+	reads secretReads
+	times answerTimes
 
 	// life is cancelled when the service closes; workers outlive it.
 	life context.Context //nolint:containedctx // the life of the service, not of a call
@@ -51,29 +40,14 @@ type lifecycle struct {
 	heartbeat  time.Duration     // record.Heartbeat; less in tests
 
 	mu     sync.Mutex
-	active map[api.DispatchID]*active            // guarded by mu
-	starts map[api.DispatchID]context.CancelFunc // of dispatches whose secrets are being read; guarded by mu
-	due    map[asked]time.Time                   // when questions expire, by Config.Steady; guarded by mu
-	closed bool                                  // guarded by mu
+	active map[api.DispatchID]*active // guarded by mu
+	closed bool                       // guarded by mu
 }
 
 func newLifecycle(ctx context.Context, r *records) *lifecycle {
-	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, starts: map[api.DispatchID]context.CancelFunc{}, due: map[asked]time.Time{}, questions: background.NewSignal(), ended: background.NewSignal(), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
+	l := &lifecycle{records: r, files: workFiles{r}, times: answerTimes{records: r}, active: map[api.DispatchID]*active{}, questions: background.NewSignal(), ended: background.NewSignal(), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return l
-}
-
-// active is a dispatch whose worker is running.
-type active struct {
-	row    row
-	worker *executor.Worker
-
-	refusals    *refusals        // that the worker reported
-	unreachable *api.Unreachable // likewise; guarded by lifecycle.mu
-	tools       *tools
-	changed     chan struct{}     // closed and replaced when the log grows; guarded by lifecycle.mu
-	cancelled   background.Signal // sent by a cancel
-	ended       chan struct{}     // closed when the end is in the records
 }
 
 // Close stops the service's own work. Workers keep running; the next Open adopts
@@ -94,7 +68,7 @@ func (l *lifecycle) Close() error {
 func (l *lifecycle) Running() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.active) + len(l.starts)
+	return len(l.active) + l.reads.count()
 }
 
 // closing reports whether Close has been called.
@@ -120,10 +94,6 @@ func (l *lifecycle) unreachableOf(id api.DispatchID, attempt int) *api.Unreachab
 		return a.unreachable
 	}
 	return nil
-}
-
-func (l *lifecycle) attemptDir(r row) string {
-	return l.cfg.Dirs.Dispatch(r.record.ID, r.record.Attempt)
 }
 
 // start starts the worker of an admitted dispatch. Nothing else starts one. job has
@@ -156,7 +126,7 @@ func (l *lifecycle) logUnrecorded(r row, err error) {
 
 // supervise follows a worker until it exits, then collects its result.
 func (l *lifecycle) supervise(r row, w *executor.Worker) {
-	a := &active{row: r, worker: w, refusals: &refusals{records: l.records, row: r}, tools: l.newTools(l.life, r, w), changed: make(chan struct{}), cancelled: background.NewSignal(), ended: make(chan struct{})}
+	a := &active{l: l, row: r, worker: w, refusals: &refusals{records: l.records, row: r}, tools: l.newTools(l.life, r, w), changed: make(chan struct{}), cancelled: background.NewSignal(), ended: make(chan struct{})}
 	if r.record.CancelBy != "" { // under an earlier service
 		a.cancelled <- struct{}{}
 	}
@@ -169,7 +139,7 @@ func (l *lifecycle) supervise(r row, w *executor.Worker) {
 	}
 	l.work.Go(func() {
 		defer close(a.ended)
-		exited := l.follow(a)
+		exited := a.follow()
 		a.refusals.logging.Wait()
 		a.tools.end()
 		if !exited {
@@ -210,11 +180,57 @@ func (l *lifecycle) settle(r row) {
 	}
 }
 
+// lifeEntry is an entry about the life of a dispatch, and of the run it belongs
+// to.
+func lifeEntry(kind record.Kind, r row, detail record.Detail) record.Entry {
+	e := entryAbout(kind, r, detail)
+	e.Run, e.Task = string(r.record.Run), string(r.record.Task)
+	return e
+}
+
+// entryAbout is an entry about a dispatch that does not name its run, which may
+// be settled.
+func entryAbout(kind record.Kind, r row, detail record.Detail) record.Entry {
+	tier := r.record.Tier
+	return record.Entry{
+		Kind: kind, Resource: string(r.record.Subagent), Dispatch: r.record.ID, Attempt: r.record.Attempt,
+		Role: r.record.Role, Tier: &tier, Detail: detail,
+	}
+}
+
+// overtime is how long the service lets a worker run past the agent's time
+// limit before it kills it. A worker keeps its own limits, those of capture and
+// verification included; this one catches a worker that does not.
+const overtime = 6 * time.Hour
+
+// cancelTime is how long a cancelled worker may take to stop its agent and keep
+// the work so far, before the service kills it.
+const cancelTime = 10 * time.Minute
+
+// hangTime is how long a worker may be silent, and how much later than its agent's
+// time limit and grace, before the service kills it: it has stopped, and holds
+// locks. A worker that lives sends a message every record.Heartbeat.
+const hangTime = time.Minute
+
+// active is a dispatch whose worker is running. It follows the worker until it exits.
+type active struct {
+	l      *lifecycle
+	row    row
+	worker *executor.Worker
+
+	refusals    *refusals        // that the worker reported
+	unreachable *api.Unreachable // likewise; guarded by lifecycle.mu
+	tools       *tools
+	changed     chan struct{}     // closed and replaced when the log grows; guarded by lifecycle.mu
+	cancelled   background.Signal // sent by a cancel
+	ended       chan struct{}     // closed when the end is in the records
+}
+
 // follow handles the messages of a worker until it exits. It returns false when
 // the service closes first.
-func (l *lifecycle) follow(a *active) bool {
-	agent := l.timeLimit(a.row)
-	limit, overdue, beat := time.NewTimer(agent+overtime), time.NewTimer(agent+record.AgentGrace+l.hangTime), time.NewTicker(l.heartbeat)
+func (a *active) follow() bool {
+	agent := a.timeLimit()
+	limit, overdue, beat := time.NewTimer(agent+overtime), time.NewTimer(agent+record.AgentGrace+a.l.hangTime), time.NewTicker(a.l.heartbeat)
 	defer limit.Stop()
 	defer overdue.Stop()
 	defer beat.Stop()
@@ -228,23 +244,23 @@ func (l *lifecycle) follow(a *active) bool {
 				continue
 			}
 			missed = 0
-			l.handle(a, m)
+			a.handle(m)
 		case <-beat.C:
-			if missed++; late && time.Duration(missed)*l.heartbeat >= l.hangTime {
-				l.kill(a, fmt.Sprintf("it had not responded for %s", l.hangTime))
+			if missed++; late && time.Duration(missed)*a.l.heartbeat >= a.l.hangTime {
+				a.kill(fmt.Sprintf("it had not responded for %s", a.l.hangTime))
 				missed = 0 // the kill may have failed
 			}
 		case <-overdue.C:
 			late = true
 		case <-limit.C:
-			l.kill(a, "it was far beyond its time limit, or had not stopped when it was cancelled")
-			limit.Reset(l.cancelTime) // the kill may have failed
+			a.kill("it was far beyond its time limit, or had not stopped when it was cancelled")
+			limit.Reset(a.l.cancelTime) // the kill may have failed
 		case <-cancelled:
-			limit.Reset(l.cancelTime)
+			limit.Reset(a.l.cancelTime)
 			late, cancelled = true, nil // a second cancel gives it no more time
 		case <-a.worker.Exited():
 			return true
-		case <-l.life.Done():
+		case <-a.l.life.Done():
 			return false
 		}
 	}
@@ -252,62 +268,62 @@ func (l *lifecycle) follow(a *active) bool {
 
 // timeLimit returns the time limit of a dispatch's agent. Time is measured from
 // here on, by the monotonic clock.
-func (l *lifecycle) timeLimit(r row) time.Duration {
-	m, err := l.manifest(l.life, r.record.Manifest)
+func (a *active) timeLimit() time.Duration {
+	m, err := a.l.manifest(a.l.life, a.row.record.Manifest)
 	if err != nil {
 		return time.Duration(api.DefaultLimits().Timeout)
 	}
 	return time.Duration(m.Limits.Timeout)
 }
 
-func (l *lifecycle) kill(a *active, why string) {
-	l.logger(&a.row.record).ErrorContext(l.life, "killing a worker", slog.String("why", why))
+func (a *active) kill(why string) {
+	a.l.logger(&a.row.record).ErrorContext(a.l.life, "killing a worker", slog.String("why", why))
 	if err := a.worker.Kill(why); err != nil {
-		l.logger(&a.row.record).ErrorContext(l.life, "killing a worker failed", slog.Any("err", err))
+		a.l.logger(&a.row.record).ErrorContext(a.l.life, "killing a worker failed", slog.Any("err", err))
 	}
 }
 
-func (l *lifecycle) handle(a *active, m record.WorkerMessage) {
+func (a *active) handle(m record.WorkerMessage) {
 	switch m.Event {
 	case "ready":
-		if err := l.ready(a, m.Key); err != nil {
-			if l.closing() {
+		if err := a.ready(m.Key); err != nil {
+			if a.l.closing() {
 				return // it failed because the service is closing: the next one retries
 			}
-			l.kill(a, "it may not proceed: "+err.Error())
+			a.kill("it may not proceed: " + err.Error())
 		}
 	case "refused":
 		if m.Refused != nil {
-			a.refusals.report(l.life, *m.Refused)
+			a.refusals.report(a.l.life, *m.Refused)
 		}
 	case "model":
-		l.mu.Lock()
+		a.l.mu.Lock()
 		a.unreachable = m.Unreachable
-		l.mu.Unlock()
+		a.l.mu.Unlock()
 	case "asked":
 		a.tools.acknowledged()
 	case "log":
-		l.mu.Lock()
+		a.l.mu.Lock()
 		close(a.changed)
 		a.changed = make(chan struct{})
-		l.mu.Unlock()
+		a.l.mu.Unlock()
 	}
 }
 
 // ready binds the worker's key in the log, and tells the worker to proceed once
 // that is durable. A cancel that came before the worker was ready is delivered
 // now.
-func (l *lifecycle) ready(a *active, key string) error {
+func (a *active) ready(key string) error {
 	if _, err := decodeKey(key); err != nil {
 		return api.Errorf(api.CodeIntegrity, "invalid worker key")
 	}
-	r, ok, err := l.row(l.life, a.row.record.ID)
+	r, ok, err := a.l.row(a.l.life, a.row.record.ID)
 	if err != nil || !ok {
 		return errors.Join(err, errNoRecord)
 	}
 	if r.key == "" {
 		failpoint.Hit(failpoint.StartCommit, string(r.record.ID))
-		if r, err = l.bind(r, key, a.worker.PID()); err != nil {
+		if r, err = a.bind(r, key, a.worker.PID()); err != nil {
 			return err
 		}
 		failpoint.Hit(failpoint.StartCommitted, string(r.record.ID))
@@ -327,11 +343,11 @@ func (l *lifecycle) ready(a *active, key string) error {
 	return err
 }
 
-func (l *lifecycle) bind(r row, key string, pid int) (row, error) {
-	now := l.cfg.Now().UTC()
+func (a *active) bind(r row, key string, pid int) (row, error) {
+	now := a.l.cfg.Now().UTC()
 	entry := lifeEntry(record.KindDispatchStarted, r, record.DispatchStart{WorkerKey: key, PID: int64(pid)})
 	entry.Refs = map[string]api.Digest{record.RefManifest: r.record.Manifest}
-	_, err := l.cfg.Ledger.Record(l.life, entry, func(tx *store.Tx) error {
+	_, err := a.l.cfg.Ledger.Record(a.l.life, entry, func(tx *store.Tx) error {
 		// Keeps what happened meanwhile, such as a cancel.
 		latest, ok, err := load(tx, r.record.ID)
 		if err != nil || !ok {
@@ -342,7 +358,7 @@ func (l *lifecycle) bind(r row, key string, pid int) (row, error) {
 		return update(tx, r)
 	})
 	if err == nil {
-		l.observeStarted(r.record)
+		a.l.observeStarted(a.l.life, r.record)
 	}
 	return r, err
 }
@@ -354,22 +370,4 @@ func decodeKey(key string) (ed25519.PublicKey, error) {
 		return nil, errors.New("the log binds no valid worker key")
 	}
 	return raw, nil
-}
-
-// lifeEntry is an entry about the life of a dispatch, and of the run it belongs
-// to.
-func lifeEntry(kind record.Kind, r row, detail record.Detail) record.Entry {
-	e := entryAbout(kind, r, detail)
-	e.Run, e.Task = string(r.record.Run), string(r.record.Task)
-	return e
-}
-
-// entryAbout is an entry about a dispatch that does not name its run, which may
-// be settled.
-func entryAbout(kind record.Kind, r row, detail record.Detail) record.Entry {
-	tier := r.record.Tier
-	return record.Entry{
-		Kind: kind, Resource: string(r.record.Subagent), Dispatch: r.record.ID, Attempt: r.record.Attempt,
-		Role: r.record.Role, Tier: &tier, Detail: detail,
-	}
 }

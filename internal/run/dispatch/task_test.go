@@ -425,7 +425,7 @@ func TestRestartStartsAdmittedTasks(t *testing.T) {
 	if err != nil || r.record.State != api.EventAccepted {
 		t.Fatalf("%+v, %v", r.record, err)
 	}
-	job := next.job(r, g.manifestOf(t, d))
+	job := next.files.job(t.Context(), r, g.manifestOf(t, d))
 	if job.Files[record.WorkNeed+"a"] == nil || !strings.HasPrefix(job.Dir, filepath.Join(g.cfg.Dirs.State, "dispatches")) {
 		t.Fatalf("%+v", job)
 	}
