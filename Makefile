@@ -60,7 +60,6 @@ $(WEBAUTHN): e2e/webauthn/go.mod e2e/webauthn/go.sum e2e/webauthn/main.go
 	@mkdir -p $(TOOLS)
 	cd e2e/webauthn && go build -ldflags "-s -w" -o $@ .
 
-# The tools that only the tests use are built beside the first checks: lint and the race pass do not need them.
 LINT := $(GOLANGCI) $(GOFUMPT)
 FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW) $(WEBAUTHN)
 
@@ -114,10 +113,16 @@ agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB fr
 browser: ## install what the tests check the page with in a browser (3 MB from npm, once, into .cache)
 	@scripts/npm browser >/dev/null
 
+# What a part of the suite needs from others is built or fetched while the parts before it run.
 test: setup ## run the whole suite: check, then the end-to-end tests and the packages that need full size without -race
-	@$(MAKE) --no-print-directory tools
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory full
+	@nice $(MAKE) --no-print-directory $(VERSITYGW) & storage=$$!; \
+	nice $(MAKE) --no-print-directory $(LINT) $(filter-out $(VERSITYGW),$(FOREIGN)) agents browser & others=$$!; \
+	trap 'kill $$storage $$others 2>/dev/null || :' EXIT; \
+	$(MAKE) --no-print-directory plain; \
+	wait $$storage; \
+	$(MAKE) --no-print-directory race; \
+	wait $$others; \
+	$(MAKE) --no-print-directory static full
 
 demo: ## show the main job on a real repository, a page per chapter (VERBOSE=1: the whole output; KEEP=1: keep its state, to look at in a browser)
 	@scripts/demo
