@@ -91,8 +91,9 @@ SEQUENTIAL := internal/base/gitexec internal/base/mountinfo internal/base/strict
 UNRACED := internal/testkit/arch internal/base/cron internal/front/deploycli e2e/suite
 # Packages whose tests run again without the race detector, at full size; they are the slowest with it, and start first.
 FULL := internal/verify/evidence internal/run/orchestrator internal/worker/jail internal/state/audit
-# Tests of other programs and accounts, which the race detector cannot see into: they run without it.
-UNSEEN := TestAllTestsPassAsAnOrdinaryUser|TestRealAgentProgramsWorkInside
+# Tests of packages in FULL that run without the race detector alone: those of other programs and
+# accounts, into which it cannot see, and those that compare costs, which it distorts.
+UNSEEN := TestAllTestsPassAsAnOrdinaryUser|TestRealAgentProgramsWorkInside|TestCostOfACompletionDoesNotDependOnPlanSize|TestMutantsFindAMissingComparison
 
 check: static race plain ## format, vet, lint, tidy, import policy, unit tests with -race
 
@@ -140,6 +141,7 @@ soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/state/store ./internal/state/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/state/store ./internal/state/audit ./internal/state/blob ./internal/worker/supervisor # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/verify/evidence -mutations 100000
+	go test -timeout 120m -run 'TestNoMissingMember|TestEveryFlippedBit' ./internal/verify/evidence -every 1
 	go test -timeout 60m -run TestHonestStreamsAreCountedExactly ./internal/worker/broker -streams 10000
 	@$(MAKE) mutants SEED=1
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000

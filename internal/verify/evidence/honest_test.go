@@ -253,7 +253,7 @@ func TestHonestCopiesNeverFail(t *testing.T) {
 // Control for the above: a copy with another root never passes.
 func TestForgedCopiesOfHonestBundlesFail(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8)) //nolint:gosec // G404: reproducible on purpose
-	for range max(*honestBundles/10, 20) {
+	for range max(*honestBundles/10, 20/shrink, 3) {
 		h := newHonestCase(t, r)
 		for _, p := range h.places {
 			size := p.sizes[r.IntN(len(p.sizes))]

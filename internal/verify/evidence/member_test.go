@@ -163,7 +163,7 @@ func TestNoMissingMemberIsAcceptedOrPanics(t *testing.T) {
 				if tried[key] {
 					continue
 				}
-				if tried[key] = true; turn%shrink > 0 {
+				if tried[key] = true; turn%(*every) > 0 {
 					turn++
 					continue
 				}
@@ -181,7 +181,7 @@ func TestNoMissingMemberIsAcceptedOrPanics(t *testing.T) {
 				if tried[key] {
 					continue
 				}
-				if tried[key] = true; turn%shrink > 0 {
+				if tried[key] = true; turn%(*every) > 0 {
 					turn++
 					continue
 				}

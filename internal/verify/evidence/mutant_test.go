@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"math/rand/v2"
 	"runtime"
@@ -480,7 +481,11 @@ func contradictions(t testing.TB, subjects []*subject, with table, most int, wan
 //
 // proves R-A7
 func TestEachContradictingFieldIsRefused(t *testing.T) {
-	wrong, tried := contradictions(t, mutantSubjects(t), agreements(), max(8/shrink, *mutantCount/500), func(record.Kind, string) bool { return true })
+	// The race detector sees a part of the fields: the others run the same code.
+	wanted := func(k record.Kind, f string) bool {
+		return f == "at" || crc32.ChecksumIEEE([]byte(string(k)+f))%shrink == 0
+	}
+	wrong, tried := contradictions(t, mutantSubjects(t), agreements(), max(1, *mutantCount/1500), wanted)
 	for _, w := range wrong {
 		t.Error(w)
 	}
@@ -496,13 +501,23 @@ func TestMutantsFindAMissingComparison(t *testing.T) {
 	subjects := mutantSubjects(t)
 	for _, field := range []string{"principal", "role", "tier", "detail.by", "detail.ceiling", "detail.files", "detail.message", "detail.exitCode", "detail.partial", "detail.subjects", "detail.capabilities", "detail.reasons"} {
 		without := tableOf(slices.DeleteFunc(allAgreements(), func(a agreement) bool { return a.field == field && a.check != nil }))
-		if wrong, _ := contradictions(t, subjects, without, 60, func(_ record.Kind, f string) bool { return f == field }); len(wrong) == 0 {
+		found := false
+		for most := 1; most <= 64 && !found; most *= 4 {
+			wrong, _ := contradictions(t, subjects, without, most, func(_ record.Kind, f string) bool { return f == field })
+			found = len(wrong) > 0
+		}
+		if !found {
 			t.Errorf("no mutant finds that %s is not compared", field)
 		}
 	}
 	without := tableOf(slices.DeleteFunc(allAgreements(), func(a agreement) bool { return a.field == "role" }))
-	if _, wrong := campaign(t, subjects, 3000, *mutantSeed, without); len(wrong) == 0 {
-		t.Error("no mutant of a campaign finds that the role is not compared")
+	for n := 100; ; n *= 5 {
+		if _, wrong := campaign(t, subjects, n, *mutantSeed, without); len(wrong) > 0 {
+			return
+		}
+		if n > 3000 {
+			t.Fatal("no mutant of a campaign finds that the role is not compared")
+		}
 	}
 }
 

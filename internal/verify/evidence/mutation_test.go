@@ -17,7 +17,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
-var mutations = flag.Int("mutations", 2000/shrink, "how many changed bundles are verified") //nolint:gochecknoglobals // a flag
+// every thins out tests that try each member or each bit; make soak tries them all.
+var every = flag.Int("every", 4*shrink, "of the members and bits that are all changed in turn, each so many is tried") //nolint:gochecknoglobals // a flag
+
+var mutations = flag.Int("mutations", 1000/shrink, "how many changed bundles are verified") //nolint:gochecknoglobals // a flag
 
 // sample is an honest bundle of a run with everything that a bundle can have, and
 // the auditor's trust file.

@@ -276,7 +276,7 @@ func flipEveryBit(t *testing.T, ed bool) {
 		assertion, err := seal.ParseAssertion(raw)
 		s.must(err)
 		bits := part.of(&assertion)
-		for i := 0; i < 8*len(*bits); i += 2*shrink - 1 { // odd, so that each bit of a byte is tried in some
+		for i := 0; i < 8*len(*bits); i += 2**every - 1 { // odd, so that each bit of a byte is tried in some
 			*bits = bytes.Clone(*bits)
 			(*bits)[i/8] ^= 1 << (i % 8)
 			wantRefused(t, part.name, with(s.encoded(assertion)), of, part.reasons...)
@@ -284,10 +284,10 @@ func flipEveryBit(t *testing.T, ed bool) {
 			flips++
 		}
 	}
-	for i := range len(raw) / shrink {
+	for i := range len(raw) / *every {
 		encoding := bytes.Clone(raw)
-		encoding[i*shrink] ^= 1 << (i % 8)
+		encoding[i**every] ^= 1 << (i % 8)
 		wantRefused(t, "encoding", with(encoding), of, "assertion: ")
 	}
-	t.Logf("%d bits and %d bytes of the encoding, each refused", flips, len(raw)/shrink)
+	t.Logf("%d bits and %d bytes of the encoding, each refused", flips, len(raw) / *every)
 }
