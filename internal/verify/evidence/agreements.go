@@ -114,7 +114,7 @@ func headAgreements() []agreement {
 		{kinds: taskKinds(), field: "kind", truth: byChain, check: (*scene).ofRun, claim: claimSteps},
 		{kinds: except(taskKinds(), record.KindTaskWaiting), field: "entry", truth: byChain, check: (*scene).ofRun, claim: claimSteps},
 		{kinds: kinds(record.KindTaskWaiting), field: "entry", truth: byChain, check: func(s *scene) verdict {
-			if detail[record.TaskStep](s).Until == "" {
+			if detail[record.TaskStep](s.e).Until == "" {
 				return silent // a service that was down when its dispatch asked and gave up has none
 			}
 			return s.ofRun()

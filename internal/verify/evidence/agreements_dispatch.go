@@ -10,12 +10,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 )
 
-// detail returns the detail of an entry, which has the type that belongs to its kind.
-func detail[D record.Detail](s *scene) D {
-	d, _ := s.e.Detail.(D)
-	return d
-}
-
 // dispatchAgreements are those of the details of entries about dispatches.
 func dispatchAgreements() []agreement {
 	return slices.Concat(requestAgreements(), endAgreements(), besideAgreements())
@@ -24,7 +18,7 @@ func dispatchAgreements() []agreement {
 // requested is a row about the detail of what admits a dispatch.
 func requested(field string, check func(d record.DispatchRequest, m *record.Manifest) verdict) agreement {
 	return agreement{kinds: kinds(record.KindDispatchAccepted), field: "detail." + field, truth: byManifest, check: func(s *scene) verdict {
-		return known(s.m != nil, func() verdict { return check(detail[record.DispatchRequest](s), s.m) })
+		return known(s.m != nil, func() verdict { return check(detail[record.DispatchRequest](s.e), s.m) })
 	}}
 }
 
@@ -48,10 +42,10 @@ func requestAgreements() []agreement {
 		requested("reasons", func(d record.DispatchRequest, _ *record.Manifest) verdict { return holds(len(d.Reasons) == 0) }),
 		{kinds: kinds(record.KindDispatchAccepted), field: "detail.capabilities", truth: byManifest, check: (*scene).capabilities, claim: "whether a dispatch outside a run requested capabilities that its subagent has of its own"},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.attempt", truth: byChain, check: func(s *scene) verdict {
-			return is(detail[record.AnswerRequest](s).Attempt, int64(s.e.Attempt)-1)
+			return is(detail[record.AnswerRequest](s.e).Attempt, int64(s.e.Attempt)-1)
 		}},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: claimOption},
-		{kinds: kinds(record.KindDispatchAnswered), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.AnswerRequest](s).Reasons) == 0) }},
+		{kinds: kinds(record.KindDispatchAnswered), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.AnswerRequest](s.e).Reasons) == 0) }},
 	}
 	for _, f := range []string{"budgets", "capabilities", "commit", "envs", "reasons", "revision", "source", "subagent", "target"} {
 		rows = append(rows, agreement{kinds: kinds(record.KindDispatchDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
@@ -68,7 +62,7 @@ func (s *scene) capabilities() verdict {
 	if s.m == nil {
 		return agrees
 	}
-	d := detail[record.DispatchRequest](s)
+	d := detail[record.DispatchRequest](s.e)
 	if s.task != nil && sameList(d.Capabilities, s.task.Capabilities) == differs {
 		return differs
 	}
@@ -108,8 +102,8 @@ func (s *scene) option() verdict {
 	if s.e.Kind == record.KindDispatchAnswered {
 		given, resumed = resumed, given
 	}
-	g, _ := given.Detail.(record.RunAction)
-	d, _ := resumed.Detail.(record.AnswerRequest)
+	g := detail[record.RunAction](given)
+	d := detail[record.AnswerRequest](resumed)
 	return is(d.Option, g.Option)
 }
 
@@ -124,10 +118,10 @@ func ended(field, claim string, check func(d, want record.DispatchEnd) verdict) 
 			if s.a.end.Refs[record.RefResult] != "" {
 				return agrees // it cannot be read, which dispatchCheck.bindResult reports
 			}
-			return check(detail[record.DispatchEnd](s), record.DispatchEnd{Partial: detail[record.DispatchEnd](s).Partial})
+			return check(detail[record.DispatchEnd](s.e), record.DispatchEnd{Partial: detail[record.DispatchEnd](s.e).Partial})
 		}
 		want, _ := record.EndOf(&s.a.result.Summary)
-		return check(detail[record.DispatchEnd](s), want)
+		return check(detail[record.DispatchEnd](s.e), want)
 	}}
 }
 
@@ -143,7 +137,7 @@ func endAgreements() []agreement {
 			if s.a == nil || s.a.result != nil || s.h.statement == nil {
 				return agrees // the row above compares it, or other rows report it
 			}
-			return is(detail[record.DispatchEnd](s).Partial, s.h.statement.Predicate.Dispatch.Partial)
+			return is(detail[record.DispatchEnd](s.e).Partial, s.h.statement.Predicate.Dispatch.Partial)
 		}},
 		{kinds: endKinds(), field: "detail.reason", truth: byResult, check: (*scene).reason},
 		{kinds: endKinds(), field: "detail.message", truth: byResult, check: (*scene).message, claim: "the message of an end without a worker's result"},
@@ -154,7 +148,7 @@ func endAgreements() []agreement {
 
 // reason compares why an attempt ended with its result, and its statement with both.
 func (s *scene) reason() verdict {
-	d := detail[record.DispatchEnd](s)
+	d := detail[record.DispatchEnd](s.e)
 	if s.a == nil || s.a.end == nil {
 		return agrees
 	}
@@ -175,13 +169,13 @@ func (s *scene) message() verdict {
 	if s.a == nil || s.a.result == nil || s.e != s.a.end {
 		return silent
 	}
-	return holds(record.SameText(detail[record.DispatchEnd](s).Message, s.a.result.Message))
+	return holds(record.SameText(detail[record.DispatchEnd](s.e).Message, s.a.result.Message))
 }
 
 // by verifies who cancelled a dispatch: who requested it first, the service, or who
 // engaged a stop that covers it.
 func (s *scene) by() verdict {
-	by := detail[record.DispatchEnd](s).By
+	by := detail[record.DispatchEnd](s.e).By
 	if s.e.Kind != record.KindDispatchCancelled {
 		return is(by, "")
 	}
@@ -217,7 +211,7 @@ func besideAgreements() []agreement {
 		refusal("detail.form"), refusal("detail.host"), refusal("detail.number"), refusal("detail.reason"),
 
 		{kinds: kinds(record.KindDispatchStarted), field: "detail.isolation", truth: byResult, check: func(s *scene) verdict {
-			d := detail[record.DispatchStart](s)
+			d := detail[record.DispatchStart](s.e)
 			if s.a == nil || s.a.result == nil || len(d.Isolation) == 0 {
 				return holds(len(d.Isolation) == 0)
 			}
@@ -232,31 +226,31 @@ func besideAgreements() []agreement {
 		}, claim: "the key of a worker that left no result"},
 
 		{kinds: kinds(record.KindDispatchRecovered), field: "detail.state", truth: byChain, check: func(s *scene) verdict {
-			return known(s.a != nil, func() verdict { return is(detail[record.DispatchRecovery](s).State, string(s.a.stateAt(s.e.seq))) })
+			return known(s.a != nil, func() verdict { return is(detail[record.DispatchRecovery](s.e).State, string(s.a.stateAt(s.e.seq))) })
 		}},
 		{kinds: kinds(record.KindDispatchRecovered), field: "detail.worker", truth: byNothing, claim: "how a restarted service found a worker"},
-		{kinds: kinds(record.KindDispatchRecovered), field: "detail.message", truth: byKind, check: func(s *scene) verdict { return is(detail[record.DispatchRecovery](s).Message, "") }},
+		{kinds: kinds(record.KindDispatchRecovered), field: "detail.message", truth: byKind, check: func(s *scene) verdict { return is(detail[record.DispatchRecovery](s.e).Message, "") }},
 
 		{kinds: kinds(record.KindDispatchAttested), field: "detail.key", truth: byStatement, check: func(s *scene) verdict {
-			return known(s.h.statement != nil, func() verdict { return is(detail[record.DispatchAttested](s).Key, string(s.h.statementKey)) })
+			return known(s.h.statement != nil, func() verdict { return is(detail[record.DispatchAttested](s.e).Key, string(s.h.statementKey)) })
 		}},
 		{kinds: kinds(record.KindDispatchAttested), field: "detail.subjects", truth: byStatement, check: func(s *scene) verdict {
 			return known(s.h.statement != nil, func() verdict {
-				return is(detail[record.DispatchAttested](s).Subjects, int64(len(s.h.statement.Subject)))
+				return is(detail[record.DispatchAttested](s.e).Subjects, int64(len(s.h.statement.Subject)))
 			})
 		}},
 
 		{kinds: cancels, field: "detail.state", truth: byChain, check: (*scene).seenState, claim: "which earlier state of the dispatch was seen when a cancel was requested"},
-		{kinds: cancels, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.CancelRequest](s).Reasons) == 0) }},
+		{kinds: cancels, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.CancelRequest](s.e).Reasons) == 0) }},
 		{kinds: cancels, field: "detail.why", truth: byNothing, claim: "why somebody cancelled, in their own words"},
 		{kinds: kinds(record.KindCancelDenied), field: "detail.state", truth: byNothing, claim: claimDenied},
 		{kinds: kinds(record.KindCancelDenied), field: "detail.reasons", truth: byNothing, claim: claimDenied},
 		{kinds: kinds(record.KindCancelDenied), field: "detail.why", truth: byNothing, claim: claimDenied},
 
 		{kinds: access, field: "detail.operation", truth: byRules, check: func(s *scene) verdict {
-			return is(detail[record.Access](s).Operation, string(policy.ActionDispatchPin))
+			return is(detail[record.Access](s.e).Operation, string(policy.ActionDispatchPin))
 		}},
-		{kinds: access, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.Access](s).Reasons) == 0) }},
+		{kinds: access, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.Access](s.e).Reasons) == 0) }},
 		{kinds: denied, field: "detail.operation", truth: byNothing, claim: claimDenied},
 		{kinds: denied, field: "detail.reasons", truth: byNothing, claim: claimDenied},
 	}
@@ -278,7 +272,7 @@ func (s *scene) seenState() verdict {
 	if s.a == nil {
 		return agrees
 	}
-	state := api.Event(detail[record.CancelRequest](s).State)
+	state := api.Event(detail[record.CancelRequest](s.e).State)
 	if s.e.Attempt < 1 || s.e.Attempt > s.a.number {
 		return differs
 	}

@@ -20,7 +20,7 @@ func growthAgreements() []agreement {
 			agreement{kinds: appended, field: "detail." + f, truth: byChain, by: "replay.extend"})
 	}
 	return append(rows,
-		agreement{kinds: append(grown, appended...), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunGrowth](s).Reasons) == 0) }},
+		agreement{kinds: append(grown, appended...), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunGrowth](s.e).Reasons) == 0) }},
 		agreement{kinds: grown, field: "refs", truth: byPlan, check: func(s *scene) verdict {
 			if s.r == nil {
 				return may(s.refs(record.RefGrowth))

@@ -40,7 +40,7 @@ func recordAgreements() []agreement {
 			if signed == nil {
 				return agrees // timeline.applyRecord reports it
 			}
-			got, want := get(detail[record.OperatorDecision](s)), get(record.DecisionOf(&signed.OperatorRecord, nil))
+			got, want := get(detail[record.OperatorDecision](s.e)), get(record.DecisionOf(&signed.OperatorRecord, nil))
 			if f == "reason" {
 				return holds(record.SameText(got, want))
 			}
@@ -52,14 +52,14 @@ func recordAgreements() []agreement {
 		if signed == nil {
 			return agrees
 		}
-		return sameList(detail[record.OperatorDecision](s).Operators, record.DecisionOf(&signed.OperatorRecord, nil).Operators)
+		return sameList(detail[record.OperatorDecision](s.e).Operators, record.DecisionOf(&signed.OperatorRecord, nil).Operators)
 	}})
 	return append(rows, agreement{kinds: of, field: "detail.keys", truth: byRecord, check: func(s *scene) verdict {
 		signed := s.v.records[s.e.seq]
 		if signed == nil {
 			return agrees
 		}
-		return sameKeys(detail[record.OperatorDecision](s).Keys, signed.verified, signed.signers)
+		return sameKeys(detail[record.OperatorDecision](s.e).Keys, signed.verified, signed.signers)
 	}})
 }
 
@@ -86,7 +86,7 @@ func revisionAgreements() []agreement {
 			if r == nil {
 				return silent
 			}
-			return check(detail[record.RevisionSeen](s), r)
+			return check(detail[record.RevisionSeen](s.e), r)
 		}}
 	}
 	return []agreement{
@@ -121,7 +121,7 @@ func stopAgreements() []agreement {
 		{kinds: of, field: "detail.reason", truth: byNothing, claim: claim},
 		{kinds: of, field: "detail.scope", truth: byNothing, claim: claim},
 		{kinds: of, field: "detail.stop", truth: byChain, check: func(s *scene) verdict {
-			return is(detail[record.StopEngaged](s).Stop, fmt.Sprintf("s-%d", s.v.stops.number[s.e.seq]))
+			return is(detail[record.StopEngaged](s.e).Stop, fmt.Sprintf("s-%d", s.v.stops.number[s.e.seq]))
 		}},
 	}
 }

@@ -20,15 +20,15 @@ func submitAgreements() []agreement {
 	rows := []agreement{
 		{kinds: of, field: "detail.changed", truth: byChain, by: retried},
 		{kinds: of, field: "detail.from", truth: byChain, check: func(s *scene) verdict {
-			d := detail[record.RunRequest](s)
+			d := detail[record.RunRequest](s.e)
 			return may(d.RetryOf != "" || len(d.From) == 0) // replay.reuseDone compares what follows from it
 		}, claim: "which tasks a retry was asked to run again, where they run again anyway"},
 		{kinds: of, field: "detail.noReuse", truth: byChain, claim: "whether a run that has no earlier result might have had one"}, // closure.reusePlanned
 		{kinds: of, field: "detail.parameters", truth: byNothing, claim: "the parameters and the template that a plan was made from"},
 		{kinds: of, field: "detail.queue", truth: byPlan, check: func(s *scene) verdict {
-			return known(s.r != nil, func() verdict { return is(detail[record.RunRequest](s).Queue, string(s.r.plan.Queue)) })
+			return known(s.r != nil, func() verdict { return is(detail[record.RunRequest](s.e).Queue, string(s.r.plan.Queue)) })
 		}},
-		{kinds: of, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunRequest](s).Reasons) == 0) }},
+		{kinds: of, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunRequest](s.e).Reasons) == 0) }},
 		{kinds: of, field: "detail.retryOf", truth: byChain, by: retried},
 		{kinds: of, field: "detail.revision", truth: byManifest, check: func(s *scene) verdict {
 			if s.r != nil && s.e == s.r.submitted && s.r.dispatched() {
@@ -37,7 +37,7 @@ func submitAgreements() []agreement {
 			return silent
 		}, claim: "the catalog revision of a run that dispatched nothing, among those then in force"},
 		{kinds: of, field: "detail.rules", truth: byKind, check: func(s *scene) verdict {
-			d := detail[record.RunRequest](s)
+			d := detail[record.RunRequest](s.e)
 			return may(d.Rules >= plan.OldestRules && d.Rules <= plan.Rules)
 		}, claim: "the version of the engine's rules that a run followed, where the operator keys had no principals"}, // else decider.decide compares it
 		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
@@ -45,11 +45,11 @@ func submitAgreements() []agreement {
 		{kinds: of, field: "detail.taken", truth: byChain, by: retried},
 		{kinds: of, field: "detail.tasks", truth: byPlan, check: func(s *scene) verdict {
 			return known(s.r != nil, func() verdict {
-				return is(detail[record.RunRequest](s).Tasks, int64(s.r.began))
+				return is(detail[record.RunRequest](s.e).Tasks, int64(s.r.began))
 			})
 		}},
 		{kinds: of, field: "detail.template", truth: byNothing, check: func(s *scene) verdict {
-			d := detail[record.RunRequest](s).Template
+			d := detail[record.RunRequest](s.e).Template
 			_, err := api.ParseDigest(d)
 			return may(d == "" || err == nil)
 		}, claim: "the parameters and the template that a plan was made from"},
@@ -75,18 +75,18 @@ func (r *replay) dispatched() bool {
 func steerAgreements() []agreement {
 	others := except(steerKinds(), record.KindTaskAnswered)
 	return []agreement{
-		{kinds: others, field: "detail.option", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Option, 0) }},
+		{kinds: others, field: "detail.option", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s.e).Option, 0) }},
 		{kinds: kinds(record.KindTaskAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: claimOption},
-		{kinds: steerKinds(), field: "detail.queue", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Queue, "") }},
-		{kinds: steerKinds(), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunAction](s).Reasons) == 0) }},
+		{kinds: steerKinds(), field: "detail.queue", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s.e).Queue, "") }},
+		{kinds: steerKinds(), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunAction](s.e).Reasons) == 0) }},
 		{kinds: kinds(record.KindRunCancelled), field: "detail.why", truth: byNothing, claim: "why somebody cancelled, in their own words"},
-		{kinds: except(steerKinds(), record.KindRunCancelled), field: "detail.why", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Why, "") }},
+		{kinds: except(steerKinds(), record.KindRunCancelled), field: "detail.why", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s.e).Why, "") }},
 	}
 }
 
 // step is a row about a field of the detail of a task's step that only some kinds use.
 func step(field string, get func(d record.TaskStep) string, kinds ...record.Kind) agreement {
-	return agreement{kinds: except(stepKinds(), kinds...), field: "detail." + field, truth: byKind, check: func(s *scene) verdict { return is(get(detail[record.TaskStep](s)), "") }}
+	return agreement{kinds: except(stepKinds(), kinds...), field: "detail." + field, truth: byKind, check: func(s *scene) verdict { return is(get(detail[record.TaskStep](s.e)), "") }}
 }
 
 func taskAgreements() []agreement {
@@ -103,12 +103,12 @@ func taskAgreements() []agreement {
 			if a == nil || a.manifest == nil {
 				return silent
 			}
-			fence := detail[record.TaskStart](s).Fence
+			fence := detail[record.TaskStart](s.e).Fence
 			return holds(fence >= 0 && uint64(fence) == a.manifest.Fence)
 		}, claim: "the fencing token of a start that dispatched nothing: it only grows"},
-		{kinds: except(stepKinds(), record.KindTaskWaiting), field: "detail.approval", truth: byKind, check: func(s *scene) verdict { return holds(!detail[record.TaskStep](s).Approval) }},
+		{kinds: except(stepKinds(), record.KindTaskWaiting), field: "detail.approval", truth: byKind, check: func(s *scene) verdict { return holds(!detail[record.TaskStep](s.e).Approval) }},
 		{kinds: kinds(record.KindTaskWaiting), field: "detail.approval", truth: byChain, by: "record.TaskChain and replay.writing", check: func(s *scene) verdict {
-			return may(!detail[record.TaskStep](s).Approval || s.a == nil)
+			return may(!detail[record.TaskStep](s.e).Approval || s.a == nil)
 		}, claim: "whether a task waited for people before its dispatch began, where its run is not shown"},
 		{kinds: started, field: "detail.locks", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
 		{kinds: started, field: "detail.shared", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
@@ -119,7 +119,7 @@ func taskAgreements() []agreement {
 		{kinds: kinds(record.KindTaskSkipped), field: "detail.cause", truth: byPlan, claim: "which of several tasks that failed a skipped task is because of"},
 		step("message", func(d record.TaskStep) string { return d.Message }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled, record.KindTaskSkipped),
 		{kinds: kinds(record.KindTaskSkipped), field: "detail.message", truth: byPlan, check: func(s *scene) verdict {
-			d := detail[record.TaskStep](s)
+			d := detail[record.TaskStep](s.e)
 			return may(d.Message == "" || s.r == nil || s.task == nil || s.task.When != nil && string(s.task.When.Task) == d.Cause)
 		}, claim: "which condition a skipped task names"},
 		{kinds: kinds(record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled), field: "detail.message", truth: byChain, check: (*scene).stepMessage, claim: "the message of a task that has no dispatch, or whose dispatch has none"},
@@ -186,10 +186,10 @@ func (s *scene) final() *entry {
 // cancelledBy verifies who cancelled a task: who cancelled its dispatch, or else who
 // first requested to cancel it or its run, or the service at the run's limit.
 func (s *scene) cancelledBy() verdict {
-	by := detail[record.TaskStep](s).By
+	by := detail[record.TaskStep](s.e).By
 	final := s.final()
-	if end, ok := detailOf(final); ok && final.Kind == record.KindDispatchCancelled {
-		return is(by, end.By)
+	if final != nil && final.Kind == record.KindDispatchCancelled {
+		return is(by, detail[record.DispatchEnd](final).By)
 	}
 	if s.r == nil || s.task == nil {
 		return silent
@@ -200,7 +200,7 @@ func (s *scene) cancelledBy() verdict {
 
 // stepMessage compares the message of a task with that of its dispatch.
 func (s *scene) stepMessage() verdict {
-	d := detail[record.TaskStep](s)
+	d := detail[record.TaskStep](s.e)
 	var of *entry
 	switch {
 	case s.h == nil || s.h.last() == nil:
@@ -211,9 +211,9 @@ func (s *scene) stepMessage() verdict {
 	default:
 		of = s.final()
 	}
-	end, ok := detailOf(of)
+	end := detail[record.DispatchEnd](of)
 	switch {
-	case !ok, s.e.Kind == record.KindTaskFailed && of.Kind == record.KindDispatchFinished: // of a gate: see replay.endGate
+	case of == nil, s.e.Kind == record.KindTaskFailed && of.Kind == record.KindDispatchFinished: // of a gate: see replay.endGate
 		return silent
 	case s.e.Kind == record.KindTaskCancelled || of.Kind == record.KindDispatchCancelled:
 		return s.cancelMessage(of, d.Message)
@@ -228,7 +228,7 @@ func (s *scene) cancelMessage(of *entry, message string) verdict {
 		return silent
 	}
 	if e := s.h.cancelled(0); e != nil && e.seq < of.seq {
-		d, _ := e.Detail.(record.CancelRequest)
+		d := detail[record.CancelRequest](e)
 		return holds(record.SameText(message, d.Why))
 	}
 	return silent
@@ -236,7 +236,7 @@ func (s *scene) cancelMessage(of *entry, message string) verdict {
 
 // stepReason compares the reason of a task with that of its dispatch.
 func (s *scene) stepReason() verdict {
-	d := detail[record.TaskStep](s)
+	d := detail[record.TaskStep](s.e)
 	final := s.final()
 	switch {
 	case s.e.Kind == record.KindTaskDenied:
@@ -244,7 +244,7 @@ func (s *scene) stepReason() verdict {
 	case s.e.Kind == record.KindTaskWaiting && d.Until == "":
 		return is(d.Reason, "")
 	case final != nil && final.Kind == record.KindDispatchFailed:
-		end, _ := detailOf(final)
+		end := detail[record.DispatchEnd](final)
 		return is(d.Reason, end.Reason)
 	case s.e.Kind == record.KindTaskWaiting:
 		return agrees // replay.wait reports it
@@ -265,7 +265,7 @@ func settleAgreements() []agreement {
 	rows := []agreement{
 		{kinds: kinds(record.KindRunExpired), field: "detail.limit", truth: byPlan, by: "replay.expire"},
 		{kinds: kinds(record.KindRunExpired), field: "detail.millis", truth: byPlan, by: "replay.expire"},
-		{kinds: settled, field: "detail.millis", truth: byNothing, check: func(s *scene) verdict { return may(detail[record.RunEnd](s).Millis >= 0) }, claim: claimTime},
+		{kinds: settled, field: "detail.millis", truth: byNothing, check: func(s *scene) verdict { return may(detail[record.RunEnd](s.e).Millis >= 0) }, claim: claimTime},
 		{kinds: settled, field: "detail.state", truth: byChain, by: "replay.balance"},
 	}
 	for f, get := range map[string]func(d record.RunEnd) (int64, api.TaskState){
@@ -277,7 +277,7 @@ func settleAgreements() []agreement {
 	} {
 		rows = append(rows, agreement{kinds: settled, field: "detail." + f, truth: byChain, check: func(s *scene) verdict {
 			return known(s.r != nil && s.e == s.r.settled, func() verdict {
-				got, state := get(detail[record.RunEnd](s))
+				got, state := get(detail[record.RunEnd](s.e))
 				n := int64(0)
 				for i := range s.r.tasks {
 					if s.r.tasks[i].State == state {

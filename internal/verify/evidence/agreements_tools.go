@@ -84,31 +84,31 @@ func toolDetails() []agreement {
 		{kinds: called, field: "detail.approval", truth: byRecord, by: "decider.approved"},
 		{kinds: denied, field: "detail.approval", truth: byNothing, claim: claimRefusal},
 		{kinds: callKinds(), field: "detail.number", truth: byChain, by: "record.CallChain"},
-		{kinds: called, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.ToolCall](s).Reasons) == 0) }},
+		{kinds: called, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.ToolCall](s.e).Reasons) == 0) }},
 		{kinds: denied, field: "detail.reasons", truth: byNothing, claim: claimRefusal},
 		{kinds: callKinds(), field: "detail.subagent", truth: byManifest, check: func(s *scene) verdict {
-			return known(s.m != nil, func() verdict { return is(detail[record.ToolCall](s).Subagent, string(s.m.Subagent)) })
+			return known(s.m != nil, func() verdict { return is(detail[record.ToolCall](s.e).Subagent, string(s.m.Subagent)) })
 		}},
 		{kinds: callKinds(), field: "detail.target", truth: byManifest, check: func(s *scene) verdict {
-			return known(s.m != nil, func() verdict { return is(detail[record.ToolCall](s).Target, string(s.m.Target)) })
+			return known(s.m != nil, func() verdict { return is(detail[record.ToolCall](s.e).Target, string(s.m.Target)) })
 		}},
 		{kinds: called, field: "detail.tainted", truth: byChain, check: func(s *scene) verdict {
-			return known(s.m != nil, func() verdict { return is(detail[record.ToolCall](s).Tainted, s.e.taint != nil) })
+			return known(s.m != nil, func() verdict { return is(detail[record.ToolCall](s.e).Tainted, s.e.taint != nil) })
 		}},
 		{kinds: denied, field: "detail.tainted", truth: byChain, check: func(s *scene) verdict { // another call may have tainted it meanwhile
-			return known(s.m != nil, func() verdict { return may(s.e.taint != nil || !detail[record.ToolCall](s).Tainted) })
+			return known(s.m != nil, func() verdict { return may(s.e.taint != nil || !detail[record.ToolCall](s.e).Tainted) })
 		}, claim: claimRefusal},
 		{kinds: called, field: "detail.taints", truth: byRevision, check: func(s *scene) verdict {
 			t, ok := s.tool()
-			return known(ok, func() verdict { return is(detail[record.ToolCall](s).Taints, !t.Trusted) })
+			return known(ok, func() verdict { return is(detail[record.ToolCall](s.e).Taints, !t.Trusted) })
 		}},
-		{kinds: denied, field: "detail.taints", truth: byKind, check: func(s *scene) verdict { return is(detail[record.ToolCall](s).Taints, false) }},
+		{kinds: denied, field: "detail.taints", truth: byKind, check: func(s *scene) verdict { return is(detail[record.ToolCall](s.e).Taints, false) }},
 
 		{kinds: append(returned, unknown...), field: "detail.number", truth: byChain, by: "record.CallChain"},
 		{kinds: returned, field: "detail.bytes", truth: byNothing, claim: claimReturned},
 		{kinds: returned, field: "detail.error", truth: byNothing, claim: claimReturned},
 		{kinds: append(returned, unknown...), field: "detail.millis", truth: byNothing, claim: claimTime},
-		{kinds: unknown, field: "detail.bytes", truth: byKind, check: func(s *scene) verdict { return is(detail[record.ToolReturn](s).Bytes, 0) }},
+		{kinds: unknown, field: "detail.bytes", truth: byKind, check: func(s *scene) verdict { return is(detail[record.ToolReturn](s.e).Bytes, 0) }},
 		{kinds: unknown, field: "detail.error", truth: byNothing, claim: claimReturned},
 
 		{kinds: requested, field: "detail.approval", truth: byManifest, by: "closure.request"},
@@ -139,12 +139,12 @@ func (s *scene) aboutTask() bool {
 
 // expired compares the end of a request for an approval with the request.
 func (s *scene) expired() verdict {
-	d := detail[record.ApprovalRequest](s)
+	d := detail[record.ApprovalRequest](s.e)
 	if s.h == nil || s.h.approvals[d.Approval] == nil {
 		return agrees // record.CallChain refuses it
 	}
 	request := s.h.approvals[d.Approval]
-	was, _ := request.Detail.(record.ApprovalRequest)
+	was := detail[record.ApprovalRequest](request)
 	return holds(d.Needs == was.Needs && slices.Equal(d.Policies, was.Policies) && maps.Equal(s.e.Refs, request.Refs))
 }
 
@@ -156,7 +156,7 @@ func (s *scene) isLastCall() verdict {
 	}
 	last := slices.IndexFunc(s.a.calls, func(e *entry) bool {
 		d, ok := e.Detail.(record.ToolCall)
-		return ok && d.Number > detail[record.ToolCall](s).Number
+		return ok && d.Number > detail[record.ToolCall](s.e).Number
 	})
 	if last < 0 {
 		return silent

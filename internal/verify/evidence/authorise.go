@@ -132,7 +132,7 @@ func (s *timeline) step(e *entry) {
 		s.seen = append(s.seen, e)
 		s.now = ruling{revision: e, before: s.now.revision, seen: len(s.seen)}
 	case record.KindStopEngaged:
-		d, _ := e.Detail.(record.StopEngaged)
+		d := detail[record.StopEngaged](e)
 		s.stops.engage(e.seq, api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
 	case record.KindOperatorRecorded:
 		err = s.applyRecord(e)
@@ -144,7 +144,7 @@ func (s *timeline) step(e *entry) {
 
 // numberOf returns the number of a revision from its entry.
 func numberOf(e *entry) uint64 {
-	d, _ := e.Detail.(record.RevisionSeen)
+	d := detail[record.RevisionSeen](e)
 	return uint64(max(d.Number, 0)) //nolint:gosec // G115: not negative
 }
 
@@ -241,7 +241,7 @@ func (v *verification) owned(seq uint64) (set uint64, ok bool) {
 // them: what it claims would let votes count under any key.
 func (v *verification) current(e *entry) error {
 	set, ok := v.owned(e.seq)
-	if rules := detailAs[record.RunRequest](e).Rules; ok && rules < plan.RulesOfOwners {
+	if rules := detail[record.RunRequest](e).Rules; ok && rules < plan.RulesOfOwners {
 		return fmt.Errorf("run %s claims rules %d, of before keys had principals, but they have them since set %d of the operator keys", record.Word(e.Run), rules, set)
 	}
 	return nil

@@ -105,7 +105,7 @@ func (v *verification) currencyOf(m *record.Manifest) string {
 // settled compares what an attempt spent of each budget with what it had reserved and
 // what its result says.
 func (s *scene) settled() verdict {
-	got := detail[record.DispatchEnd](s).Budgets
+	got := detail[record.DispatchEnd](s.e).Budgets
 	if s.a == nil || s.a.admitted == nil {
 		return holds(len(got) == 0)
 	}
@@ -121,7 +121,7 @@ func (s *scene) settled() verdict {
 	}
 	want := make([]record.BudgetSettlement, 0, len(claims))
 	for _, c := range claims {
-		want = append(want, record.BudgetSettlement{Budget: c.Budget, Period: c.Period, Spent: record.SettledSpend(c.Reserved, s.a.started != nil, result, detail[record.DispatchEnd](s).Millis)})
+		want = append(want, record.BudgetSettlement{Budget: c.Budget, Period: c.Period, Spent: record.SettledSpend(c.Reserved, s.a.started != nil, result, detail[record.DispatchEnd](s.e).Millis)})
 	}
 	return holds(slices.Equal(got, want))
 }

@@ -94,7 +94,7 @@ type engagements struct {
 func newEngagements() engagements { return engagements{map[uint64]int{}, map[stopKey][]*entry{}} }
 
 func (s *engagements) add(e *entry) {
-	d, _ := e.Detail.(record.StopEngaged)
+	d := detail[record.StopEngaged](e)
 	key := keyOf(api.Stop{Scope: api.StopScope(d.Scope), Name: d.Name})
 	s.lines[key] = append(s.lines[key], e)
 	s.number[e.seq] = len(s.number) + 1

@@ -195,7 +195,7 @@ func (v *verification) openResult(a *attempt) (*record.Result, error) {
 	if a.started == nil {
 		return nil, errors.New("of an attempt that never started")
 	}
-	d, _ := a.started.Detail.(record.DispatchStart)
+	d := detail[record.DispatchStart](a.started)
 	raw, err := base64.StdEncoding.DecodeString(d.WorkerKey)
 	if err != nil || len(raw) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("entry #%d has no valid worker key", a.started.seq)
@@ -254,7 +254,7 @@ func (c *dispatchCheck) bindStatement() error {
 	if !slices.Equal(earlier, st.Predicate.Dispatch.Earlier) {
 		return errors.New("it names other earlier attempts")
 	}
-	d, _ := end.Detail.(record.DispatchEnd)
+	d := detail[record.DispatchEnd](end)
 	if o := st.Predicate.Dispatch; o.Outcome != record.EventOf(end.Kind) || string(o.Reason) != d.Reason || string(o.CancelledBy) != d.By {
 		return fmt.Errorf("its outcome is %s %s, but entry #%d is %s %s", o.Outcome, o.Reason, end.seq, record.EventOf(end.Kind), d.Reason)
 	}

@@ -25,7 +25,7 @@ func (r *replay) ended(i int, e *entry, d record.TaskStep, was api.TaskState) er
 	case final.Kind == record.KindDispatchFinished:
 		return fmt.Errorf("not done, but its dispatch %s finished", t.Dispatch)
 	}
-	end, _ := detailOf(final)
+	end := detail[record.DispatchEnd](final)
 	cancelled := final.Kind == record.KindDispatchCancelled
 	switch e.Kind { //nolint:exhaustive // the ends of a task that is not done
 	case record.KindTaskCancelled:
@@ -88,7 +88,7 @@ func (r *replay) cancel(i int, dispatch bool, was api.TaskState) error {
 
 // expire verifies that a run reached its limit of time.
 func (r *replay) expire(e *entry) error {
-	d, _ := e.Detail.(record.RunExpiry)
+	d := detail[record.RunExpiry](e)
 	wall := time.Duration(r.plan.Limits.Wall)
 	switch {
 	case wall == 0 || d.Limit != record.LimitWall || d.Millis != wall.Milliseconds():
@@ -104,7 +104,7 @@ const setBack = 5 * time.Second
 
 // balance compares the end of the run with its tasks.
 func (r *replay) balance(e *entry) error {
-	d, _ := e.Detail.(record.RunEnd)
+	d := detail[record.RunEnd](e)
 	for i := range r.tasks {
 		if t := &r.tasks[i]; !t.State.Settled() {
 			return fmt.Errorf("the run settled, but task %s is %s", r.plan.Tasks[i].ID, t.State)

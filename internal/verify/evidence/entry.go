@@ -42,6 +42,15 @@ func newEntry(e *bundle.Entry) (entry, error) {
 	return out, nil
 }
 
+// detail returns the detail of an entry, which has the type that belongs to its kind. It is
+// empty if e is nil, or of a kind with another detail.
+func detail[D record.Detail](e *entry) (d D) {
+	if e != nil {
+		d, _ = e.Detail.(D)
+	}
+	return d
+}
+
 // world is the entries by run and dispatch, and the catalog revisions.
 type world struct {
 	runs       map[api.RunID][]*entry

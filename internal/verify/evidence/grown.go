@@ -104,7 +104,7 @@ func (r *replay) extend(e *entry, g plan.Growth) error {
 		return err
 	}
 	total := int64(len(r.tasks))
-	d, _ := e.Detail.(record.RunGrowth)
+	d := detail[record.RunGrowth](e)
 	if d.Cause != string(g.Cause) || d.Round != int64(g.Round) || d.Tasks != total-int64(first) || d.Total != total {
 		return fmt.Errorf("it adds %d of %d tasks by %s, round %d, but its entry says %d of %d by %.20q, round %d",
 			total-int64(first), total, g.Cause, g.Round, d.Tasks, d.Total, d.Cause, d.Round)

@@ -42,7 +42,7 @@ func (r *replay) people(e *entry) error {
 
 // expires applies the expiry of a request.
 func (p *poll) expires(e *entry) error {
-	was, now := detailAs[record.ApprovalRequest](p.asked), detailAs[record.ApprovalRequest](e)
+	was, now := detail[record.ApprovalRequest](p.asked), detail[record.ApprovalRequest](e)
 	if was.Approval != now.Approval || was.Needs != now.Needs || len(now.Policies) > 0 || !maps.Equal(e.Refs, p.asked.Refs) {
 		return fmt.Errorf("task %s: another approval expired than was requested", e.Task)
 	}
@@ -97,7 +97,7 @@ func (v *verification) taskApprovals(d *decider) {
 					continue
 				}
 				if err := d.taskApproval(r, i, p); err != nil {
-					d.line.row.Fail("run %s task %s: approval %.40q: %v", r.id, r.plan.Tasks[i].ID, detailAs[record.ApprovalRequest](p.asked).Approval, err)
+					d.line.row.Fail("run %s task %s: approval %.40q: %v", r.id, r.plan.Tasks[i].ID, detail[record.ApprovalRequest](p.asked).Approval, err)
 				} else {
 					d.line.row.Checked++
 				}
@@ -217,7 +217,7 @@ func (d *decider) actionOf(r *replay, i int, t *poll) (*api.TaskAction, error) {
 // taskAction compares what people were asked about a task that is an approval.
 func (d *decider) taskAction(r *replay, i int, t *poll, got *api.TaskAction) error {
 	p := &r.plan.Tasks[i]
-	asked, timeout := detailAs[record.ApprovalRequest](t.asked), time.Duration(p.Approval.Timeout)
+	asked, timeout := detail[record.ApprovalRequest](t.asked), time.Duration(p.Approval.Timeout)
 	if timeout == 0 {
 		timeout = time.Duration(api.DefaultApprovalExpiry)
 	}

@@ -226,7 +226,7 @@ func (c *periodCheck) documents(e *entry) ([][]byte, error) {
 
 // rotation takes a change of the service's key, which signature follows.
 func (c *periodCheck) rotation(e *entry) []report.SignedBy {
-	d, _ := e.Detail.(record.KeyRotation)
+	d := detail[record.KeyRotation](e)
 	if e.SignedRef() == "" {
 		return nil // a key for statements, or the first
 	}

@@ -134,7 +134,7 @@ func (c *periodCheck) list(e *entry, by []report.SignedBy) {
 	c.out.Entries++
 	c.out.Last = e.seq
 	to := &c.out.Service
-	d, _ := e.Detail.(record.OperatorDecision)
+	d := detail[record.OperatorDecision](e)
 	switch vote := d.Verb == string(api.VerbApprove) || d.Verb == string(api.VerbDeny); {
 	case e.Decision == record.Deny, e.Kind == record.KindAuthRefused:
 		to = &c.out.Denials

@@ -37,7 +37,7 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 		wanted = t.Source.Name
 	}
 	start := r.startOf(i, m.ID, a.admitted.seq)
-	submitted, _ := r.submitted.Detail.(record.RunRequest)
+	submitted := detail[record.RunRequest](r.submitted)
 	switch {
 	case m.Principal != r.submitted.Principal:
 		return fmt.Errorf("its principal is %s, but run %s is of %s", m.Principal, r.id, r.submitted.Principal)

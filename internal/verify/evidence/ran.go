@@ -63,7 +63,7 @@ func (v *verification) ran(r *report.Report) *report.Ran {
 }
 
 func (r *replay) ran() report.RanRun {
-	d, _ := r.submitted.Detail.(record.RunRequest)
+	d := detail[record.RunRequest](r.submitted)
 	out := report.RanRun{
 		Run: r.id, State: "not settled", Plan: r.submitted.Refs[record.RefPlan], Tasks: len(r.tasks), Submitter: r.submitted.Principal,
 		Revision: d.Revision, Rules: d.Rules, RetryOf: api.RunID(d.RetryOf), Taken: d.Taken, From: r.submitted.At,
@@ -72,7 +72,7 @@ func (r *replay) ran() report.RanRun {
 		out.Queue = r.plan.Queue
 	}
 	if r.settled != nil {
-		end, _ := r.settled.Detail.(record.RunEnd)
+		end := detail[record.RunEnd](r.settled)
 		out.State, out.To = end.State, &r.settled.At
 	}
 	return out
@@ -114,9 +114,7 @@ func (h *history) work() report.RanWork {
 			w.Source, w.Commit = m.Source.Name, m.Source.Commit
 		}
 	}
-	if end, ok := detailOf(a.final()); ok {
-		w.Because = end.Reason
-	}
+	w.Because = detail[record.DispatchEnd](a.final()).Reason
 	w.Refused = len(a.refused)
 	if w.Reused = a.reuses; w.Reused != "" && a.earlier != nil {
 		a = a.earlier
@@ -188,7 +186,7 @@ func (v *verification) decisions(out *report.Ran) {
 		case rec != nil && rec.Verb == api.VerbStopLift && e.seq > first && e.seq < last:
 			by, what = "", "an operator lifted stop "+rec.Stop
 		case e.Kind == record.KindStopEngaged && e.seq > first && (e.seq < last || stopping[e]):
-			d, _ := e.Detail.(record.StopEngaged)
+			d := detail[record.StopEngaged](e)
 			what = "engaged stop " + record.Word(d.Stop) + " on " + record.Word(d.Scope)
 			if d.Name != "" {
 				what += " " + record.Word(d.Name)
@@ -228,7 +226,7 @@ func (v *verification) decision(e *entry) string {
 	what := ""
 	switch e.Kind { //nolint:exhaustive // the others decide nothing about what ran, or repeat it
 	case record.KindRunSubmitted:
-		d, _ := e.Detail.(record.RunRequest)
+		d := detail[record.RunRequest](e)
 		what = "submitted run " + record.Word(e.Run)
 		if d.RetryOf != "" {
 			what += fmt.Sprintf(", retrying run %s with %s taken over", record.Word(d.RetryOf), record.Plural(d.Taken, "task"))
@@ -241,7 +239,7 @@ func (v *verification) decision(e *entry) string {
 		what = "resumed run " + record.Word(e.Run)
 	case record.KindTaskAnswered:
 		what = "answered " + task + "run " + record.Word(e.Run)
-		if d, _ := e.Detail.(record.RunAction); d.Option > 0 {
+		if d := detail[record.RunAction](e); d.Option > 0 {
 			what += fmt.Sprintf(" with option %d", d.Option)
 		}
 	case record.KindCancelRequested:
@@ -255,7 +253,7 @@ func (v *verification) decision(e *entry) string {
 			what = "answered dispatch " + record.Word(e.Dispatch)
 		}
 	case record.KindToolCalled:
-		d, _ := e.Detail.(record.ToolCall)
+		d := detail[record.ToolCall](e)
 		if what = fmt.Sprintf("called %s in dispatch %s attempt %d", record.Word(e.Tool), record.Word(e.Dispatch), e.Attempt); d.Approval != "" {
 			return what + " with approval " + record.Word(d.Approval)
 		}

@@ -40,7 +40,7 @@ func (a *attempt) made() *attempt {
 // names: what it depends on is the same, and it is complete and free of text from
 // outside. The authorisation row verifies whose results its principal may have.
 func (c *closure) reuse(a *attempt) error {
-	d, _ := a.admitted.Detail.(record.TaskReuse)
+	d := detail[record.TaskReuse](a.admitted)
 	of, m := a.earlier, a.manifest
 	switch {
 	case of == nil:
@@ -75,7 +75,7 @@ func (c *closure) reusePlanned(a *attempt) error {
 	if !ok {
 		return nil // planned reports it
 	}
-	request, _ := r.submitted.Detail.(record.RunRequest)
+	request := detail[record.RunRequest](r.submitted)
 	again := make([]api.TaskID, len(request.From))
 	for n, t := range request.From {
 		again[n] = api.TaskID(t)

@@ -133,7 +133,7 @@ func (r *replay) step(e *entry) error {
 
 // rules are those that the run follows.
 func (r *replay) rules() int64 {
-	request, _ := r.submitted.Detail.(record.RunRequest)
+	request := detail[record.RunRequest](r.submitted)
 	return request.Rules
 }
 
@@ -171,7 +171,7 @@ func (r *replay) task(i int, e *entry) error {
 		}
 		return nil
 	}
-	d, _ := e.Detail.(record.TaskStep)
+	d := detail[record.TaskStep](e)
 	if r.plan.Tasks[i].Approval != nil && (was.State == api.TaskWaiting || e.Kind == record.KindTaskWaiting) {
 		return r.approval(i, e, d, was.State)
 	}
@@ -209,7 +209,7 @@ func (r *replay) task(i int, e *entry) error {
 // transitions refuses it.
 func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error {
 	t := &r.tasks[i]
-	d, _ := e.Detail.(record.TaskStart)
+	d := detail[record.TaskStart](e)
 	switch {
 	case wrong != nil:
 	case r.plan.Tasks[i].Approval != nil || plan.Grows(&r.plan.Tasks[i]):
@@ -263,7 +263,7 @@ func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
 		return nil
 	}
 	final := h.last().final()
-	end, _ := detailOf(final)
+	end := detail[record.DispatchEnd](final)
 	switch {
 	case r.ending(i):
 		return errors.New("retried after its cancellation was requested")
@@ -277,17 +277,9 @@ func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
 	return nil
 }
 
-func detailOf(e *entry) (record.DispatchEnd, bool) {
-	if e == nil {
-		return record.DispatchEnd{}, false
-	}
-	d, ok := e.Detail.(record.DispatchEnd)
-	return d, ok
-}
-
 // reuseDone marks the tasks as done that it takes over from the run that it retries.
 func (r *replay) reuseDone() error {
-	request, _ := r.submitted.Detail.(record.RunRequest)
+	request := detail[record.RunRequest](r.submitted)
 	if request.RetryOf == "" {
 		if request.Taken != 0 || len(request.From) > 0 || len(request.Changed) > 0 {
 			return errors.New("it reuses tasks, but names no run")

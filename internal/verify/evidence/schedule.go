@@ -26,14 +26,14 @@ func (r *replay) fire(e *entry) error {
 // slot verifies that a run for a slot of a schedule follows the entry that the slot
 // fired, and has the id of that slot.
 func (r *replay) slot() error {
-	request, _ := r.submitted.Detail.(record.RunRequest)
+	request := detail[record.RunRequest](r.submitted)
 	if r.fired == nil && request.Schedule == "" && request.Slot == "" {
 		return nil
 	}
 	if r.fired == nil {
 		return fmt.Errorf("it is for a slot of schedule %.80q, but no entry before says that the slot fired", request.Schedule)
 	}
-	fired, _ := r.fired.Detail.(record.ScheduleSlot)
+	fired := detail[record.ScheduleSlot](r.fired)
 	at, err := time.Parse(time.RFC3339, request.Slot)
 	switch {
 	case fired.Schedule != request.Schedule || fired.Slot != request.Slot:
@@ -58,7 +58,7 @@ func (v *verification) scheduled() {
 }
 
 func (v *verification) ofSchedule(r *replay) error {
-	request, _ := r.submitted.Detail.(record.RunRequest)
+	request := detail[record.RunRequest](r.submitted)
 	ref := api.RefTo(api.KindSchedule, api.Name(request.Schedule))
 	var rev *revision
 	for _, one := range v.revisions {
@@ -110,7 +110,7 @@ func (v *verification) ofSchedule(r *replay) error {
 // that can be why the slot is no time of its schedule here: another release than that of
 // this verifier, and a full minute in a zone that a release can change.
 func zonesOf(def *api.Schedule, fired *entry) string {
-	slot, _ := fired.Detail.(record.ScheduleSlot)
+	slot := detail[record.ScheduleSlot](fired)
 	at, err := time.Parse(time.RFC3339, slot.Slot)
 	if err != nil || at.Second() != 0 || slot.By != "" || slot.Zones == cron.ZoneVersion || def.Zone == "" || def.Zone == "UTC" {
 		return ""
@@ -134,7 +134,7 @@ const cronCost = 4096
 // requested has seconds, which no time of an expression has. Before version 5 of the
 // rules of a run, intervals paused in an hour that the clock on the wall repeats.
 func hasSlot(def *api.Schedule, fired *entry, rules int64) error {
-	slot, _ := fired.Detail.(record.ScheduleSlot)
+	slot := detail[record.ScheduleSlot](fired)
 	at, err := time.Parse(time.RFC3339, slot.Slot)
 	if err != nil {
 		return fmt.Errorf("its slot %.40q is no time", slot.Slot)
@@ -172,7 +172,7 @@ func scheduleOf(e *entry) (api.Ref, bool) {
 func firedAgreements() []agreement {
 	of := kinds(record.KindScheduleFired)
 	empty := func(get func(d record.ScheduleSlot) bool) func(s *scene) verdict {
-		return func(s *scene) verdict { return holds(get(detail[record.ScheduleSlot](s))) }
+		return func(s *scene) verdict { return holds(get(detail[record.ScheduleSlot](s.e))) }
 	}
 	return []agreement{
 		{kinds: of, field: "detail.by", truth: byNothing, claim: "who requested a slot beside the times of its schedule"},
@@ -180,7 +180,7 @@ func firedAgreements() []agreement {
 		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.slot", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.zones", truth: byKind, claim: "which zone data a slot was found with: if not those of the verifier, the time of the slot is claimed", check: func(s *scene) verdict {
-			d := detail[record.ScheduleSlot](s)
+			d := detail[record.ScheduleSlot](s.e)
 			return may(d.By == "" || d.Zones == "")
 		}},
 		{kinds: of, field: "detail.count", truth: byKind, check: empty(func(d record.ScheduleSlot) bool { return d.Count == 0 })},

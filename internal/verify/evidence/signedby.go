@@ -85,7 +85,7 @@ func (v *verification) asked() map[api.ApprovalID]*entry {
 		for i := range r.tasks {
 			for _, p := range append([]*poll{&r.tasks[i].poll}, r.tasks[i].writes...) {
 				if p.asked != nil {
-					out[api.ApprovalID(detailAs[record.ApprovalRequest](p.asked).Approval)] = p.asked
+					out[api.ApprovalID(detail[record.ApprovalRequest](p.asked).Approval)] = p.asked
 				}
 			}
 		}

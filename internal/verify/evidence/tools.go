@@ -97,7 +97,7 @@ func (t *toolset) load(v *verification, m *record.Manifest) error {
 // rulesOf returns the rules under which a run was submitted; 0 if the bundle does not say.
 func (v *verification) rulesOf(id api.RunID) int64 {
 	if r := v.replayed[id]; id != "" && r != nil && r.submitted != nil {
-		return detailAs[record.RunRequest](r.submitted).Rules
+		return detail[record.RunRequest](r.submitted).Rules
 	}
 	return 0
 }
@@ -264,7 +264,7 @@ func (d *decider) call(a *admission) error {
 	if !ok {
 		t = api.Tool{ID: e.Tool}
 	}
-	logged := detailAs[record.ToolCall](e)
+	logged := detail[record.ToolCall](e)
 	if limit := s.m.Limits.Or(api.Limits{Calls: api.MaxToolCalls}).Calls; logged.Number > int64(limit) {
 		return fmt.Errorf("call %d, but its manifest allows %d", logged.Number, limit)
 	}
@@ -379,7 +379,7 @@ func (c *closure) request(a *attempt, e *entry) error {
 	if err := c.v.exact(doc, got); err != nil {
 		return fmt.Errorf("action: %w", err)
 	}
-	m, d := a.manifest, detailAs[record.ApprovalRequest](e)
+	m, d := a.manifest, detail[record.ApprovalRequest](e)
 	of, err := c.v.tools(m)
 	if err != nil {
 		return err
@@ -407,11 +407,6 @@ func (c *closure) request(a *attempt, e *entry) error {
 	return nil
 }
 
-func detailAs[D record.Detail](e *entry) D {
-	d, _ := e.Detail.(D)
-	return d
-}
-
 func sameTaint(a, b *api.Taint) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func sameJSON(a, b any) bool {
@@ -429,7 +424,7 @@ func (v *verification) countCalls() {
 				switch e.Kind { //nolint:exhaustive // the others are no calls
 				case record.KindToolCalled:
 					called++
-					if d, _ := e.Detail.(record.ToolCall); d.Approval != "" {
+					if d := detail[record.ToolCall](e); d.Approval != "" {
 						approved++
 					}
 				case record.KindToolReturned:

@@ -81,7 +81,7 @@ func (d *decider) writeAction(r *replay, i int, t *poll, got *api.TaskAction) er
 	case w.Dispatch != t.starts:
 		return fmt.Errorf("people were asked about dispatch %.80q, but the task waits to start %s", w.Dispatch, t.starts)
 	}
-	asked := detailAs[record.ApprovalRequest](t.asked)
+	asked := detail[record.ApprovalRequest](t.asked)
 	want := record.TaskAction(r.id, p.ID, r.submitted.Principal, r.submitted.Refs[record.RefPlan], got.By, got.Needs)
 	want.ID, want.Expires, want.Write = api.ApprovalID(asked.Approval), got.Expires, w
 	if err := d.v.work.spend(unitCompare * (len(w.Input) + len(w.Needs)*len(w.Needs))); err != nil {
