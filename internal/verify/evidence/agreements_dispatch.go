@@ -40,11 +40,11 @@ func requestAgreements() []agreement {
 		requested("target", func(d record.DispatchRequest, m *record.Manifest) verdict { return is(d.Target, string(m.Target)) }),
 		{kinds: kinds(record.KindDispatchAccepted, record.KindDispatchAnswered), field: "detail.budgets", truth: byRules, by: "verification.budgeted and verification.accounts", claim: claimSpent},
 		requested("reasons", func(d record.DispatchRequest, _ *record.Manifest) verdict { return holds(len(d.Reasons) == 0) }),
-		{kinds: kinds(record.KindDispatchAccepted), field: "detail.capabilities", truth: byManifest, check: (*scene).capabilities, claim: "whether a dispatch outside a run requested capabilities that its subagent has of its own"},
+		{kinds: kinds(record.KindDispatchAccepted), field: "detail.capabilities", truth: byManifest, check: checkCapabilities, claim: "whether a dispatch outside a run requested capabilities that its subagent has of its own"},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.attempt", truth: byChain, check: func(s *scene) verdict {
 			return is(detail[record.AnswerRequest](s.e).Attempt, int64(s.e.Attempt)-1)
 		}},
-		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: claimOption},
+		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: checkOption, claim: claimOption},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.AnswerRequest](s.e).Reasons) == 0) }},
 	}
 	for _, f := range []string{"budgets", "capabilities", "commit", "envs", "reasons", "revision", "source", "subagent", "target"} {
@@ -56,9 +56,9 @@ func requestAgreements() []agreement {
 	return rows
 }
 
-// capabilities compares the capabilities that were requested with the manifest's,
+// checkCapabilities compares the capabilities that were requested with the manifest's,
 // which has those of the subagent before them, and with the plan's.
-func (s *scene) capabilities() verdict {
+func checkCapabilities(s *scene) verdict {
 	if s.m == nil {
 		return agrees
 	}
@@ -92,9 +92,9 @@ func (s *scene) capabilities() verdict {
 	return silent
 }
 
-// option compares the option of an answer to a task with the one that its dispatch
+// checkOption compares the option of an answer to a task with the one that its dispatch
 // resumes with.
-func (s *scene) option() verdict {
+func checkOption(s *scene) verdict {
 	if s.r == nil || s.r.answers[s.e.seq] == nil {
 		return silent
 	}
@@ -128,7 +128,7 @@ func ended(field, claim string, check func(d, want record.DispatchEnd) verdict) 
 func endAgreements() []agreement {
 	return []agreement{
 		ended("exitCode", "", func(d, want record.DispatchEnd) verdict { return is(d.ExitCode, want.ExitCode) }),
-		{kinds: endKinds(), field: "detail.budgets", truth: byResult, check: (*scene).settled},
+		{kinds: endKinds(), field: "detail.budgets", truth: byResult, check: checkSettled},
 		ended("files", "", func(d, want record.DispatchEnd) verdict { return is(d.Files, want.Files) }),
 		ended("verify", "", func(d, want record.DispatchEnd) verdict { return is(d.Verify, want.Verify) }),
 		ended("changed", "", func(d, want record.DispatchEnd) verdict { return is(d.Changed, want.Changed) }),
@@ -139,15 +139,15 @@ func endAgreements() []agreement {
 			}
 			return is(detail[record.DispatchEnd](s.e).Partial, s.h.statement.Predicate.Dispatch.Partial)
 		}},
-		{kinds: endKinds(), field: "detail.reason", truth: byResult, check: (*scene).reason},
-		{kinds: endKinds(), field: "detail.message", truth: byResult, check: (*scene).message, claim: "the message of an end without a worker's result"},
-		{kinds: endKinds(), field: "detail.by", truth: byChain, check: (*scene).by},
+		{kinds: endKinds(), field: "detail.reason", truth: byResult, check: checkReason},
+		{kinds: endKinds(), field: "detail.message", truth: byResult, check: checkMessage, claim: "the message of an end without a worker's result"},
+		{kinds: endKinds(), field: "detail.by", truth: byChain, check: checkBy},
 		{kinds: endKinds(), field: "detail.millis", truth: byNothing, claim: claimTime},
 	}
 }
 
-// reason compares why an attempt ended with its result, and its statement with both.
-func (s *scene) reason() verdict {
+// checkReason compares why an attempt ended with its result, and its statement with both.
+func checkReason(s *scene) verdict {
 	d := detail[record.DispatchEnd](s.e)
 	if s.a == nil || s.a.end == nil {
 		return agrees
@@ -165,16 +165,16 @@ func (s *scene) reason() verdict {
 	return agrees // other rows report it
 }
 
-func (s *scene) message() verdict {
+func checkMessage(s *scene) verdict {
 	if s.a == nil || s.a.result == nil || s.e != s.a.end {
 		return silent
 	}
 	return holds(record.SameText(detail[record.DispatchEnd](s.e).Message, s.a.result.Message))
 }
 
-// by verifies who cancelled a dispatch: who requested it first, the service, or who
+// checkBy verifies who cancelled a dispatch: who requested it first, the service, or who
 // engaged a stop that covers it.
-func (s *scene) by() verdict {
+func checkBy(s *scene) verdict {
 	by := detail[record.DispatchEnd](s.e).By
 	if s.e.Kind != record.KindDispatchCancelled {
 		return is(by, "")
@@ -240,7 +240,7 @@ func besideAgreements() []agreement {
 			})
 		}},
 
-		{kinds: cancels, field: "detail.state", truth: byChain, check: (*scene).seenState, claim: "which earlier state of the dispatch was seen when a cancel was requested"},
+		{kinds: cancels, field: "detail.state", truth: byChain, check: checkSeenState, claim: "which earlier state of the dispatch was seen when a cancel was requested"},
 		{kinds: cancels, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.CancelRequest](s.e).Reasons) == 0) }},
 		{kinds: cancels, field: "detail.why", truth: byNothing, claim: "why somebody cancelled, in their own words"},
 		{kinds: kinds(record.KindCancelDenied), field: "detail.state", truth: byNothing, claim: claimDenied},
@@ -267,8 +267,8 @@ func refusal(field string) agreement {
 	}, claim: "requests that were refused in an attempt whose worker left no result"}
 }
 
-// seenState verifies that a dispatch had been in the state that a request saw.
-func (s *scene) seenState() verdict {
+// checkSeenState verifies that a dispatch had been in the state that a request saw.
+func checkSeenState(s *scene) verdict {
 	if s.a == nil {
 		return agrees
 	}

@@ -16,7 +16,7 @@ func growthAgreements() []agreement {
 	var rows []agreement
 	for _, f := range []string{"cause", "round", "tasks", "total"} {
 		rows = append(rows,
-			agreement{kinds: grown, field: "detail." + f, truth: byChain, check: (*scene).ofRun, claim: claim},
+			agreement{kinds: grown, field: "detail." + f, truth: byChain, check: checkOfRun, claim: claim},
 			agreement{kinds: appended, field: "detail." + f, truth: byChain, by: "replay.extend"})
 	}
 	return append(rows,

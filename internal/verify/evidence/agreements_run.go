@@ -76,7 +76,7 @@ func steerAgreements() []agreement {
 	others := except(steerKinds(), record.KindTaskAnswered)
 	return []agreement{
 		{kinds: others, field: "detail.option", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s.e).Option, 0) }},
-		{kinds: kinds(record.KindTaskAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: claimOption},
+		{kinds: kinds(record.KindTaskAnswered), field: "detail.option", truth: byChain, check: checkOption, claim: claimOption},
 		{kinds: steerKinds(), field: "detail.queue", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s.e).Queue, "") }},
 		{kinds: steerKinds(), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunAction](s.e).Reasons) == 0) }},
 		{kinds: kinds(record.KindRunCancelled), field: "detail.why", truth: byNothing, claim: "why somebody cancelled, in their own words"},
@@ -114,7 +114,7 @@ func taskAgreements() []agreement {
 		{kinds: started, field: "detail.shared", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
 
 		step("by", func(d record.TaskStep) string { return d.By }, record.KindTaskCancelled),
-		{kinds: kinds(record.KindTaskCancelled), field: "detail.by", truth: byChain, check: (*scene).cancelledBy, claim: claimSteps},
+		{kinds: kinds(record.KindTaskCancelled), field: "detail.by", truth: byChain, check: checkCancelledBy, claim: claimSteps},
 		step("cause", func(d record.TaskStep) string { return d.Cause }, record.KindTaskSkipped),
 		{kinds: kinds(record.KindTaskSkipped), field: "detail.cause", truth: byPlan, claim: "which of several tasks that failed a skipped task is because of"},
 		step("message", func(d record.TaskStep) string { return d.Message }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled, record.KindTaskSkipped),
@@ -122,10 +122,10 @@ func taskAgreements() []agreement {
 			d := detail[record.TaskStep](s.e)
 			return may(d.Message == "" || s.r == nil || s.task == nil || s.task.When != nil && string(s.task.When.Task) == d.Cause)
 		}, claim: "which condition a skipped task names"},
-		{kinds: kinds(record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled), field: "detail.message", truth: byChain, check: (*scene).stepMessage, claim: "the message of a task that has no dispatch, or whose dispatch has none"},
+		{kinds: kinds(record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled), field: "detail.message", truth: byChain, check: checkStepMessage, claim: "the message of a task that has no dispatch, or whose dispatch has none"},
 		step("reason", func(d record.TaskStep) string { return d.Reason }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied),
-		{kinds: kinds(record.KindTaskWaiting, record.KindTaskDenied), field: "detail.reason", truth: byChain, check: (*scene).stepReason},
-		{kinds: kinds(record.KindTaskFailed), field: "detail.reason", truth: byChain, check: (*scene).stepReason, claim: "why a task failed that could not be dispatched or resumed, integrity or context, and why one failed that grew or could not, or that people could not be asked about"},
+		{kinds: kinds(record.KindTaskWaiting, record.KindTaskDenied), field: "detail.reason", truth: byChain, check: checkStepReason},
+		{kinds: kinds(record.KindTaskFailed), field: "detail.reason", truth: byChain, check: checkStepReason, claim: "why a task failed that could not be dispatched or resumed, integrity or context, and why one failed that grew or could not, or that people could not be asked about"},
 		step("until", func(d record.TaskStep) string { return d.Until }, record.KindTaskWaiting),
 		{kinds: kinds(record.KindTaskWaiting), field: "detail.until", truth: byChain, claim: "when the next attempt is due"},
 	}
@@ -183,9 +183,9 @@ func (s *scene) final() *entry {
 	return nil
 }
 
-// cancelledBy verifies who cancelled a task: who cancelled its dispatch, or else who
+// checkCancelledBy verifies who cancelled a task: who cancelled its dispatch, or else who
 // first requested to cancel it or its run, or the service at the run's limit.
-func (s *scene) cancelledBy() verdict {
+func checkCancelledBy(s *scene) verdict {
 	by := detail[record.TaskStep](s.e).By
 	final := s.final()
 	if final != nil && final.Kind == record.KindDispatchCancelled {
@@ -198,8 +198,8 @@ func (s *scene) cancelledBy() verdict {
 	return is(by, string(s.r.canceller(s.v.runs[s.r.id], i, s.e.seq)))
 }
 
-// stepMessage compares the message of a task with that of its dispatch.
-func (s *scene) stepMessage() verdict {
+// checkStepMessage compares the message of a task with that of its dispatch.
+func checkStepMessage(s *scene) verdict {
 	d := detail[record.TaskStep](s.e)
 	var of *entry
 	switch {
@@ -216,14 +216,14 @@ func (s *scene) stepMessage() verdict {
 	case of == nil, s.e.Kind == record.KindTaskFailed && of.Kind == record.KindDispatchFinished: // of a gate: see replay.endGate
 		return silent
 	case s.e.Kind == record.KindTaskCancelled || of.Kind == record.KindDispatchCancelled:
-		return s.cancelMessage(of, d.Message)
+		return checkCancelMessage(s, of, d.Message)
 	}
 	return holds(record.SameText(d.Message, end.Message))
 }
 
-// cancelMessage compares the message of a cancelled task with the reason of who
+// checkCancelMessage compares the message of a cancelled task with the reason of who
 // requested to cancel its dispatch.
-func (s *scene) cancelMessage(of *entry, message string) verdict {
+func checkCancelMessage(s *scene, of *entry, message string) verdict {
 	if s.e.Kind != record.KindTaskCancelled || of.Kind != record.KindDispatchCancelled || len(s.v.stops.number) > 0 {
 		return silent
 	}
@@ -234,8 +234,8 @@ func (s *scene) cancelMessage(of *entry, message string) verdict {
 	return silent
 }
 
-// stepReason compares the reason of a task with that of its dispatch.
-func (s *scene) stepReason() verdict {
+// checkStepReason compares the reason of a task with that of its dispatch.
+func checkStepReason(s *scene) verdict {
 	d := detail[record.TaskStep](s.e)
 	final := s.final()
 	switch {

@@ -37,7 +37,7 @@ func toolAgreements() []agreement {
 	return append([]agreement{
 		{kinds: except(toolKinds(), record.KindApprovalRequest, record.KindApprovalExpired), field: "kind", truth: byChain, by: "record.CallChain"},
 		{kinds: except(toolKinds(), record.KindToolDenied, record.KindApprovalRequest, record.KindApprovalExpired), field: "entry", truth: byChain, by: "record.CallChain"},
-		{kinds: denied, field: "entry", truth: byChain, check: (*scene).isLastCall, claim: "that no call was denied after the last one of an attempt"},
+		{kinds: denied, field: "entry", truth: byChain, check: checkIsLastCall, claim: "that no call was denied after the last one of an attempt"},
 		{kinds: kinds(record.KindApprovalRequest, record.KindApprovalExpired), field: "kind", truth: byChain, by: "record.CallChain", claim: claimOpened},
 		{kinds: kinds(record.KindApprovalRequest, record.KindApprovalExpired), field: "entry", truth: byNothing, claim: claimOpened},
 
@@ -64,14 +64,14 @@ func toolAgreements() []agreement {
 		{kinds: denied, field: "tool", truth: byNothing, claim: claimRefusal},
 		{kinds: kinds(record.KindToolReturned, record.KindToolUnknown), field: "tool", truth: byChain, by: "record.CallChain"},
 		{kinds: kinds(record.KindApprovalRequest, record.KindApprovalExpired), field: "tool", truth: byChain, by: "closure.request and record.CallChain"},
-		ofManifest(toolKinds(), "tier", (*scene).toolTier),
+		ofManifest(toolKinds(), "tier", checkToolTier),
 
 		{kinds: called, field: "refs", truth: byKind, check: func(s *scene) verdict { return may(s.refs(record.RefArguments)) }, claim: "the arguments of a call without an approval, by digest: no agent signs them"},
 		{kinds: denied, field: "refs", truth: byKind, check: func(s *scene) verdict { return may(s.refs() || s.refs(record.RefArguments)) }, claim: claimRefusal},
 		{kinds: kinds(record.KindToolReturned), field: "refs", truth: byKind, check: func(s *scene) verdict { return may(s.refs(record.RefReturned)) }, claim: claimReturned},
 		{kinds: kinds(record.KindToolUnknown), field: "refs", truth: byKind, check: func(s *scene) verdict { return holds(s.refs()) }},
 		{kinds: kinds(record.KindApprovalRequest), field: "refs", truth: byManifest, check: func(s *scene) verdict { return holds(s.refs(record.RefAction)) }}, // closure.request compares the action
-		{kinds: kinds(record.KindApprovalExpired), field: "refs", truth: byChain, check: (*scene).expired},
+		{kinds: kinds(record.KindApprovalExpired), field: "refs", truth: byChain, check: checkExpired},
 	}, toolDetails()...)
 }
 
@@ -114,15 +114,15 @@ func toolDetails() []agreement {
 		{kinds: requested, field: "detail.approval", truth: byManifest, by: "closure.request"},
 		{kinds: requested, field: "detail.needs", truth: byManifest, by: "closure.request"},
 		{kinds: requested, field: "detail.policies", truth: byManifest, by: "closure.request"},
-		{kinds: expired, field: "detail.approval", truth: byChain, check: (*scene).expired},
-		{kinds: expired, field: "detail.needs", truth: byChain, check: (*scene).expired},
-		{kinds: expired, field: "detail.policies", truth: byChain, check: (*scene).expired},
+		{kinds: expired, field: "detail.approval", truth: byChain, check: checkExpired},
+		{kinds: expired, field: "detail.needs", truth: byChain, check: checkExpired},
+		{kinds: expired, field: "detail.policies", truth: byChain, check: checkExpired},
 	}
 }
 
-// toolTier verifies the tier of an entry about a tool: that of the tool; none for a tool
+// checkToolTier verifies the tier of an entry about a tool: that of the tool; none for a tool
 // that the role does not have.
-func (s *scene) toolTier() verdict {
+func checkToolTier(s *scene) verdict {
 	t, ok := s.tool()
 	if !ok {
 		return holds(s.e.Tier == nil)
@@ -137,8 +137,8 @@ func (s *scene) aboutTask() bool {
 	return ok && s.e.Dispatch == "" && s.task != nil
 }
 
-// expired compares the end of a request for an approval with the request.
-func (s *scene) expired() verdict {
+// checkExpired compares the end of a request for an approval with the request.
+func checkExpired(s *scene) verdict {
 	d := detail[record.ApprovalRequest](s.e)
 	if s.h == nil || s.h.approvals[d.Approval] == nil {
 		return agrees // record.CallChain refuses it
@@ -148,9 +148,9 @@ func (s *scene) expired() verdict {
 	return holds(d.Needs == was.Needs && slices.Equal(d.Policies, was.Policies) && maps.Equal(s.e.Refs, request.Refs))
 }
 
-// isLastCall is silent about the last call of an attempt: record.CallChain finds any
+// checkIsLastCall is silent about the last call of an attempt: record.CallChain finds any
 // other that is left out.
-func (s *scene) isLastCall() verdict {
+func checkIsLastCall(s *scene) verdict {
 	if s.a == nil {
 		return agrees // other rows report it
 	}

@@ -102,9 +102,9 @@ func (v *verification) currencyOf(m *record.Manifest) string {
 	return cmp.Or(model.Currency, api.DefaultCurrency)
 }
 
-// settled compares what an attempt spent of each budget with what it had reserved and
+// checkSettled compares what an attempt spent of each budget with what it had reserved and
 // what its result says.
-func (s *scene) settled() verdict {
+func checkSettled(s *scene) verdict {
 	got := detail[record.DispatchEnd](s.e).Budgets
 	if s.a == nil || s.a.admitted == nil {
 		return holds(len(got) == 0)
@@ -177,7 +177,7 @@ func (v *verification) settle(e *entry, d record.DispatchEnd, of func(*entry, st
 	for _, s := range d.Budgets {
 		i := slices.IndexFunc(claims, func(c record.BudgetClaim) bool { return c.Budget == s.Budget })
 		if i < 0 {
-			continue // scene.settled reports it
+			continue // checkSettled reports it
 		}
 		a := of(e, s.Budget, s.Period)
 		a.held, a.spent = a.held.Minus(claims[i].Reserved), a.spent.Plus(s.Spent)

@@ -118,7 +118,7 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 		c.v.nameBlob(d)
 	}
 	if e.Refs[record.RefResult] == "" {
-		return nil // scene.products verifies whether it may be without one
+		return nil // checkProducts verifies whether it may be without one
 	}
 	if a.unsigned != nil {
 		return fmt.Errorf("result: %w", a.unsigned)
