@@ -46,7 +46,7 @@ func (r *replay) endGate(i int, e *entry) error {
 		}
 		return nil
 	}
-	green, err := r.checked(i, e.seq)
+	green, err := past{r, e.seq}.checked(i)
 	bad := product{}
 	switch {
 	case errors.As(err, &bad):
@@ -67,7 +67,7 @@ func (r *replay) endGate(i int, e *entry) error {
 	if green {
 		return nil
 	}
-	next, err := r.due(i, e.seq, api.TaskGrowing)
+	next, err := past{r, e.seq}.due(i, api.TaskGrowing)
 	if err == nil && r.plan.CanGrow(next) == nil {
 		return fmt.Errorf("failed after check %d, but its gate has another fix", next.Round-1)
 	}
@@ -77,7 +77,7 @@ func (r *replay) endGate(i int, e *entry) error {
 // endQuorum verifies that a quorum was known.
 func (r *replay) endQuorum(i int, e *entry) error {
 	q := r.plan.Tasks[i].Quorum
-	approve, possible, err := r.votes(i, e.seq)
+	approve, possible, err := past{r, e.seq}.votes(i)
 	switch {
 	case err != nil:
 		return err
@@ -89,38 +89,13 @@ func (r *replay) endQuorum(i int, e *entry) error {
 	return nil
 }
 
-// votes counts the voters of a quorum that approve, and those that do or still can.
-func (r *replay) votes(i int, n uint64) (approve, possible int, err error) {
-	of := r.plan.Children(i)
-	for _, v := range of {
-		switch state := r.tasks[v].State; {
-		case !state.Settled():
-			possible++
-			continue
-		case state != api.TaskDone:
-			continue
-		}
-		yes := true // a person that denies ends the task as denied
-		if r.plan.Tasks[v].Approval == nil {
-			bad := product{}
-			if yes, err = r.verdict(int(v), n, api.VerdictApprove, api.VerdictReject); err != nil && !errors.As(err, &bad) {
-				return 0, 0, err
-			}
-		}
-		if yes {
-			approve, possible = approve+1, possible+1
-		}
-	}
-	return approve, possible, nil
-}
-
 // cannot verifies that a task failed because what it should have grown from does not
 // give a growth that fits, or its condition no answer. was is its state before.
 func (r *replay) cannot(i int, e *entry, d record.TaskStep, was api.TaskState) error {
 	if d.Reason != string(api.ReasonOutput) {
 		return fmt.Errorf("failed for reason %.40q without a dispatch", d.Reason)
 	}
-	g, err := r.due(i, e.seq, was)
+	g, err := past{r, e.seq}.due(i, was)
 	bad := product{}
 	switch {
 	case errors.As(err, &bad):
@@ -131,7 +106,7 @@ func (r *replay) cannot(i int, e *entry, d record.TaskStep, was api.TaskState) e
 		if err := r.dependencies(i); err != nil {
 			return err
 		}
-		if _, err := r.holds(i, e.seq); errors.As(err, &bad) {
+		if _, err := (past{r, e.seq}).holds(i); errors.As(err, &bad) {
 			return nil
 		}
 		return errors.New("failed for its products, which it does not need")
@@ -161,7 +136,7 @@ func (r *replay) skipByCondition(i int, n uint64) error {
 	if err := r.dependencies(i); err != nil {
 		return err
 	}
-	holds, err := r.holds(i, n)
+	holds, err := past{r, n}.holds(i)
 	if err == nil && holds {
 		err = errors.New("skipped, but its condition holds")
 	}

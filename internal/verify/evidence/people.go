@@ -60,7 +60,7 @@ func (r *replay) approval(i int, e *entry, d record.TaskStep, was api.TaskState)
 			return errors.New("people are asked once, without a retry, and not about what it writes")
 		}
 		t.waits = e.seq
-		return r.begins(i, e.seq)
+		return past{r, e.seq}.begins(i)
 	case record.KindTaskDone, record.KindTaskDenied:
 		if t.asked == nil {
 			return fmt.Errorf("%s, but nobody was asked to approve it", t.State)

@@ -187,9 +187,9 @@ func (r *replay) task(i int, e *entry) error {
 		return r.skip(i, e.seq, d)
 	case was.State == api.TaskGrowing:
 		return r.endGrowing(i, e)
-	case e.Kind == record.KindTaskCancelled && was.State == api.TaskRunning && r.plan.Tasks[i].Gate != nil && r.finished(i, e.seq) == nil && r.ending(i):
+	case e.Kind == record.KindTaskCancelled && was.State == api.TaskRunning && r.plan.Tasks[i].Gate != nil && past{r, e.seq}.finished(i) == nil && r.ending(i):
 		return nil // before its gate
-	case e.Kind == record.KindTaskFailed && (was.State == api.TaskPending || d.Reason == string(api.ReasonOutput) && r.finished(i, e.seq) == nil):
+	case e.Kind == record.KindTaskFailed && (was.State == api.TaskPending || d.Reason == string(api.ReasonOutput) && past{r, e.seq}.finished(i) == nil):
 		return r.cannot(i, e, d, was.State)
 	case e.Kind == record.KindTaskWaiting:
 		return r.wait(i, e, d)
@@ -215,7 +215,7 @@ func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error
 	case r.plan.Tasks[i].Approval != nil || plan.Grows(&r.plan.Tasks[i]):
 		wrong = errors.New("started, but it has no dispatch of its own")
 	case was.State == api.TaskPending:
-		wrong = r.begins(i, e.seq)
+		wrong = past{r, e.seq}.begins(i)
 	case !t.Resumed && !was.People && t.begun[e.Dispatch]:
 		wrong = errors.New("the same dispatch again")
 	}
