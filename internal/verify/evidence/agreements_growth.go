@@ -25,7 +25,7 @@ func growthAgreements() []agreement {
 			if s.r == nil {
 				return may(s.refs(record.RefGrowth))
 			}
-			return holds(s.refs(record.RefGrowth)) // replay.grow
+			return holds(s.refs(record.RefGrowth)) // taskStep.grow
 		}, claim: claim},
 		agreement{kinds: appended, field: "refs", truth: byPlan, check: func(s *scene) verdict { return holds(s.refs(record.RefGrowth)) }}, // replay.append
 	)

@@ -107,7 +107,7 @@ func taskAgreements() []agreement {
 			return holds(fence >= 0 && uint64(fence) == a.manifest.Fence)
 		}, claim: "the fencing token of a start that dispatched nothing: it only grows"},
 		{kinds: except(stepKinds(), record.KindTaskWaiting), field: "detail.approval", truth: byKind, check: func(s *scene) verdict { return holds(!detail[record.TaskStep](s.e).Approval) }},
-		{kinds: kinds(record.KindTaskWaiting), field: "detail.approval", truth: byChain, by: "record.TaskChain and replay.writing", check: func(s *scene) verdict {
+		{kinds: kinds(record.KindTaskWaiting), field: "detail.approval", truth: byChain, by: "record.TaskChain and taskStep.writing", check: func(s *scene) verdict {
 			return may(!detail[record.TaskStep](s.e).Approval || s.a == nil)
 		}, claim: "whether a task waited for people before its dispatch began, where its run is not shown"},
 		{kinds: started, field: "detail.locks", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
@@ -213,7 +213,7 @@ func checkStepMessage(s *scene) verdict {
 	}
 	end := detail[record.DispatchEnd](of)
 	switch {
-	case of == nil, s.e.Kind == record.KindTaskFailed && of.Kind == record.KindDispatchFinished: // of a gate: see replay.endGate
+	case of == nil, s.e.Kind == record.KindTaskFailed && of.Kind == record.KindDispatchFinished: // of a gate: see taskStep.endGate
 		return silent
 	case s.e.Kind == record.KindTaskCancelled || of.Kind == record.KindDispatchCancelled:
 		return checkCancelMessage(s, of, d.Message)
@@ -247,9 +247,9 @@ func checkStepReason(s *scene) verdict {
 		end := detail[record.DispatchEnd](final)
 		return is(d.Reason, end.Reason)
 	case s.e.Kind == record.KindTaskWaiting:
-		return agrees // replay.wait reports it
+		return agrees // taskStep.wait reports it
 	case s.task != nil && (s.task.Approval != nil || s.h == nil || s.h.last() == nil) && d.Reason == string(api.ReasonTimeout):
-		return agrees // replay.approval and replay.writing report it
+		return agrees // taskStep.approval and taskStep.writing report it
 	case s.task != nil && (s.h == nil || s.h.last() == nil) && d.Reason == string(api.ReasonOutput) && s.asksToWrite():
 		return silent // what it is to write is too large to be shown
 	case s.task != nil && (plan.Grows(s.task) || s.task.Gate != nil || s.task.When != nil):

@@ -12,24 +12,24 @@ import (
 
 // ended compares the end of a task that is not done with that of its dispatch. was
 // is the task's state before.
-func (r *replay) ended(i int, e *entry, d record.TaskStep, was api.TaskState) error {
-	t := &r.tasks[i]
-	h := r.histories[t.Dispatch]
+func (s *taskStep) ended() error {
+	t := s.task()
+	h := s.r.histories[t.Dispatch]
 	if h == nil || h.last() == nil {
-		return r.endedUndispatched(i, e, d, was)
+		return s.endedUndispatched()
 	}
 	final := h.last().final()
 	switch {
-	case final == nil || final.seq >= e.seq:
+	case final == nil || final.seq >= s.e.seq:
 		return fmt.Errorf("settled before its dispatch %s ended", t.Dispatch)
 	case final.Kind == record.KindDispatchFinished:
 		return fmt.Errorf("not done, but its dispatch %s finished", t.Dispatch)
 	}
 	end := detail[record.DispatchEnd](final)
 	cancelled := final.Kind == record.KindDispatchCancelled
-	switch e.Kind { //nolint:exhaustive // the ends of a task that is not done
+	switch s.e.Kind { //nolint:exhaustive // the ends of a task that is not done
 	case record.KindTaskCancelled:
-		return r.cancel(i, cancelled, was)
+		return s.cancel(cancelled)
 	case record.KindTaskDenied:
 		// A denied answer ends its dispatch.
 		if cancelled && t.Resumed || !cancelled && end.Reason == string(api.ReasonDenied) {
@@ -40,47 +40,47 @@ func (r *replay) ended(i int, e *entry, d record.TaskStep, was api.TaskState) er
 	switch {
 	case cancelled && !t.Resumed:
 		return fmt.Errorf("failed, but its dispatch %s was cancelled", t.Dispatch)
-	case !cancelled && d.Reason != end.Reason:
-		return fmt.Errorf("failed for reason %.40q, but its dispatch %s for %.40q", d.Reason, t.Dispatch, end.Reason)
+	case !cancelled && s.d.Reason != end.Reason:
+		return fmt.Errorf("failed for reason %.40q, but its dispatch %s for %.40q", s.d.Reason, t.Dispatch, end.Reason)
 	case t.Answered:
 		return errors.New("failed after it was answered and before it resumed")
 	}
-	task := &r.plan.Tasks[i]
-	if was == api.TaskRunning && !t.Resumed && !r.ending(i) && t.Attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(d.Reason)) {
+	task := s.planned()
+	if s.was.State == api.TaskRunning && !t.Resumed && !s.r.ending(s.i) && t.Attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(s.d.Reason)) {
 		return fmt.Errorf("failed after attempt %d of %d without a retry", t.Attempt, plan.Attempts(task))
 	}
 	return nil
 }
 
 // endedUndispatched verifies the end of a task without a dispatch.
-func (r *replay) endedUndispatched(i int, e *entry, d record.TaskStep, was api.TaskState) error {
-	switch e.Kind { //nolint:exhaustive // likewise
+func (s *taskStep) endedUndispatched() error {
+	switch s.e.Kind { //nolint:exhaustive // likewise
 	case record.KindTaskCancelled:
-		return r.cancel(i, false, was)
+		return s.cancel(false)
 	case record.KindTaskDenied:
-		if h := r.histories[r.tasks[i].Dispatch]; h == nil || h.denied == nil || h.denied.seq >= e.seq {
+		if h := s.r.histories[s.task().Dispatch]; h == nil || h.denied == nil || h.denied.seq >= s.e.seq {
 			return errors.New("denied, but no entry denies its dispatch")
 		}
 		return nil
 	}
-	if was != api.TaskRunning || d.Reason != string(api.ReasonIntegrity) && d.Reason != string(api.ReasonContext) {
-		return fmt.Errorf("failed for reason %.40q without a dispatch", d.Reason)
+	if s.was.State != api.TaskRunning || s.d.Reason != string(api.ReasonIntegrity) && s.d.Reason != string(api.ReasonContext) {
+		return fmt.Errorf("failed for reason %.40q without a dispatch", s.d.Reason)
 	}
 	return nil
 }
 
 // cancel verifies why a task was cancelled: on request, or with its dispatch.
-func (r *replay) cancel(i int, dispatch bool, was api.TaskState) error {
-	t := &r.tasks[i]
-	h := r.histories[t.Dispatch]
-	open := was == api.TaskRunning || t.Asks
+func (s *taskStep) cancel(dispatch bool) error {
+	t := s.task()
+	h := s.r.histories[t.Dispatch]
+	open := s.was.State == api.TaskRunning || t.Asks
 	switch {
 	case open && dispatch:
 		return nil
 	case open && h != nil && h.last() != nil && !t.Answered:
 		return fmt.Errorf("cancelled, but its dispatch %s failed", t.Dispatch)
 	}
-	if !r.ending(i) {
+	if !s.r.ending(s.i) {
 		return errors.New("cancelled without a request")
 	}
 	return nil

@@ -17,11 +17,11 @@ type offspring struct {
 
 // grow applies the entry of a growth: it must be exactly the one that the plan and the
 // products before the entry give.
-func (r *replay) grow(i int, e *entry, was record.TaskChain) error {
-	if r.ending(i) {
+func (s *taskStep) grow() error {
+	if s.r.ending(s.i) {
 		return errors.New("grew after its cancellation was requested")
 	}
-	want, err := past{r, e.seq}.due(i, was.State)
+	want, err := s.past().due(s.i, s.was.State)
 	if err != nil {
 		return err
 	}
@@ -29,13 +29,13 @@ func (r *replay) grow(i int, e *entry, was record.TaskChain) error {
 	if err != nil {
 		return err
 	}
-	if api.DigestOf(doc) != e.Refs[record.RefGrowth] {
-		if err := r.explain(e, &want); err != nil {
+	if api.DigestOf(doc) != s.e.Refs[record.RefGrowth] {
+		if err := s.r.explain(s.e, &want); err != nil {
 			return err
 		}
 		return fmt.Errorf("grew by another %s than its cause gives", want.Cause)
 	}
-	return r.extend(e, want)
+	return s.r.extend(s.e, want)
 }
 
 // explain reads the document of a growth that its cause does not give.

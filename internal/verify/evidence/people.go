@@ -52,15 +52,15 @@ func (p *poll) expires(e *entry) error {
 
 // approval verifies a step of a task that people approve, as far as the log tells;
 // taskApprovals verifies the votes.
-func (r *replay) approval(i int, e *entry, d record.TaskStep, was api.TaskState) error {
-	t := &r.tasks[i]
-	switch e.Kind { //nolint:exhaustive // the table of transitions lets it have no others
+func (s *taskStep) approval() error {
+	t := s.task()
+	switch s.e.Kind { //nolint:exhaustive // the table of transitions lets it have no others
 	case record.KindTaskWaiting:
-		if d.Until != "" || d.Approval {
+		if s.d.Until != "" || s.d.Approval {
 			return errors.New("people are asked once, without a retry, and not about what it writes")
 		}
-		t.waits = e.seq
-		return past{r, e.seq}.begins(i)
+		t.waits = s.e.seq
+		return s.past().begins(s.i)
 	case record.KindTaskDone, record.KindTaskDenied:
 		if t.asked == nil {
 			return fmt.Errorf("%s, but nobody was asked to approve it", t.State)
@@ -68,20 +68,20 @@ func (r *replay) approval(i int, e *entry, d record.TaskStep, was api.TaskState)
 		if t.expired != nil {
 			return fmt.Errorf("%s, but its approval had expired", t.State)
 		}
-		t.decided = e
+		t.decided = s.e
 		return nil
 	case record.KindTaskCancelled:
-		return r.cancel(i, false, was)
+		return s.cancel(false)
 	case record.KindTaskFailed:
-		switch reason := api.Reason(d.Reason); {
+		switch reason := api.Reason(s.d.Reason); {
 		case reason == api.ReasonTimeout && t.expired == nil:
 			return errors.New("failed for time, but its approval had not expired")
 		case reason != api.ReasonTimeout && t.asked != nil:
-			return fmt.Errorf("failed for reason %.40q, but people were asked", d.Reason)
+			return fmt.Errorf("failed for reason %.40q, but people were asked", s.d.Reason)
 		}
 		return nil
 	}
-	return fmt.Errorf("%s of a task that people approve", e.Kind)
+	return fmt.Errorf("%s of a task that people approve", s.e.Kind)
 }
 
 // taskApprovals verifies what people were asked about tasks, and their votes.

@@ -149,15 +149,14 @@ func (r *replay) holdsLocks(i int, state api.TaskState) bool {
 // by the plan.
 func (r *replay) task(i int, e *entry) error {
 	t := &r.tasks[i]
-	was := t.TaskChain
+	s := taskStep{r: r, i: i, e: e, was: t.TaskChain, d: detail[record.TaskStep](e)}
 	err := t.Step(&e.Entry)
 	if e.Kind == record.KindTaskStarted {
-		return r.start(i, e, was, err)
+		return s.start(err)
 	}
 	if err != nil {
 		return err
 	}
-	h := r.histories[t.Dispatch]
 	switch e.Kind { //nolint:exhaustive // these are steps of the table alone, or below
 	case record.KindDispatchAccepted, record.KindTaskReused:
 		return nil
@@ -171,69 +170,7 @@ func (r *replay) task(i int, e *entry) error {
 		}
 		return nil
 	}
-	d := detail[record.TaskStep](e)
-	if r.plan.Tasks[i].Approval != nil && (was.State == api.TaskWaiting || e.Kind == record.KindTaskWaiting) {
-		return r.approval(i, e, d, was.State)
-	}
-	if d.Approval || was.People && was.State == api.TaskWaiting {
-		return r.writing(i, e, d, was)
-	}
-	switch {
-	case h != nil && h.last() != nil && !t.Admitted:
-		return fmt.Errorf("its dispatch %s was not admitted for it", t.Dispatch)
-	case e.Kind == record.KindRunGrown:
-		return r.grow(i, e, was)
-	case e.Kind == record.KindTaskSkipped:
-		return r.skip(i, e.seq, d)
-	case was.State == api.TaskGrowing:
-		return r.endGrowing(i, e)
-	case e.Kind == record.KindTaskCancelled && was.State == api.TaskRunning && r.plan.Tasks[i].Gate != nil && past{r, e.seq}.finished(i) == nil && r.ending(i):
-		return nil // before its gate
-	case e.Kind == record.KindTaskFailed && (was.State == api.TaskPending || d.Reason == string(api.ReasonOutput) && past{r, e.seq}.finished(i) == nil):
-		return r.cannot(i, e, d, was.State)
-	case e.Kind == record.KindTaskWaiting:
-		return r.wait(i, e, d)
-	case e.Kind == record.KindTaskDone:
-		if h == nil || h.finished(e.seq) == nil {
-			return fmt.Errorf("done, but its dispatch %s had not finished", t.Dispatch)
-		}
-		if r.plan.Tasks[i].Gate != nil {
-			return errors.New("done, but its gate has not checked it")
-		}
-		return nil
-	}
-	return r.ended(i, e, d, was.State)
-}
-
-// start verifies the start of a task by the plan. wrong is why the table of
-// transitions refuses it.
-func (r *replay) start(i int, e *entry, was record.TaskChain, wrong error) error {
-	t := &r.tasks[i]
-	d := detail[record.TaskStart](e)
-	switch {
-	case wrong != nil:
-	case r.plan.Tasks[i].Approval != nil || plan.Grows(&r.plan.Tasks[i]):
-		wrong = errors.New("started, but it has no dispatch of its own")
-	case was.State == api.TaskPending:
-		wrong = past{r, e.seq}.begins(i)
-	case !t.Resumed && !was.People && t.begun[e.Dispatch]:
-		wrong = errors.New("the same dispatch again")
-	}
-	switch {
-	case wrong != nil:
-	case r.paused:
-		wrong = errors.New("started while its run was paused")
-	case r.ending(i):
-		wrong = errors.New("started after its cancellation was requested")
-	}
-	if taken := r.leases.take(r.plan.Tasks[i].ID, r.locksOf(i), d); wrong == nil {
-		wrong = taken
-	}
-	if t.begun == nil {
-		t.begun = map[api.DispatchID]bool{}
-	}
-	t.starts, t.begun[e.Dispatch] = append(t.starts, e), true
-	return wrong
+	return s.check()
 }
 
 // dependencies refuses a first step before all that a task depends on has ended as it
@@ -246,33 +183,6 @@ func (r *replay) dependencies(i int) error {
 		if r.hinders(i, d) {
 			return fmt.Errorf("started before task %s was done", r.plan.Tasks[d].ID)
 		}
-	}
-	return nil
-}
-
-// wait verifies that a task waits for an answer, or for its next attempt.
-func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
-	t, task, h := &r.tasks[i], &r.plan.Tasks[i], r.histories[r.tasks[i].Dispatch]
-	if h == nil || h.last() == nil {
-		return errors.New("waiting without a dispatch")
-	}
-	if d.Until == "" {
-		if a := h.at(e.seq); a == nil || a.end == nil || a.end.seq >= e.seq || a.end.Kind != record.KindDispatchNeedsInput {
-			return errors.New("waiting for an answer, but its dispatch has no question")
-		}
-		return nil
-	}
-	final := h.last().final()
-	end := detail[record.DispatchEnd](final)
-	switch {
-	case r.ending(i):
-		return errors.New("retried after its cancellation was requested")
-	case final == nil || final.Kind != record.KindDispatchFailed || final.seq >= e.seq:
-		return errors.New("retried, but its dispatch had not failed")
-	case t.Attempt >= plan.Attempts(task):
-		return fmt.Errorf("retried after attempt %d of %d", t.Attempt, plan.Attempts(task))
-	case d.Reason != end.Reason || !plan.Retries(task, api.Reason(d.Reason)):
-		return fmt.Errorf("retried for reason %.40q, which the plan does not list or its dispatch does not have", d.Reason)
 	}
 	return nil
 }

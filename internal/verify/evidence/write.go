@@ -43,32 +43,32 @@ func (t *taskReplay) lastWrite(id api.DispatchID, n uint64) *poll {
 
 // writing verifies a step of a task that waits for people to approve what it is to write,
 // as far as the log tells; taskApprovals verifies the votes.
-func (r *replay) writing(i int, e *entry, d record.TaskStep, was record.TaskChain) error {
-	p := r.tasks[i].lastWrite(was.Dispatch, e.seq)
-	switch e.Kind { //nolint:exhaustive // the table of transitions lets it have no others
+func (s *taskStep) writing() error {
+	p := s.task().lastWrite(s.was.Dispatch, s.e.seq)
+	switch s.e.Kind { //nolint:exhaustive // the table of transitions lets it have no others
 	case record.KindTaskWaiting:
-		if d.Until != "" || d.Reason != "" || was.State != api.TaskRunning {
+		if s.d.Until != "" || s.d.Reason != "" || s.was.State != api.TaskRunning {
 			return errors.New("waiting for people to approve what it writes, but no attempt of it began")
 		}
 		return nil
 	case record.KindTaskCancelled:
-		return r.cancel(i, false, was.State)
+		return s.cancel(false)
 	case record.KindTaskDenied:
 		if p == nil || p.expired != nil {
 			return errors.New("denied, but nobody was asked to approve what it writes, or no longer")
 		}
-		p.decided = e
+		p.decided = s.e
 		return nil
 	case record.KindTaskFailed:
-		switch reason := api.Reason(d.Reason); {
+		switch reason := api.Reason(s.d.Reason); {
 		case reason == api.ReasonTimeout && (p == nil || p.expired == nil):
 			return errors.New("failed for time, but its approval had not expired")
 		case reason != api.ReasonTimeout && p != nil:
-			return fmt.Errorf("failed for reason %.40q, but people were asked", d.Reason)
+			return fmt.Errorf("failed for reason %.40q, but people were asked", s.d.Reason)
 		}
 		return nil
 	}
-	return fmt.Errorf("%s of a task that waits for people to approve what it writes", e.Kind)
+	return fmt.Errorf("%s of a task that waits for people to approve what it writes", s.e.Kind)
 }
 
 // writeAction compares what people were asked about what a task writes: with the manifest
