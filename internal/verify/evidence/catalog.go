@@ -22,7 +22,8 @@ import (
 type revision struct {
 	doc    api.Revision
 	digest api.Digest
-	v      *verification
+	docs   *library
+	shared *artifacts // of all revisions
 
 	signers []seal.KeyID // none unless its signatures verify
 
@@ -51,7 +52,7 @@ func (v *verification) catalog() {
 		} else {
 			row.Checked++
 		}
-		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, signers: signers, v: v}
+		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, signers: signers, docs: v.docs, shared: &v.artifacts}
 	}
 	v.rows[report.RowCatalog].Right = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.Checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
 	if len(v.b.Case.Revisions) == 0 {
@@ -68,7 +69,7 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, []seal.KeyID,
 	envelopes := make([]*seal.Envelope, 0, len(r.Envelopes))
 	var signers []seal.KeyID
 	for _, d := range r.Envelopes {
-		envelope, err := v.envelope(d, "envelope", seal.Revision, reader{report.RowCatalog, r.Digest, 0})
+		envelope, err := v.docs.envelope(d, "envelope", seal.Revision, reader{report.RowCatalog, r.Digest, 0})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -79,7 +80,7 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, []seal.KeyID,
 	if api.DigestOf(payload) != r.Digest {
 		return nil, nil, errors.New("the envelopes are of another revision")
 	}
-	if err := v.exact(payload, doc); err != nil {
+	if err := v.docs.exact(payload, doc); err != nil {
 		return nil, nil, err
 	}
 	if err := catalog.CheckRevision(*doc); err != nil {
@@ -98,13 +99,13 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, []seal.KeyID,
 	return doc, nil, err
 }
 
-// artifact returns the document of an artifact of a revision.
-func (v *verification) artifact(r *revision, ref api.Ref) ([]byte, error) {
+// artifact returns the document of an artifact.
+func (r *revision) artifact(ref api.Ref) ([]byte, error) {
 	entry, ok := r.doc.Artifacts[ref]
 	if !ok {
 		return nil, fmt.Errorf("catalog revision %d has no %s", r.doc.Number, ref)
 	}
-	return v.document(entry.Digest, string(ref))
+	return r.docs.document(entry.Digest, string(ref))
 }
 
 // artifacts are the decoded documents of the catalog. Revisions share them, so each
@@ -133,12 +134,12 @@ func (r *revision) decoded(ref api.Ref, decode func(doc []byte) (any, api.Name, 
 	if err != nil {
 		return nil, err
 	}
-	doc, err := r.v.artifact(r, ref)
+	doc, err := r.artifact(ref)
 	if err != nil {
 		return nil, err
 	}
 	key := artifactKey{r.doc.Artifacts[ref].Digest, kind}
-	all := &r.v.artifacts
+	all := r.shared
 	all.mu.Lock()
 	if all.known == nil {
 		all.known = map[artifactKey]*artifact{}
@@ -163,7 +164,7 @@ func (r *revision) decoded(ref api.Ref, decode func(doc []byte) (any, api.Name, 
 func decodedAs[T any](r *revision, k api.Kind, name api.Name, nameOf func(*T) api.Name) (*T, error) {
 	v, err := r.decoded(api.RefTo(k, name), func(doc []byte) (any, api.Name, error) {
 		a := new(T)
-		err := r.v.exact(doc, a)
+		err := r.docs.exact(doc, a)
 		return a, nameOf(a), err
 	})
 	if err != nil {
@@ -190,7 +191,7 @@ func (r *revision) model(name api.Name) (*api.Model, error) {
 // access returns what a dispatch may reach outside its jail, as the service and the
 // worker derive it.
 func (r *revision) access(sub *api.Subagent, target *api.Target, envs []api.Name) (catalog.Access, error) {
-	if err := r.v.work.spend(unitCompare * len(r.doc.Artifacts)); err != nil {
+	if err := r.docs.work.spend(unitCompare * len(r.doc.Artifacts)); err != nil {
 		return catalog.Access{}, err
 	}
 	models := false
@@ -228,7 +229,7 @@ func (r *revision) rules() (*policy.Engine, error) {
 }
 
 func (r *revision) compile() (*policy.Engine, error) {
-	if err := r.v.work.spend(unitEngine + unitPolicy*len(r.doc.Artifacts)); err != nil {
+	if err := r.docs.work.spend(unitEngine + unitPolicy*len(r.doc.Artifacts)); err != nil {
 		return nil, err
 	}
 	var grants []*policy.Grant
@@ -239,10 +240,10 @@ func (r *revision) compile() (*policy.Engine, error) {
 		case kind == api.KindGrant:
 			g, err := r.decoded(ref, func(doc []byte) (any, api.Name, error) {
 				var g api.Grant
-				if err := r.v.exact(doc, &g); err != nil {
+				if err := r.docs.exact(doc, &g); err != nil {
 					return nil, "", err
 				}
-				return policy.Compile(g), g.Name, r.v.work.decode(doc) // the sets take as much again
+				return policy.Compile(g), g.Name, r.docs.work.decode(doc) // the sets take as much again
 			})
 			if err != nil {
 				return nil, err
@@ -272,7 +273,7 @@ type signedRecord struct {
 
 // operatorRecord verifies the n-th operator record by the operator keys in force before it.
 func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signedRecord, error) {
-	envelope, err := v.envelope(v.b.Case.Records[n-1], "operator record", seal.Operator, reader{report.RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
+	envelope, err := v.docs.envelope(v.b.Case.Records[n-1], "operator record", seal.Operator, reader{report.RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +281,7 @@ func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signed
 		return nil, errors.New("the trust file names no operators")
 	}
 	rec := &signedRecord{digest: api.DigestOf(envelope.Payload()), signers: envelope.Signers(), assigned: operators.Assigned()}
-	verified, err := operators.Open(envelope, v.exact, &rec.OperatorRecord)
+	verified, err := operators.Open(envelope, v.docs.exact, &rec.OperatorRecord)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func (c *closure) run() {
 		if i > 0 {
 			before = c.h.attempts[i-1]
 		}
-		c.v.nameBlob(m.Input)
+		c.v.docs.nameBlob(m.Input)
 		a.traceTaint()
 		for _, e := range a.calls {
 			if e.Kind == record.KindApprovalRequest && !e.refused {
@@ -83,7 +83,7 @@ func (c *closure) pins(m *record.Manifest) error {
 		if entry, ok := rev.doc.Artifacts[ref]; p.Ref != ref || !ok || entry.Digest != p.Digest {
 			return fmt.Errorf("%s is not the artifact of catalog revision %d", ref, m.Revision)
 		}
-		if _, err := c.v.artifact(rev, ref); err != nil {
+		if _, err := rev.artifact(ref); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (c *closure) resume(m *record.Manifest, before *attempt) error {
 	if before == nil || before.result == nil {
 		return errors.New("it resumes an attempt whose result is not in the bundle")
 	}
-	c.v.nameBlob(m.Resume.Answer)
+	c.v.docs.nameBlob(m.Resume.Answer)
 	patch := api.Digest("")
 	if p := before.result.Summary.Patch; p != nil {
 		patch = p.Digest
@@ -231,6 +231,6 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 	if !ok || product.Digest != n.Digest || product.Size != n.Size {
 		return fmt.Errorf("need %q is %s, which is not a product of dispatch %s", n.Name, n.Digest.Short(), n.Dispatch)
 	}
-	c.v.nameBlob(n.Digest)
+	c.v.docs.nameBlob(n.Digest)
 	return nil
 }

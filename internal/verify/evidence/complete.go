@@ -74,7 +74,7 @@ func (v *verification) replayRuns(id api.RunID) {
 	row := v.rows[report.RowCompleteness]
 	var chain []*replay
 	for id != "" && len(chain) <= maxRetries {
-		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, meter: v.work, document: v.document}
+		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, meter: v.work, document: v.docs.document}
 		chain = append(chain, r)
 		if v.replayed[id] != nil {
 			row.Fail("run %s retries itself", id)
@@ -118,7 +118,7 @@ func (v *verification) replay(r *replay) {
 }
 
 func (v *verification) readPlan(r *replay) error {
-	doc, err := v.load(r.submitted.Refs[record.RefPlan], "plan", r.submitted.reader())
+	doc, err := v.docs.load(r.submitted.Refs[record.RefPlan], "plan", r.submitted.reader())
 	if err == nil {
 		err = v.work.spend(unitPlan * len(doc))
 	}

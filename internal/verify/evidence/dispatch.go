@@ -63,7 +63,7 @@ func single(envelope *seal.Envelope, keys []LogKey, entry uint64) ([]byte, error
 
 func (c *dispatchCheck) bindManifest(a *attempt) error {
 	digest := a.admitted.Refs[record.RefManifest]
-	envelope, err := c.v.envelope(digest, "manifest", seal.Manifest, a.admitted.reader())
+	envelope, err := c.v.docs.envelope(digest, "manifest", seal.Manifest, a.admitted.reader())
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
@@ -72,7 +72,7 @@ func (c *dispatchCheck) bindManifest(a *attempt) error {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	m := &record.Manifest{}
-	if err := c.v.exact(payload, m); err != nil {
+	if err := c.v.docs.exact(payload, m); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	if err := m.Check(m.NotBefore); err != nil {
@@ -115,7 +115,7 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 		return err
 	}
 	if d := e.Refs[record.RefCalls]; d != "" {
-		c.v.nameBlob(d)
+		c.v.docs.nameBlob(d)
 	}
 	if e.Refs[record.RefResult] == "" {
 		return nil // checkProducts verifies whether it may be without one
@@ -133,7 +133,7 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 		return fmt.Errorf("entry #%d is %s, but the result is %s", e.seq, record.EventOf(e.Kind), r.Outcome)
 	}
 	a.result = r
-	c.v.nameContent(&r.Summary)
+	c.v.docs.nameContent(&r.Summary)
 	return sameRefusals(refusals, r.Summary.Refusals)
 }
 
@@ -188,7 +188,7 @@ func (v *verification) openResults() {
 }
 
 func (v *verification) openResult(a *attempt) (*record.Result, error) {
-	envelope, err := v.envelope(a.end.Refs[record.RefResult], "result", seal.Result, a.end.reader())
+	envelope, err := v.docs.envelope(a.end.Refs[record.RefResult], "result", seal.Result, a.end.reader())
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (v *verification) openResult(a *attempt) (*record.Result, error) {
 		return nil, err
 	}
 	r := &record.Result{}
-	if err := v.exact(payload, r); err != nil {
+	if err := v.docs.exact(payload, r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -219,7 +219,7 @@ func (c *dispatchCheck) bindStatement() error {
 	}
 	end := a.final()
 	digest := e.Refs[record.RefStatement]
-	envelope, err := c.v.envelope(digest, "statement", seal.Statement, e.reader())
+	envelope, err := c.v.docs.envelope(digest, "statement", seal.Statement, e.reader())
 	if err != nil {
 		return err
 	}
@@ -259,17 +259,4 @@ func (c *dispatchCheck) bindStatement() error {
 		return fmt.Errorf("its outcome is %s %s, but entry #%d is %s %s", o.Outcome, o.Reason, end.seq, record.EventOf(end.Kind), d.Reason)
 	}
 	return nil
-}
-
-// nameContent marks the content of a result as named.
-func (v *verification) nameContent(sum *api.ResultSummary) {
-	for _, d := range record.ContentOf(sum) {
-		v.nameBlob(d)
-	}
-}
-
-// nameBlob marks content as named.
-func (v *verification) nameBlob(d api.Digest) {
-	v.used.Store(d, nil)
-	v.blobs.Store(d, nil)
 }

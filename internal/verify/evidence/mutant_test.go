@@ -274,7 +274,7 @@ func (x *subject) sameDocuments(was, now *entry, v *verification) bool {
 			continue
 		}
 		old, ok := x.s.documents[d]
-		doc, ok2 := v.b.Documents[now.Refs[name]]
+		doc, ok2 := v.docs.documents[now.Refs[name]]
 		if !ok || !ok2 {
 			return false
 		}

@@ -200,12 +200,12 @@ func (c *cast) vote() api.Vote {
 // actionOf reads what people were asked, which has to be exactly what the plan and the
 // products of the dispatches give.
 func (d *decider) actionOf(r *replay, i int, t *poll) (*api.TaskAction, error) {
-	doc, err := d.v.load(t.asked.Refs[record.RefAction], "action", t.asked.reader())
+	doc, err := d.v.docs.load(t.asked.Refs[record.RefAction], "action", t.asked.reader())
 	if err != nil {
 		return nil, err
 	}
 	got := &api.TaskAction{}
-	if err := d.v.exact(doc, got); err != nil {
+	if err := d.v.docs.exact(doc, got); err != nil {
 		return nil, fmt.Errorf("action: %w", err)
 	}
 	if r.plan.Tasks[i].Approval == nil {

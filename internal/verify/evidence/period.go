@@ -290,9 +290,9 @@ func (c *periodCheck) rule(e *entry) (by []report.SignedBy) {
 	}
 	clear(v.records)
 	clear(v.revisions)
-	clear(v.b.Documents)
+	clear(v.docs.documents)
 	clear(v.stops.lines)
-	v.used.Clear()
+	v.docs.used.Clear()
 	s.admitted, s.seen, s.now, s.ceilings, s.stops = nil, nil, ruling{}, ceilings{}, newStops()
 	clear(s.votes)
 	return by
@@ -301,16 +301,16 @@ func (c *periodCheck) rule(e *entry) (by []report.SignedBy) {
 // hold makes the signed documents of an entry those that the verification reads.
 func (c *periodCheck) hold(e *entry, docs [][]byte) {
 	v := c.v
-	v.b.Documents, v.readers = map[api.Digest][]byte{}, map[api.Digest]reader{}
+	v.docs.documents, v.docs.readers = map[api.Digest][]byte{}, map[api.Digest]reader{}
 	digests := make([]api.Digest, len(docs))
 	for i, doc := range docs {
 		digests[i] = api.DigestOf(doc)
-		v.b.Documents[digests[i]] = doc
+		v.docs.documents[digests[i]] = doc
 	}
 	if e.Kind == record.KindOperatorRecorded {
 		n := uint64(c.line.records + 1)     //nolint:gosec // G115: counts up from 0
 		digests = append(digests, "")[:1:1] // none: it is reported, and the next is compared
-		v.readers[digests[0]] = reader{report.RowAuthorisation, "", n}
+		v.docs.readers[digests[0]] = reader{report.RowAuthorisation, "", n}
 		v.b.Case.Records = append(v.b.Case.Records, digests[0])
 		return
 	}
@@ -319,7 +319,7 @@ func (c *periodCheck) hold(e *entry, docs [][]byte) {
 	}
 	row, d := v.rows[report.RowCatalog], e.Refs[record.RefRevision]
 	for _, one := range digests {
-		v.readers[one] = reader{report.RowCatalog, d, 0}
+		v.docs.readers[one] = reader{report.RowCatalog, d, 0}
 	}
 	doc, signers, err := v.revision(bundle.Revision{Digest: d, Envelopes: digests})
 	if err != nil {
@@ -328,7 +328,7 @@ func (c *periodCheck) hold(e *entry, docs [][]byte) {
 		row.Checked++
 	}
 	if doc != nil {
-		v.revisions[d] = &revision{doc: *doc, digest: d, signers: signers, v: v}
+		v.revisions[d] = &revision{doc: *doc, digest: d, signers: signers, docs: v.docs, shared: &v.artifacts}
 	}
 }
 

@@ -53,9 +53,9 @@ func (v *verification) ran(r *report.Report) *report.Ran {
 		}
 	}
 	v.decisions(out)
-	v.blobs.Range(func(_, _ any) bool { out.Content.Named++; return true })
+	v.docs.blobs.Range(func(_, _ any) bool { out.Content.Named++; return true })
 	for i := range v.b.Content {
-		if _, named := v.blobs.Load(v.b.Content[i].Digest); named {
+		if _, named := v.docs.blobs.Load(v.b.Content[i].Digest); named {
 			out.Content.Here++
 		}
 	}

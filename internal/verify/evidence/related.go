@@ -16,10 +16,10 @@ func (v *verification) refuseUnrelated() {
 	v.nameArtifacts()
 	row := v.rows[report.RowProvenance]
 	named := func(d api.Digest) bool {
-		_, ok := v.used.Load(d)
+		_, ok := v.docs.used.Load(d)
 		return ok
 	}
-	for _, d := range slices.Sorted(maps.Keys(v.b.Documents)) {
+	for _, d := range slices.Sorted(maps.Keys(v.docs.documents)) {
 		if !named(d) {
 			row.Fail("document %s is not referenced", d.Short())
 		}
@@ -116,7 +116,7 @@ func (v *verification) nameArtifacts() {
 		for ref, a := range r.doc.Artifacts {
 			kind, _, err := ref.Split()
 			if err == nil && (requested[ref] || ruled[d] && (kind == api.KindGrant || kind == api.KindTarget)) {
-				v.used.Store(a.Digest, nil)
+				v.docs.used.Store(a.Digest, nil)
 			}
 		}
 	}

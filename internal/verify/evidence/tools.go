@@ -34,9 +34,9 @@ type toolServer struct {
 func (r *revision) toolServer(name api.Name) (*toolServer, error) {
 	v, err := r.decoded(api.RefTo(api.KindTool, name), func(doc []byte) (any, api.Name, error) {
 		s := &toolServer{digests: map[string]api.Digest{}}
-		err := r.v.exact(doc, &s.ToolServer)
+		err := r.docs.exact(doc, &s.ToolServer)
 		if err == nil {
-			err = r.v.work.decode(doc) // the definitions are encoded again
+			err = r.docs.work.decode(doc) // the definitions are encoded again
 		}
 		for i := range s.Definitions {
 			var definition []byte
@@ -371,12 +371,12 @@ func (d *decider) votes(request, call *entry, own bool) (votes []api.Vote) {
 // request verifies what people are requested to approve: all but the arguments and the
 // time follows from the manifest, the pinned tool and the entries before.
 func (c *closure) request(a *attempt, e *entry) error {
-	doc, err := c.v.load(e.Refs[record.RefAction], "action", e.reader())
+	doc, err := c.v.docs.load(e.Refs[record.RefAction], "action", e.reader())
 	if err != nil {
 		return err
 	}
 	got := &api.ToolAction{}
-	if err := c.v.exact(doc, got); err != nil {
+	if err := c.v.docs.exact(doc, got); err != nil {
 		return fmt.Errorf("action: %w", err)
 	}
 	m, d := a.manifest, detail[record.ApprovalRequest](e)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
@@ -42,7 +41,7 @@ type verification struct {
 	entries    []entry
 
 	work      *meter
-	readers   map[api.Digest]reader // of the documents that only one may read: see assign
+	docs      *library
 	artifacts artifacts
 	opened    opened
 	newest    *entry              // see newestEntry
@@ -51,8 +50,6 @@ type verification struct {
 	*world
 	builtIn  sync.Map // the engines of built-in policies, by the operator: see builtInRules
 	toolsets sync.Map // by revision, role and servers: see tools
-	used     sync.Map // digests of the documents and content that something names
-	blobs    sync.Map // digests of the content among used
 
 	line     *timeline                // what was in force when; nil until follow
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
@@ -81,7 +78,7 @@ func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) 
 }
 
 func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
-	return &verification{b: b, trust: trust, options: o, work: work, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: report.NewFindings(), earned: report.ClaimNone}
+	return &verification{b: b, trust: trust, options: o, work: work, docs: &library{documents: b.Documents, work: work}, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: report.NewFindings(), earned: report.ClaimNone}
 }
 
 func (v *verification) run(t table) report.Report {
@@ -100,7 +97,7 @@ func (v *verification) run(t table) report.Report {
 		{report.RowInclusion, v.inclusion},
 		{report.RowConsistency, func() { v.compare(own, unsigned == nil) }},
 		{report.RowCompleteness, func() { v.world = newWorld(v) }},
-		{report.RowProvenance, v.assign},
+		{report.RowProvenance, func() { v.docs.assign(v.b, v.entries) }},
 		{report.RowResult, v.openResults},
 		{report.RowCatalog, v.catalog},
 		{report.RowCompleteness, v.completeness},
@@ -240,16 +237,6 @@ func (v *verification) each() {
 			v.rows[name].Absent = "nothing was dispatched"
 		}
 	}
-}
-
-// document returns a document of the bundle and marks it as named.
-func (v *verification) document(d api.Digest, what string) ([]byte, error) {
-	doc, ok := v.b.Documents[d]
-	if !ok {
-		return nil, fmt.Errorf("%s %s is not in the bundle", what, d.Short())
-	}
-	v.used.Store(d, nil)
-	return doc, nil
 }
 
 func (v *verification) report() report.Report {
