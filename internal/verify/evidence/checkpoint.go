@@ -3,13 +3,16 @@ package evidence
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
@@ -36,44 +39,69 @@ type verdictOf struct {
 	err error
 }
 
+// logCheck verifies that the entries are those of one log: by the signature of its
+// checkpoint, the root of the entries, and the checkpoints that others have.
+type logCheck struct {
+	b      *bundle.Bundle
+	trust  Trust
+	copied []Copy // by the auditor
+	whole  bool   // b is a copy of a whole log: see VerifyPeriod
+	work   *meter
+	rows   report.Findings
+
+	entries    []entry
+	keys       LogTrust // with the keys that rotations added
+	statements []LogKey // of attestations, likewise
+	cp         logproof.Checkpoint
+	roots      map[uint64]logproof.Hash // proved, of cp's log, by size
+	opened     opened
+	newest     *entry              // see newestEntry
+	tsaRoots   []*x509.Certificate // see stampRoots
+
+	receipts []receipt.Receipt // that prove nothing here
+	claimed  []string          // what they claim
+	earned   report.Claim
+	attested *time.Time
+}
+
 // open verifies a signed checkpoint of this log.
-func (v *verification) open(raw []byte) (signed, error) {
-	o := &v.opened
+func (l *logCheck) open(raw []byte) (signed, error) {
+	o := &l.opened
 	if one, ok := o.known[string(raw)]; ok {
 		return one.signed, one.err
 	}
 	if o.keys == nil {
-		list := make([]ed25519.PublicKey, 0, len(v.log.Keys))
-		for _, k := range v.log.Keys {
+		list := make([]ed25519.PublicKey, 0, len(l.keys.Keys))
+		for _, k := range l.keys.Keys {
 			list = append(list, k.Public)
 		}
-		keys, err := logproof.NewKeys(v.log.Origin, list...)
+		keys, err := logproof.NewKeys(l.keys.Origin, list...)
 		if err != nil {
 			return signed{}, err
 		}
 		o.keys, o.known = &keys, map[string]verdictOf{}
 	}
-	s, err := v.openNew(raw)
+	s, err := l.openNew(raw)
 	o.known[string(raw)] = verdictOf{s, err}
 	return s, err
 }
 
-func (v *verification) openNew(raw []byte) (signed, error) {
-	if err := v.work.spend(len(raw) + unitSignature*bytes.Count(raw, []byte("\n\u2014 "))); err != nil {
+func (l *logCheck) openNew(raw []byte) (signed, error) {
+	if err := l.work.spend(len(raw) + unitSignature*bytes.Count(raw, []byte("\n\u2014 "))); err != nil {
 		return signed{}, err
 	}
-	c, by, err := v.opened.keys.Open(raw)
+	c, by, err := l.opened.keys.Open(raw)
 	if err != nil {
 		return signed{}, err
 	}
 	// Signatures under other names are those of witnesses, which a signed note may have.
-	if n := bytes.Count(raw, []byte("\n\u2014 "+v.log.Origin+" ")); n != len(by) {
+	if n := bytes.Count(raw, []byte("\n\u2014 "+l.keys.Origin+" ")); n != len(by) {
 		return signed{}, fmt.Errorf("checkpoint of size %d: %d signatures in the name of this log, only %d of them by its keys: get a newer trust file, or compare another copy", c.Size, n, len(by))
 	}
 	var wrong error
 	s := signed{Checkpoint: c}
 	for _, public := range by {
-		k, _ := FindKey(v.log.Keys, seal.IDOf(public))
+		k, _ := FindKey(l.keys.Keys, seal.IDOf(public))
 		if err := k.Size(c.Size); err != nil {
 			wrong = err
 			continue
@@ -89,51 +117,73 @@ func (v *verification) openNew(raw []byte) (signed, error) {
 }
 
 // signature verifies the bundle's own checkpoint.
-func (v *verification) signature() (own signed, err error) {
-	row := v.rows[report.RowSignature]
-	v.cp, _ = logproof.Peek(v.b.Case.Checkpoint)
-	for _, r := range v.b.Case.Rotations {
-		_ = v.work.spend(3*len(r) + unitSignature) // Follow reads 256 at most
+func (l *logCheck) signature() (own signed, err error) {
+	row := l.rows[report.RowSignature]
+	l.cp, _ = logproof.Peek(l.b.Case.Checkpoint)
+	for _, r := range l.b.Case.Rotations {
+		_ = l.work.spend(3*len(r) + unitSignature) // Follow reads 256 at most
 	}
-	if v.log, err = v.trust.Log.Follow(v.b.Case.Rotations); err != nil {
+	if l.keys, err = l.trust.Log.Follow(l.b.Case.Rotations); err != nil {
 		row.Fail("%v", err)
 	}
-	v.statements = v.trust.statements(v.log)
-	if own, err = v.open(v.b.Case.Checkpoint); err != nil {
+	l.statements = l.trust.statements(l.keys)
+	if own, err = l.open(l.b.Case.Checkpoint); err != nil {
 		row.Fail("%v", err)
 	}
 	row.Checked++
-	v.rows[report.RowSignature].Right = fmt.Sprintf("the checkpoint of %s is signed by key %s", record.Plural(v.cp.Size, "entry"), own.by)
-	if n := len(v.b.Case.Rotations); n > 0 {
-		v.rows[report.RowSignature].Right += fmt.Sprintf("; %s, each signed by the previous key", record.Plural(n, "key rotation"))
+	l.rows[report.RowSignature].Right = fmt.Sprintf("the checkpoint of %s is signed by key %s", record.Plural(l.cp.Size, "entry"), own.by)
+	if n := len(l.b.Case.Rotations); n > 0 {
+		l.rows[report.RowSignature].Right += fmt.Sprintf("; %s, each signed by the previous key", record.Plural(n, "key rotation"))
 	}
 	return own, err
 }
 
+// inclusion compares the root recomputed from the entries with the checkpoint's.
+func (l *logCheck) inclusion() {
+	seqs, leaves := make([]uint64, len(l.entries)), make([]logproof.Hash, len(l.entries))
+	for i := range l.entries {
+		seqs[i], leaves[i] = l.entries[i].seq, l.entries[i].hash
+	}
+	row := l.rows[report.RowInclusion]
+	root, earlier, err := bundle.Roots(seqs, leaves, l.b.Case.Sizes, l.cp.Size, l.b.Proof)
+	switch {
+	case err != nil:
+		row.Fail("no valid proof that the entries are in the log of %s: %v", record.Plural(l.cp.Size, "entry"), err)
+	case root != l.cp.Root:
+		row.Fail("the entries are not those of the log of %s: the root differs", record.Plural(l.cp.Size, "entry"))
+	default:
+		row.Checked = len(l.entries)
+		for i, size := range l.b.Case.Sizes {
+			l.roots[size] = earlier[i]
+		}
+		l.rows[report.RowInclusion].Right = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(l.entries), "entry"), record.Plural(l.cp.Size, "entry"))
+	}
+}
+
 // compare compares the bundle's own checkpoint, whose signature is good, with the
 // others in the bundle and with the auditor's copies.
-func (v *verification) compare(own signed, good bool) {
-	row := v.rows[report.RowConsistency]
-	v.rows[report.RowAnchor].Absent = "no copy from an anchor of the trust file: --anchor NAME=FILE"
-	v.rows[report.RowTime].Absent = "no time-stamp checked: times are the service's clock"
-	v.roots[v.cp.Size] = v.cp.Root
+func (l *logCheck) compare(own signed, good bool) {
+	row := l.rows[report.RowConsistency]
+	l.rows[report.RowAnchor].Absent = "no copy from an anchor of the trust file: --anchor NAME=FILE"
+	l.rows[report.RowTime].Absent = "no time-stamp checked: times are the service's clock"
+	l.roots[l.cp.Size] = l.cp.Root
 	others := map[uint64]bool{} // sizes of the other checkpoints in the bundle
 	vouched := false            // a checkpoint that counts by itself covers this one
-	for i, a := range v.b.Case.Anchored {
-		if v.work.spend(unitEntry+len(a.Proof)) != nil {
+	for i, a := range l.b.Case.Anchored {
+		if l.work.spend(unitEntry+len(a.Proof)) != nil {
 			return
 		}
 		name := fmt.Sprintf("checkpoint %d in the bundle", i+1)
 		if a.Name != "" {
 			name = fmt.Sprintf("the checkpoint of anchor %.64q", a.Name)
 		}
-		other, err := v.open(a.Checkpoint)
+		other, err := l.open(a.Checkpoint)
 		if err == nil {
-			err = v.consistent(own.Checkpoint, other.Checkpoint, a.Proof)
+			err = consistent(own.Checkpoint, other.Checkpoint, a.Proof)
 		}
 		if err == nil && a.Name != "" {
-			if err := v.receipt(a); err != nil {
-				v.rows[report.RowAnchor].Fail("anchor %.64q: %v", a.Name, err)
+			if err := l.receipt(a); err != nil {
+				l.rows[report.RowAnchor].Fail("anchor %.64q: %v", a.Name, err)
 			}
 		}
 		if err != nil {
@@ -146,21 +196,21 @@ func (v *verification) compare(own signed, good bool) {
 		if other.Size != own.Size && other.Size > 0 {
 			others[other.Size] = true
 		}
-		v.roots[other.Size] = other.Root
+		l.roots[other.Size] = other.Root
 		vouched = vouched || other.alone && other.Size >= own.Size
 	}
 	if !good {
 		row.Absent = "without a signed checkpoint there is nothing to compare others with"
 		return
 	}
-	vouched = v.copies(others) || vouched
+	vouched = l.copies(others) || vouched
 	if !own.alone && !vouched {
-		v.rows[report.RowSignature].Fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
+		l.rows[report.RowSignature].Fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
 	}
 }
 
 // consistent verifies that the longer log of the two extends the shorter one.
-func (v *verification) consistent(own, other logproof.Checkpoint, proof []byte) error {
+func consistent(own, other logproof.Checkpoint, proof []byte) error {
 	hashes, err := bundle.ParseHashes(proof)
 	if err != nil {
 		return err
@@ -172,13 +222,13 @@ func (v *verification) consistent(own, other logproof.Checkpoint, proof []byte) 
 }
 
 // covers reports whether a log of this size has every entry of the bundle.
-func (v *verification) covers(size uint64) bool {
-	n := len(v.b.Entries)
-	return n > 0 && v.b.Entries[n-1].Seq < size
+func (l *logCheck) covers(size uint64) bool {
+	n := len(l.b.Entries)
+	return n > 0 && l.b.Entries[n-1].Seq < size
 }
 
-func (v *verification) earn(c report.Claim) {
-	if !v.earned.AtLeast(c) {
-		v.earned = c
+func (l *logCheck) earn(c report.Claim) {
+	if !l.earned.AtLeast(c) {
+		l.earned = c
 	}
 }

@@ -19,13 +19,13 @@ import (
 // copies compares the auditor's copies with the roots that the bundle proves, and says
 // what they are worth. others are the sizes of further checkpoints in the bundle. It
 // reports whether a checkpoint that counts by itself covers the bundle's own.
-func (v *verification) copies(others map[uint64]bool) (vouched bool) {
-	row := v.rows[report.RowConsistency]
+func (l *logCheck) copies(others map[uint64]bool) (vouched bool) {
+	row := l.rows[report.RowConsistency]
 	own := map[uint64]bool{} // sizes of the auditor's checkpoints that are the same here
 	holds := map[string]uint64{}
 	var notes []string
-	for _, c := range v.options.Copies {
-		same, err := v.same(c)
+	for _, c := range l.copied {
+		same, err := l.same(c)
 		if err != nil {
 			row.Fail("%v", err)
 			continue
@@ -33,9 +33,9 @@ func (v *verification) copies(others map[uint64]bool) (vouched bool) {
 		newest := uint64(0)
 		for _, h := range same {
 			own[h.Size], newest = true, max(newest, h.Size)
-			vouched = vouched || h.alone && h.Size >= v.cp.Size
+			vouched = vouched || h.alone && h.Size >= l.cp.Size
 		}
-		switch at, err := v.worth(c, newest); {
+		switch at, err := l.worth(c, newest); {
 		case err != nil:
 			notes = append(notes, err.Error())
 		case at != "":
@@ -53,15 +53,15 @@ func (v *verification) copies(others map[uint64]bool) (vouched bool) {
 	if row.Checked = len(own) + len(others); row.Checked == 0 {
 		row.Absent = "no other checkpoint to compare with"
 	}
-	v.rows[report.RowConsistency].Right = "one log with " + strings.Join(words, " and ")
-	v.held(holds, notes)
+	l.rows[report.RowConsistency].Right = "one log with " + strings.Join(words, " and ")
+	l.held(holds, notes)
 	return vouched
 }
 
 // held reports which anchors hold a checkpoint that covers the bundle, by the
 // auditor's copies. notes are about the other copies.
-func (v *verification) held(holds map[string]uint64, notes []string) {
-	row := v.rows[report.RowAnchor]
+func (l *logCheck) held(holds map[string]uint64, notes []string) {
+	row := l.rows[report.RowAnchor]
 	bySize := map[uint64][]string{}
 	for place, size := range holds {
 		bySize[size] = append(bySize[size], place)
@@ -77,30 +77,30 @@ func (v *verification) held(holds map[string]uint64, notes []string) {
 	} else if len(notes) > 0 {
 		row.Absent = strings.Join(notes, "; ")
 	}
-	v.rows[report.RowAnchor].Right = strings.Join(append(words, notes...), "; ")
-	v.claimedReceipts(holds)
+	l.rows[report.RowAnchor].Right = strings.Join(append(words, notes...), "; ")
+	l.claimedReceipts(holds)
 }
 
 // worth says what a copy earns whose newest checkpoint that is the same here has this
 // size: it returns the trusted place that holds it, or why the copy earns nothing.
-func (v *verification) worth(c Copy, newest uint64) (place string, err error) {
-	i := slices.IndexFunc(v.trust.Anchors, func(a AnchorTrust) bool { return a.Name == c.Anchor })
-	switch covers := v.covers(newest); {
+func (l *logCheck) worth(c Copy, newest uint64) (place string, err error) {
+	i := slices.IndexFunc(l.trust.Anchors, func(a AnchorTrust) bool { return a.Name == c.Anchor })
+	switch covers := l.covers(newest); {
 	case !covers:
 		return "", fmt.Errorf("%s is older than the last entry here: a newer copy would prove more", c)
 	case c.Anchor == "":
-		v.earn(report.ClaimTamperDetecting)
+		l.earn(report.ClaimTamperDetecting)
 		return "", nil
 	case i < 0:
 		return "", fmt.Errorf("%s: the trust file names no anchor %q", c, c.Anchor)
-	case v.trust.Anchors[i].Kind == receipt.TSA:
+	case l.trust.Anchors[i].Kind == receipt.TSA:
 		return "", fmt.Errorf("%s: a time-stamp authority holds no checkpoints", c)
 	}
-	a := v.trust.Anchors[i]
+	a := l.trust.Anchors[i]
 	if a.Kind == receipt.S3 { // under an object lock
-		v.earn(report.ClaimTamperEvident)
+		l.earn(report.ClaimTamperEvident)
 	}
-	v.earn(report.ClaimTamperDetecting)
+	l.earn(report.ClaimTamperDetecting)
 	return placeOf(a.Kind, a.Place), nil
 }
 
@@ -116,18 +116,18 @@ func (c Copy) String() string {
 // same returns the checkpoints of a copy that the bundle proves to be of its log. It
 // fails if one contradicts, or if none shows whether the copy is of the same log: the
 // newest that is the same has to cover all entries here, or to be the copy's newest.
-func (v *verification) same(c Copy) (same []signed, err error) {
+func (l *logCheck) same(c Copy) (same []signed, err error) {
 	roots := map[uint64]logproof.Hash{}
 	newest, open, outOfForce := uint64(0), uint64(0), error(nil)
 	for _, raw := range c.Checkpoints {
-		if err := v.work.spend(unitEntry + len(raw)); err != nil {
+		if err := l.work.spend(unitEntry + len(raw)); err != nil {
 			return nil, err
 		}
 		h, err := logproof.Peek(raw)
 		switch root, seen := roots[h.Size]; {
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", c, err)
-		case h.Origin != v.log.Origin:
+		case h.Origin != l.keys.Origin:
 			return nil, fmt.Errorf("%s: has a checkpoint of another log, %.120q", c, h.Origin)
 		case seen && root != h.Root:
 			return nil, fmt.Errorf("%s: has two roots for %s: one of the two is forged", c, record.Plural(h.Size, "entry"))
@@ -135,12 +135,12 @@ func (v *verification) same(c Copy) (same []signed, err error) {
 			continue
 		}
 		roots[h.Size] = h.Root
-		root, proved := v.roots[h.Size]
+		root, proved := l.roots[h.Size]
 		if !proved {
 			open = max(open, h.Size)
 			continue
 		}
-		s, err := v.open(raw)
+		s, err := l.open(raw)
 		switch {
 		case errors.Is(err, errNotInForce): // it counts for nothing
 			outOfForce = err
@@ -152,30 +152,30 @@ func (v *verification) same(c Copy) (same []signed, err error) {
 			same, newest = append(same, s), max(newest, h.Size)
 		}
 	}
-	switch failed := v.rows[report.RowInclusion].Failed(); {
-	case failed, v.covers(newest), len(same) > 0 && open <= newest:
+	switch failed := l.rows[report.RowInclusion].Failed(); {
+	case failed, l.covers(newest), len(same) > 0 && open <= newest:
 		return same, nil
 	case open == 0 && outOfForce != nil:
 		return nil, fmt.Errorf("%s: %w", c, outOfForce)
 	}
-	if v.wholeLog {
+	if l.whole {
 		return nil, fmt.Errorf("%s cannot be compared: the copy of the log ends before its checkpoint of %s; continue the copy: bailiwick audit tiles --to DIR", c, record.Plural(open, "entry"))
 	}
-	return nil, fmt.Errorf("%s cannot be compared: the proofs here do not reach its checkpoint of %s; export evidence that has it: %s", c, record.Plural(open, "entry"), v.exportWith(c.File))
+	return nil, fmt.Errorf("%s cannot be compared: the proofs here do not reach its checkpoint of %s; export evidence that has it: %s", c, record.Plural(open, "entry"), l.exportWith(c.File))
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@:+,-]{1,200}$`)
 
 // exportWith is the command that exports this evidence with a proof for the newest
 // checkpoint in a file.
-func (v *verification) exportWith(file string) string {
+func (l *logCheck) exportWith(file string) string {
 	if !plainWord.MatchString(file) || file[0] == '-' {
 		file = "FILE"
 	}
 	id, kind := "ID", ""
-	if parsed, err := api.ParseRunID(string(v.b.Case.Run)); err == nil {
+	if parsed, err := api.ParseRunID(string(l.b.Case.Run)); err == nil {
 		id = string(parsed)
-	} else if parsed, err := api.ParseDispatchID(string(v.b.Case.Dispatch)); err == nil {
+	} else if parsed, err := api.ParseDispatchID(string(l.b.Case.Dispatch)); err == nil {
 		id, kind = string(parsed), " --dispatch"
 	}
 	return fmt.Sprintf("bailiwick audit export %s%s --checkpoint %s --out %s-2.evidence", id, kind, file, id)
@@ -200,9 +200,9 @@ const maxClaimed = 20
 
 // claimedReceipts adds where the service says that checkpoints are: the newest receipt
 // of each place, unless the auditor has a copy from there. It tells where to fetch one.
-func (v *verification) claimedReceipts(holds map[string]uint64) {
+func (l *logCheck) claimedReceipts(holds map[string]uint64) {
 	newest := map[string]receipt.Receipt{}
-	for _, r := range v.receipts {
+	for _, r := range l.receipts {
 		key := r.Name + " " + placeOf(r.Kind, r.Place)
 		if _, held := holds[placeOf(r.Kind, r.Place)]; !held && newest[key].Checkpoint().Size <= r.Checkpoint().Size {
 			newest[key] = r
@@ -212,7 +212,7 @@ func (v *verification) claimedReceipts(holds map[string]uint64) {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Place, y.Place))
 	})
 	for _, r := range list[:min(len(list), maxClaimed)] {
-		v.claimed = append(v.claimed, "receipt of anchor "+r.Name+", unchecked: "+claimOf(r))
+		l.claimed = append(l.claimed, "receipt of anchor "+r.Name+", unchecked: "+claimOf(r))
 	}
 }
 

@@ -67,7 +67,7 @@ func (c *dispatchCheck) bindManifest(a *attempt) error {
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
-	payload, err := single(envelope, c.v.log.Keys, a.admitted.seq)
+	payload, err := single(envelope, c.v.log.keys.Keys, a.admitted.seq)
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
@@ -223,7 +223,7 @@ func (c *dispatchCheck) bindStatement() error {
 	if err != nil {
 		return err
 	}
-	payload, err := single(envelope, c.v.statements, e.seq)
+	payload, err := single(envelope, c.v.log.statements, e.seq)
 	if err == nil {
 		err = c.v.work.decode(payload)
 	}

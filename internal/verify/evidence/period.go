@@ -89,7 +89,7 @@ func newPeriodCheck(read func(string, int64) ([]byte, error), checkpoint []byte,
 	// Each byte is read once, so the work needs no other bound than the size of the copy.
 	unbounded := &meter{workLimit: math.MaxInt64, memoryLimit: math.MaxInt64}
 	v := newVerification(b, t, Options{Copies: p.Copies}, unbounded)
-	v.world, v.wholeLog = newWorld(v), true
+	v.world, v.log.whole = newWorld(v), true
 	c := &periodCheck{
 		read: read, v: v, period: p, sum: logproof.NewRange(), wanted: map[uint64]bool{},
 		dispatches: map[api.DispatchID]*knownDispatch{}, runs: map[string]*knownRun{},
@@ -105,7 +105,7 @@ func (c *periodCheck) start() (err error) {
 	if err := v.trust.Validate(); err != nil {
 		return err
 	}
-	if v.cp, err = logproof.Peek(v.b.Case.Checkpoint); err != nil {
+	if v.log.cp, err = logproof.Peek(v.b.Case.Checkpoint); err != nil {
 		return err
 	}
 	for _, one := range c.period.Copies {
@@ -124,8 +124,8 @@ func (c *periodCheck) start() (err error) {
 // entries reads all entries that the checkpoint covers, in order.
 func (c *periodCheck) entries() {
 	v, row := c.v, c.v.rows[report.RowInclusion]
-	for c.sum.Size() < v.cp.Size && !c.over {
-		index, n := c.sum.Size()/logproof.TileWidth, min(logproof.TileWidth, v.cp.Size-c.sum.Size())
+	for c.sum.Size() < v.log.cp.Size && !c.over {
+		index, n := c.sum.Size()/logproof.TileWidth, min(logproof.TileWidth, v.log.cp.Size-c.sum.Size())
 		leaves, err := c.bundle(index, n)
 		if err != nil {
 			row.Fail("entries #%d to #%d: %v: the folder is not a whole copy of the log; \"bailiwick audit tiles --to DIR\" makes one", c.sum.Size(), c.sum.Size()+n-1, err)
@@ -138,7 +138,7 @@ func (c *periodCheck) entries() {
 				return
 			}
 			if c.wanted[seq+1] {
-				if v.roots[seq+1], err = c.sum.Root(); err != nil {
+				if v.log.roots[seq+1], err = c.sum.Root(); err != nil {
 					row.Fail("entry #%d: %v", seq, err)
 				}
 			}
@@ -151,10 +151,10 @@ func (c *periodCheck) entries() {
 		row.Absent = "not finished: the verifier stopped"
 	case err != nil:
 		row.Fail("%v", err)
-	case root != v.cp.Root:
-		row.Fail("the entries are not those of the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.cp.Size, "entry"))
+	case root != v.log.cp.Root:
+		row.Fail("the entries are not those of the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.log.cp.Size, "entry"))
 	default:
-		row.Checked, v.rows[report.RowInclusion].Right = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.cp.Size, "entry"))
+		row.Checked, v.rows[report.RowInclusion].Right = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.log.cp.Size, "entry"))
 	}
 }
 
@@ -210,8 +210,8 @@ func (c *periodCheck) entry(seq uint64, leaf []byte) {
 // and compares the auditor's copies.
 func (c *periodCheck) sign() {
 	v := c.v
-	own, err := v.signature()
-	v.compare(own, err == nil)
+	own, err := v.log.signature()
+	v.log.compare(own, err == nil)
 }
 
 // documents returns the signed documents that an entry names.
@@ -335,7 +335,7 @@ func (c *periodCheck) hold(e *entry, docs [][]byte) {
 // report returns the report, with nothing claimed if a row fails.
 func (c *periodCheck) report() report.PeriodReport {
 	v, r := c.v, &c.out
-	r.Size, r.Root = v.cp.Size, hex.EncodeToString(v.cp.Root[:])
+	r.Size, r.Root = v.log.cp.Size, hex.EncodeToString(v.log.cp.Root[:])
 	chains, catalog, records := v.rows[report.RowCompleteness], v.rows[report.RowCatalog], v.rows[report.RowAuthorisation]
 	chains.Checked = int(min(c.sum.Size(), math.MaxInt)) //nolint:gosec // G115: bounded
 	v.rows[report.RowCompleteness].Right = fmt.Sprintf("each entry names the one before it of its dispatch, its run and the rules, and can follow it; %s, %s", record.Plural(len(c.dispatches), "dispatch"), record.Plural(len(c.runs), "run"))
@@ -357,7 +357,7 @@ func (c *periodCheck) report() report.PeriodReport {
 	}
 	r.Claim = report.ClaimNone
 	if !r.Failed() {
-		r.Claim = v.earned
+		r.Claim = v.log.earned
 	}
 	return *r
 }

@@ -50,10 +50,10 @@ func (v *verification) rotations(out *report.Ran) {
 		if err != nil {
 			continue // the row of the signatures reports it
 		}
-		if _, ok := FindKey(v.log.Keys, r.New.ID); !ok {
+		if _, ok := FindKey(v.log.keys.Keys, r.New.ID); !ok {
 			continue // likewise
 		}
-		if _, ok := FindKey(v.log.Keys, r.Old); !ok {
+		if _, ok := FindKey(v.log.keys.Keys, r.Old); !ok {
 			continue
 		}
 		what := "the service's key is replaced by " + v.serviceKey(r.New.ID).Text()

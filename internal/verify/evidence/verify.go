@@ -1,17 +1,14 @@
 package evidence
 
 import (
-	"crypto/x509"
 	"encoding/hex"
 	"fmt"
 	"runtime"
 	"sync"
-	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
@@ -33,34 +30,22 @@ type verification struct {
 	b       *bundle.Bundle
 	trust   Trust
 	options Options
-	log     LogTrust // with the keys that rotations added
-	// statements are the keys of attestations, likewise.
-	statements []LogKey
-	cp         logproof.Checkpoint
-	roots      map[uint64]logproof.Hash // proved, of cp's log, by size
-	entries    []entry
+	log     *logCheck
+	entries []entry
 
 	work      *meter
 	docs      *library
 	artifacts artifacts
-	opened    opened
-	newest    *entry              // see newestEntry
-	tsaRoots  []*x509.Certificate // see stampRoots
 
 	*world
 	builtIn  sync.Map // the engines of built-in policies, by the operator: see builtInRules
 	toolsets sync.Map // by revision, role and servers: see tools
 
-	line     *timeline                // what was in force when; nil until follow
-	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
-	zones    map[string]int           // slots that were found with other zone data than those of this verifier, by release
-	rows     report.Findings
-	receipts []receipt.Receipt // that prove nothing here
-	claimed  []string          // what they claim
-	earned   report.Claim
-	attested *time.Time
-	halted   bool // see stopped
-	wholeLog bool // b is a copy of a whole log: see VerifyPeriod
+	line    *timeline                // what was in force when; nil until follow
+	records map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
+	zones   map[string]int           // slots that were found with other zone data than those of this verifier, by release
+	rows    report.Findings
+	halted  bool // see stopped
 }
 
 // Verify recomputes everything that a bundle claims and reports each check. Its
@@ -78,7 +63,14 @@ func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) 
 }
 
 func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
-	return &verification{b: b, trust: trust, options: o, work: work, docs: &library{documents: b.Documents, work: work}, zones: map[string]int{}, records: map[uint64]*signedRecord{}, roots: map[uint64]logproof.Hash{}, rows: report.NewFindings(), earned: report.ClaimNone}
+	rows := report.NewFindings()
+	return &verification{
+		b: b, trust: trust, options: o, work: work, rows: rows,
+		docs: &library{documents: b.Documents, work: work},
+		log:  &logCheck{b: b, trust: trust, copied: o.Copies, work: work, rows: rows, roots: map[uint64]logproof.Hash{}, earned: report.ClaimNone},
+
+		zones: map[string]int{}, records: map[uint64]*signedRecord{},
+	}
 }
 
 func (v *verification) run(t table) report.Report {
@@ -93,9 +85,9 @@ func (v *verification) run(t table) report.Report {
 		do  func()
 	}{
 		{report.RowCompleteness, v.decode},
-		{report.RowSignature, func() { own, unsigned = v.signature() }},
-		{report.RowInclusion, v.inclusion},
-		{report.RowConsistency, func() { v.compare(own, unsigned == nil) }},
+		{report.RowSignature, func() { own, unsigned = v.log.signature() }},
+		{report.RowInclusion, v.log.inclusion},
+		{report.RowConsistency, func() { v.log.compare(own, unsigned == nil) }},
 		{report.RowCompleteness, func() { v.world = newWorld(v) }},
 		{report.RowProvenance, func() { v.docs.assign(v.b, v.entries) }},
 		{report.RowResult, v.openResults},
@@ -149,6 +141,7 @@ func recovered(f func()) (why string) {
 // decode decodes the entries.
 func (v *verification) decode() {
 	v.entries = make([]entry, len(v.b.Entries))
+	v.log.entries = v.entries
 	wrong := make([]error, len(v.b.Entries))
 	parallel(len(v.b.Entries), func(i int) {
 		if wrong[i] = v.work.entry(v.b.Entries[i].Leaf); wrong[i] == nil {
@@ -161,28 +154,6 @@ func (v *verification) decode() {
 		if err != nil {
 			v.rows[report.RowCompleteness].Fail("entry #%d: %v", v.b.Entries[i].Seq, err)
 		}
-	}
-}
-
-// inclusion compares the root recomputed from the entries with the checkpoint's.
-func (v *verification) inclusion() {
-	seqs, leaves := make([]uint64, len(v.entries)), make([]logproof.Hash, len(v.entries))
-	for i := range v.entries {
-		seqs[i], leaves[i] = v.entries[i].seq, v.entries[i].hash
-	}
-	row := v.rows[report.RowInclusion]
-	root, earlier, err := bundle.Roots(seqs, leaves, v.b.Case.Sizes, v.cp.Size, v.b.Proof)
-	switch {
-	case err != nil:
-		row.Fail("no valid proof that the entries are in the log of %s: %v", record.Plural(v.cp.Size, "entry"), err)
-	case root != v.cp.Root:
-		row.Fail("the entries are not those of the log of %s: the root differs", record.Plural(v.cp.Size, "entry"))
-	default:
-		row.Checked = len(v.entries)
-		for i, size := range v.b.Case.Sizes {
-			v.roots[size] = earlier[i]
-		}
-		v.rows[report.RowInclusion].Right = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
 	}
 }
 
@@ -241,7 +212,7 @@ func (v *verification) each() {
 
 func (v *verification) report() report.Report {
 	r := report.Report{
-		V: 1, Run: v.b.Case.Run, Dispatch: v.b.Case.Dispatch, Log: v.trust.Log.Origin, Size: v.cp.Size, Root: hex.EncodeToString(v.cp.Root[:]),
+		V: 1, Run: v.b.Case.Run, Dispatch: v.b.Case.Dispatch, Log: v.trust.Log.Origin, Size: v.log.cp.Size, Root: hex.EncodeToString(v.log.cp.Root[:]),
 		Entries: len(v.b.Entries), Claim: report.ClaimNone, Time: report.TimeAsserted, Authorisation: report.AuthorisationNone,
 	}
 	if v.world != nil {
@@ -260,9 +231,9 @@ func (v *verification) report() report.Report {
 	if r.Failed() {
 		return r
 	}
-	r.Ran.Claimed = append(append(r.Ran.Claimed, v.claimedSlots()...), v.claimed...)
-	r.Claim = v.earned
-	if v.attested != nil {
+	r.Ran.Claimed = append(append(r.Ran.Claimed, v.claimedSlots()...), v.log.claimed...)
+	r.Claim = v.log.earned
+	if v.log.attested != nil {
 		r.Time = report.TimeAttested
 	}
 	if r.Row(report.RowAuthorisation).Status == report.Pass {
