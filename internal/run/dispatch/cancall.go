@@ -23,7 +23,7 @@ func noRole(role api.Name, p api.Principal) error {
 }
 
 // RoleTools returns what a role may call, if the caller may dispatch a subagent in it.
-func (s *reader) RoleTools(ctx context.Context, caller Caller, role api.Name, schemas bool) (api.RoleTools, error) {
+func (s *rights) RoleTools(ctx context.Context, caller Caller, role api.Name, schemas bool) (api.RoleTools, error) {
 	page, err := s.Artifacts(ctx, caller, inforce.Query{Kind: api.KindRole, Name: role})
 	if err != nil {
 		return api.RoleTools{}, err
@@ -40,7 +40,7 @@ func (s *reader) RoleTools(ctx context.Context, caller Caller, role api.Name, sc
 
 // CanCall returns what policy would decide about a call of a tool, and does nothing.
 // It asks the engine that decides the calls of agents.
-func (s *reader) CanCall(ctx context.Context, caller Caller, req api.CanCallRequest) (answer api.CanCallAnswer, err error) {
+func (s *rights) CanCall(ctx context.Context, caller Caller, req api.CanCallRequest) (answer api.CanCallAnswer, err error) {
 	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		return answer, err
@@ -91,7 +91,7 @@ func (s *reader) CanCall(ctx context.Context, caller Caller, req api.CanCallRequ
 }
 
 // canCall decides a call by the subagent of a submission.
-func (s *reader) canCall(sub *submission, req api.CanCallRequest) api.CanCallCase {
+func (s *rights) canCall(sub *submission, req api.CanCallRequest) api.CanCallCase {
 	sub.resolve()
 	answer := api.CanCallCase{Subagent: sub.subagent.Name, Target: sub.target, Principal: sub.principal, Ceiling: api.Irreversible, Decision: api.CallDenied}
 	call := policy.NewToolRequest(sub.principal, req.Role, sub.target, api.Irreversible, toolOf(sub.snapshot, req.Role, req.Tool))
@@ -126,7 +126,7 @@ func (s *reader) canCall(sub *submission, req api.CanCallRequest) api.CanCallCas
 
 // closedSince returns when the server of a tool was last found to define it otherwise than
 // its pin; the zero time while it does not.
-func (s *reader) closedSince(p inforce.Snapshot, tool api.Tool) time.Time {
+func (s *rights) closedSince(p inforce.Snapshot, tool api.Tool) time.Time {
 	if tool.Server == "" {
 		return time.Time{}
 	}

@@ -15,9 +15,13 @@ import (
 // maxReason bounds the reason of a cancel, which goes into the record.
 const maxReason = 4 << 10
 
+// stopper ends dispatches before they are done: one that is cancelled, or all that an
+// emergency stop covers.
+type stopper struct{ *reader }
+
 // Cancel requests the end of a dispatch and returns its record after the
 // request. A dispatch that has ended stays as it is.
-func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.DispatchID, reason string) (api.Dispatch, error) {
+func (s *stopper) Cancel(ctx context.Context, principal api.Principal, id api.DispatchID, reason string) (api.Dispatch, error) {
 	if len(reason) > maxReason {
 		return api.Dispatch{}, LogInvalid(ctx, s.cfg.Ledger, principal, "cancel", api.Errorf(api.CodeInvalid, "cancel: reason of %d bytes, the limit is %d", len(reason), maxReason))
 	}
@@ -33,7 +37,7 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 
 // Abort is Cancel by the service itself: a limit of the run that the dispatch
 // belongs to was reached, or its answer cannot be delivered.
-func (s *Service) Abort(ctx context.Context, id api.DispatchID, reason string) (api.Dispatch, error) {
+func (s *stopper) Abort(ctx context.Context, id api.DispatchID, reason string) (api.Dispatch, error) {
 	r, err := s.taskRow(ctx, id)
 	if err != nil || final(&r.record) {
 		return r.record, err
@@ -50,7 +54,7 @@ func cancelEntry(kind record.Kind, r row, reason string) record.Entry {
 
 // cancel records who cancels a dispatch, in the transaction of the entry that
 // commit writes, and ends it.
-func (s *Service) cancel(ctx context.Context, r row, by api.Actor, reason string, commit func(func(*store.Tx) error) error) (api.Dispatch, error) {
+func (s *stopper) cancel(ctx context.Context, r row, by api.Actor, reason string, commit func(func(*store.Tx) error) error) (api.Dispatch, error) {
 	id := r.record.ID
 	failpoint.Hit(failpoint.CancelCommit, string(id))
 	err := commit(func(tx *store.Tx) error {

@@ -14,15 +14,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
 
-// pinSource returns the commit that a source refers to now. A source by URL has it in
+// pin returns the commit that a source refers to now. A source by URL has it in
 // Dirs.Repository then.
-func (s *Service) pinSource(ctx context.Context, p inforce.Snapshot, from api.SourceRequest) (string, error) {
+func (s *sources) pin(ctx context.Context, p inforce.Snapshot, from api.SourceRequest) (string, error) {
 	src, _, err := p.Revision.Source(from.Name)
 	if err != nil {
 		return "", err
 	}
 	if api.IsRemote(src.Repo) {
-		return s.fetchSource(ctx, p, src, from.Commit)
+		return s.fetch(ctx, p, src, from.Commit)
 	}
 	repo, err := capture.OpenSource(ctx, src.Repo)
 	if err != nil {

@@ -16,6 +16,12 @@ import (
 // each other, so that a slow server delays its own.
 const maxFetches = 8
 
+// sources says what the sources of the catalog refer to now.
+type sources struct {
+	*records
+	fetches *fetches
+}
+
 // fetches admits them.
 type fetches struct {
 	all chan struct{}
@@ -50,10 +56,10 @@ func (f *fetches) enter(ctx context.Context, source string) (leave func(), err e
 	return func() { <-f.all; <-one }, nil
 }
 
-// fetchSource returns the commit that a source by URL refers to now, once it is in the
+// fetch returns the commit that a source by URL refers to now, once it is in the
 // state. It uses the network for a caller that may start from the source, before the
 // decision is durable: it reads what the decision will name.
-func (s *Service) fetchSource(ctx context.Context, p inforce.Snapshot, src api.Source, commit string) (string, error) {
+func (s *sources) fetch(ctx context.Context, p inforce.Snapshot, src api.Source, commit string) (string, error) {
 	leave, err := s.fetches.enter(ctx, s.cfg.Dirs.Fetched(src))
 	if err != nil {
 		return "", err
@@ -65,7 +71,7 @@ func (s *Service) fetchSource(ctx context.Context, p inforce.Snapshot, src api.S
 		if err != nil {
 			return "", err
 		}
-		if req.Secret, err = s.resolveSecret(ctx, secret); err != nil {
+		if req.Secret, err = s.secret(ctx, secret); err != nil {
 			return "", api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
 		}
 	}
@@ -79,8 +85,8 @@ func (s *Service) fetchSource(ctx context.Context, p inforce.Snapshot, src api.S
 	return pinned, err
 }
 
-// resolveSecret returns the value of a secret.
-func (s *Service) resolveSecret(ctx context.Context, secret api.Secret) (string, error) {
+// secret returns the value of a secret.
+func (s *sources) secret(ctx context.Context, secret api.Secret) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, secretTime)
 	defer cancel()
 	value, err := s.cfg.Secrets.Resolve(ctx, secret.Ref)

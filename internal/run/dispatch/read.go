@@ -9,7 +9,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
@@ -61,99 +60,6 @@ func (s *reader) counts(ctx context.Context) (map[string]int, error) {
 		})
 	})
 	return counts, err
-}
-
-// Artifacts returns the artifacts of a kind that the caller may use: metadata of
-// the revision in force (R-B6). It sets the principal, ceiling and repositories of
-// q.
-func (s *reader) Artifacts(ctx context.Context, caller Caller, q inforce.Query) (api.ArtifactPage, error) {
-	p, err := s.cfg.InForce.Current(ctx)
-	if err != nil {
-		return api.ArtifactPage{}, err
-	}
-	d := p.Engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCatalogRead, Resource: string(caller.Principal)})
-	if !d.Allowed() {
-		return api.ArtifactPage{}, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(policy.ActionCatalogRead)), nil)
-	}
-	if p.Revision == nil {
-		return api.ArtifactPage{Items: []api.ArtifactInfo{}}, nil
-	}
-	origins, err := s.cfg.InForce.Origins(ctx, p.Revision)
-	if err != nil {
-		return api.ArtifactPage{}, err
-	}
-	q.Principal, q.Repos = caller.Principal, caller.TokenValid == nil
-	q.Ceiling = min(s.cfg.Registry.Consent(caller.Principal), caller.Ceiling)
-	q.All = q.Kind == api.KindRole && operates(p.Engine, caller)
-	return p.List(q, origins)
-}
-
-// Grants returns the grants of all principals. It checks no permissions.
-func (s *reader) Grants(ctx context.Context) ([]api.ArtifactInfo, error) {
-	p, err := s.cfg.InForce.Current(ctx)
-	if err != nil || p.Revision == nil {
-		return []api.ArtifactInfo{}, err
-	}
-	origins, err := s.cfg.InForce.Origins(ctx, p.Revision)
-	if err != nil {
-		return nil, err
-	}
-	return p.Grants(origins)
-}
-
-// Can returns what policy would decide about a dispatch, and does nothing.
-func (s *reader) Can(ctx context.Context, caller Caller, req api.CanRequest) (api.CanAnswer, error) {
-	p, err := s.cfg.InForce.Current(ctx)
-	if err != nil {
-		return api.CanAnswer{}, err
-	}
-	may := p.Engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCan, Resource: string(req.Principal)})
-	if !may.Allowed() {
-		return api.CanAnswer{}, s.cfg.Ledger.Deny(ctx, may, audit.AccessEntry("", "can"), nil)
-	}
-	if p.Revision == nil {
-		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil
-	}
-	if req.Append {
-		d := p.Engine.Decide(policy.AppendRequest(req.Principal, req.Principal, "", false, false))
-		return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}, nil
-	}
-	sub := &submission{principal: req.Principal, consent: s.cfg.Registry.Consent(req.Principal), ceiling: api.Irreversible, snapshot: p, request: api.DispatchRequest{
-		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
-	}}
-	if req.Source != "" {
-		sub.request.Source = &api.SourceRequest{Name: req.Source}
-	}
-	if req.Principal == caller.Principal {
-		sub.ceiling = caller.Ceiling
-	}
-	sub.resolve()
-	sub.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: sub.principal, Target: sub.target})
-	d := p.Engine.Decide(sub.policyRequest())
-	answer := api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}
-	if answer.Allowed {
-		err = sub.reach(&answer)
-	} else if near := sub.near(); near != "" {
-		answer.Reasons = append(answer.Reasons, near)
-	}
-	return answer, err
-}
-
-// reach fills in what an allowed dispatch reaches outside its jail.
-func (sub *submission) reach(answer *api.CanAnswer) error {
-	target, _, err := sub.snapshot.Revision.Target(sub.target)
-	if err != nil {
-		return err
-	}
-	a, err := sub.snapshot.Revision.Access(sub.subagent, target, sub.request.Envs)
-	if err != nil {
-		return err
-	}
-	answer.Endpoint, answer.Egress, answer.Secrets = a.Endpoint, a.Egress, a.Secrets
-	for i := range answer.Secrets {
-		answer.Secrets[i].Ref = ""
-	}
-	return nil
 }
 
 // access returns the row of a dispatch that principal may act on. A dispatch

@@ -84,11 +84,13 @@ func (c *Config) check() error {
 type Service struct {
 	*records
 	*reader    // what callers may read
+	*rights    // what callers may do
+	*stopper   // cancels and emergency stops
 	*retained  // pins, and what may be removed
 	*attester  // signed statements of outcomes
 	*lifecycle // from the start of a worker to the durable outcome
 
-	fetches *fetches
+	sources sources
 	trees   trees
 }
 
@@ -120,10 +122,11 @@ func newService(ctx context.Context, cfg Config) *Service {
 	if cfg.Steady == nil {
 		cfg.Steady = cfg.Now
 	}
-	s := &Service{records: &records{cfg: cfg}, fetches: newFetches()}
+	s := &Service{records: &records{cfg: cfg}}
 	s.lifecycle = newLifecycle(ctx, s.records)
 	s.attester = &attester{records: s.records, lifetime: s.life}
 	s.reader = &reader{records: s.records, lifecycle: s.lifecycle}
-	s.retained = &retained{reader: s.reader}
+	s.rights, s.stopper, s.retained = &rights{s.records}, &stopper{s.reader}, &retained{s.reader}
+	s.sources = sources{s.records, newFetches()}
 	return s
 }

@@ -18,7 +18,7 @@ import (
 // flight that it covers are durable in one transaction: what was admitted before
 // is cancelled, and what comes later is refused by the stop. So recovery needs
 // nothing of its own: it ends what was cancelled, whatever cancelled it.
-func (s *Service) Stop(ctx context.Context, by api.Principal, req api.StopRequest) (api.Stop, error) {
+func (s *stopper) Stop(ctx context.Context, by api.Principal, req api.StopRequest) (api.Stop, error) {
 	ctx = context.WithoutCancel(ctx) // the stop stays when the caller disconnects
 	err := req.Check()
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Service) Stop(ctx context.Context, by api.Principal, req api.StopReques
 
 // checkStopName refuses a name that nothing here has: a stop with a typo would
 // stop nothing, and its operator would believe otherwise.
-func (s *Service) checkStopName(ctx context.Context, req api.StopRequest) error {
+func (s *stopper) checkStopName(ctx context.Context, req api.StopRequest) error {
 	count := func(column string) (n int, err error) {
 		err = s.cfg.Store.Read(ctx, func(v *store.View) error {
 			return v.Get("SELECT count(*) FROM (SELECT 1 FROM dispatch WHERE "+column+" = ? LIMIT 1)", store.Args{req.Name}, &n)
@@ -116,7 +116,7 @@ func cancelCovered(tx *store.Tx, stop api.Stop) (covered []row, err error) {
 }
 
 // endCovered ends what a stop has cancelled, running dispatches first.
-func (s *Service) endCovered(ctx context.Context, covered []row) {
+func (s *stopper) endCovered(ctx context.Context, covered []row) {
 	var waiting []row
 	for _, r := range covered {
 		if r.record.State == api.EventNeedsInput {

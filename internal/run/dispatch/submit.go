@@ -158,7 +158,7 @@ func (s *Service) complete(ctx context.Context, sub *submission) error {
 		err = s.resolveNeeds(ctx, sub)
 	default:
 		if err = sub.checkTimeout(); err == nil && sub.request.Source != nil {
-			sub.commit, err = s.pinSource(ctx, sub.snapshot, *sub.request.Source)
+			sub.commit, err = s.sources.pin(ctx, sub.snapshot, *sub.request.Source)
 		}
 	}
 	if err == nil {

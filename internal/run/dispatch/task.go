@@ -119,7 +119,7 @@ func (s *Service) ValidateAnswer(ctx context.Context, id api.DispatchID, req api
 }
 
 // taskRow returns the row of a task's dispatch.
-func (s *Service) taskRow(ctx context.Context, id api.DispatchID) (row, error) {
+func (s *records) taskRow(ctx context.Context, id api.DispatchID) (row, error) {
 	r, ok, err := s.row(ctx, id)
 	if err == nil && (!ok || r.record.Run == "") {
 		err = api.Errorf(api.CodeNotFound, "no dispatch %s of a run", id)
