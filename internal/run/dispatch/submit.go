@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"slices"
-	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -19,32 +16,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
-
-// submission is a request on its way to a decision.
-type submission struct {
-	principal api.Principal
-	caller    Caller
-	consent   api.Tier // of the principal
-	ceiling   api.Tier // declared by the session
-	stops     []string // emergency stops that cover it
-	spent     []string // why budgets have no room for it
-	attempt   int      // that an answer would start; 0 for a new dispatch
-	request   api.DispatchRequest
-	forTask   *TaskRequest // nil for a dispatch outside a run
-	run       api.RunID
-	task      api.TaskID
-	needs     []record.Need  // of the task, once they are resolved
-	taint     *api.Taint     // that it begins with
-	decidedBy api.DispatchID // that the taint is from, where no need and no item has it
-	digest    api.Digest     // of principal, request and task request
-	snapshot  inforce.Snapshot
-	subagent  api.Subagent // zero when the name does not exist
-	target    api.Name
-	commit    string       // pinned, when there is a source
-	pure      *record.Pure // of a pure subagent
-	received  time.Time
-	trace     api.Trace
-}
 
 // Submit decides about a request, makes the decision durable and starts a
 // worker. It returns before the worker has done anything. The same id and
@@ -287,73 +258,4 @@ func nonce() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
 	return hex.EncodeToString(b[:])
-}
-
-// withHint adds to a denial what its caller can do about it.
-func (sub *submission) withHint(e *api.Error, d policy.Decision) *api.Error {
-	if len(sub.spent) > 0 {
-		return e.WithHint("do not retry before there is room; see: bailiwick budget list")
-	}
-	if slices.Contains(d.Policies(), "stop") {
-		return e.WithHint("do not retry until an operator lifts it: bailiwick stop lift %s", sub.stops[0])
-	}
-	// A ceiling is the only obstacle where without it the request is allowed.
-	without := sub.policyRequest()
-	without.Session = api.Irreversible
-	if sub.snapshot.Engine.Decide(without).Allowed() {
-		return e.WithHint("do not retry: this session declared the ceiling %s, and a session cannot raise its own", sub.ceiling)
-	}
-	without.Consent = api.Irreversible
-	if sub.snapshot.Engine.Decide(without).Allowed() {
-		return e.WithHint("do not retry; an operator can consent to it: bailiwick ceiling set %s %s", sub.principal, sub.subagent.Tier)
-	}
-	if near := sub.near(); near != "" {
-		return e.WithHint("do not retry; %s Otherwise a human can add what is missing to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", near, sub.principal, sub.principal, sub.request.Subagent)
-	}
-	return e.WithHint("do not retry; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", sub.principal, sub.principal, sub.request.Subagent)
-}
-
-// normalise gives every field its canonical form, and computes the digest.
-func (sub *submission) normalise() error {
-	r := &sub.request
-	if len(r.Input) == 0 {
-		r.Input = json.RawMessage("{}")
-	}
-	input, err := canon.Canonicalize(r.Input)
-	if err != nil {
-		return api.Errorf(api.CodeInvalid, "input: %w", err)
-	}
-	r.Input = input
-	switch {
-	case input[0] != '{':
-		return api.Errorf(api.CodeInvalid, "input: want a JSON object")
-	case r.Subagent == "":
-		return api.Errorf(api.CodeInvalid, "subagent: name the one to dispatch")
-	case r.TimeoutSeconds < 0:
-		return api.Errorf(api.CodeInvalid, "timeoutSeconds: want a positive number")
-	case r.Source != nil && r.Source.Name == "":
-		return api.Errorf(api.CodeInvalid, "source: name the one to start from")
-	}
-	for _, list := range [][]api.Name{r.Envs, r.Capabilities} {
-		seen := make(map[api.Name]bool, len(list))
-		for _, n := range list {
-			if seen[n] {
-				return api.Errorf(api.CodeInvalid, "duplicate name %q", n)
-			}
-			seen[n] = true
-		}
-	}
-	if err := checkInputSize(input); err != nil {
-		return err
-	}
-	if err := sub.normaliseTask(); err != nil {
-		return err
-	}
-	doc, err := canon.Marshal(struct {
-		Principal api.Principal       `json:"principal"`
-		Request   api.DispatchRequest `json:"request"`
-		Task      *TaskRequest        `json:"order,omitempty"`
-	}{sub.principal, *r, sub.forTask})
-	sub.digest = api.DigestOf(doc)
-	return err
 }

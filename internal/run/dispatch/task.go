@@ -1,12 +1,9 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"io/fs"
-	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -125,41 +122,6 @@ func (s *records) taskRow(ctx context.Context, id api.DispatchID) (row, error) {
 		err = api.Errorf(api.CodeNotFound, "no dispatch %s of a run", id)
 	}
 	return r, err
-}
-
-// normaliseTask sorts the needs of a task request, and refuses one that leaves
-// open what a run pins.
-func (sub *submission) normaliseTask() error {
-	if sub.forTask == nil {
-		return nil
-	}
-	t, r := *sub.forTask, &sub.request
-	if t.Run == "" || t.Task == "" || t.Revision == "" || t.Fence == 0 || r.DispatchID == "" {
-		return api.Errorf(api.CodeInvalid, "request for task %q of run %q is incomplete", t.Task, t.Run)
-	}
-	if r.Source != nil && !fullCommit(r.Source.Commit) {
-		return api.Errorf(api.CodeInvalid, "task %s: source %q: %q is not a full commit id", t.Task, r.Source.Name, r.Source.Commit)
-	}
-	if err := record.CheckNeeds(len(t.Needs), func(i int) (api.Name, string) { return t.Needs[i].Name, t.Needs[i].Item }); err != nil {
-		return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
-	}
-	t.Needs = slices.Clone(t.Needs)
-	slices.SortFunc(t.Needs, func(x, y Need) int { return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Item, y.Item)) })
-	for _, n := range t.Needs {
-		want := record.Need{Name: n.Name, Item: n.Item, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path}
-		if err := want.Check(); err != nil {
-			return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
-		}
-	}
-	sub.forTask = &t
-	return nil
-}
-
-// fullCommit reports whether s is an object name, which never changes its
-// meaning.
-func fullCommit(s string) bool {
-	b, err := hex.DecodeString(s)
-	return err == nil && (len(b) == 20 || len(b) == 32)
 }
 
 // resolveNeeds finds the content of a task's needs in the records of the

@@ -1,0 +1,120 @@
+package dispatch
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+)
+
+// submission is a request on its way to a decision.
+type submission struct {
+	principal api.Principal
+	caller    Caller
+	consent   api.Tier // of the principal
+	ceiling   api.Tier // declared by the session
+	stops     []string // emergency stops that cover it
+	spent     []string // why budgets have no room for it
+	attempt   int      // that an answer would start; 0 for a new dispatch
+	request   api.DispatchRequest
+	forTask   *TaskRequest // nil for a dispatch outside a run
+	run       api.RunID
+	task      api.TaskID
+	needs     []record.Need  // of the task, once they are resolved
+	taint     *api.Taint     // that it begins with
+	decidedBy api.DispatchID // that the taint is from, where no need and no item has it
+	digest    api.Digest     // of principal, request and task request
+	snapshot  inforce.Snapshot
+	subagent  api.Subagent // zero when the name does not exist
+	target    api.Name
+	commit    string       // pinned, when there is a source
+	pure      *record.Pure // of a pure subagent
+	received  time.Time
+	trace     api.Trace
+}
+
+// normalise gives every field its canonical form, and computes the digest.
+func (sub *submission) normalise() error {
+	r := &sub.request
+	if len(r.Input) == 0 {
+		r.Input = json.RawMessage("{}")
+	}
+	input, err := canon.Canonicalize(r.Input)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "input: %w", err)
+	}
+	r.Input = input
+	switch {
+	case input[0] != '{':
+		return api.Errorf(api.CodeInvalid, "input: want a JSON object")
+	case r.Subagent == "":
+		return api.Errorf(api.CodeInvalid, "subagent: name the one to dispatch")
+	case r.TimeoutSeconds < 0:
+		return api.Errorf(api.CodeInvalid, "timeoutSeconds: want a positive number")
+	case r.Source != nil && r.Source.Name == "":
+		return api.Errorf(api.CodeInvalid, "source: name the one to start from")
+	}
+	for _, list := range [][]api.Name{r.Envs, r.Capabilities} {
+		seen := make(map[api.Name]bool, len(list))
+		for _, n := range list {
+			if seen[n] {
+				return api.Errorf(api.CodeInvalid, "duplicate name %q", n)
+			}
+			seen[n] = true
+		}
+	}
+	if err := checkInputSize(input); err != nil {
+		return err
+	}
+	if err := sub.normaliseTask(); err != nil {
+		return err
+	}
+	doc, err := canon.Marshal(struct {
+		Principal api.Principal       `json:"principal"`
+		Request   api.DispatchRequest `json:"request"`
+		Task      *TaskRequest        `json:"order,omitempty"`
+	}{sub.principal, *r, sub.forTask})
+	sub.digest = api.DigestOf(doc)
+	return err
+}
+
+// normaliseTask sorts the needs of a task request, and refuses one that leaves
+// open what a run pins.
+func (sub *submission) normaliseTask() error {
+	if sub.forTask == nil {
+		return nil
+	}
+	t, r := *sub.forTask, &sub.request
+	if t.Run == "" || t.Task == "" || t.Revision == "" || t.Fence == 0 || r.DispatchID == "" {
+		return api.Errorf(api.CodeInvalid, "request for task %q of run %q is incomplete", t.Task, t.Run)
+	}
+	if r.Source != nil && !fullCommit(r.Source.Commit) {
+		return api.Errorf(api.CodeInvalid, "task %s: source %q: %q is not a full commit id", t.Task, r.Source.Name, r.Source.Commit)
+	}
+	if err := record.CheckNeeds(len(t.Needs), func(i int) (api.Name, string) { return t.Needs[i].Name, t.Needs[i].Item }); err != nil {
+		return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
+	}
+	t.Needs = slices.Clone(t.Needs)
+	slices.SortFunc(t.Needs, func(x, y Need) int { return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Item, y.Item)) })
+	for _, n := range t.Needs {
+		want := record.Need{Name: n.Name, Item: n.Item, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path}
+		if err := want.Check(); err != nil {
+			return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
+		}
+	}
+	sub.forTask = &t
+	return nil
+}
+
+// fullCommit reports whether s is an object name, which never changes its
+// meaning.
+func fullCommit(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && (len(b) == 20 || len(b) == 32)
+}
