@@ -15,7 +15,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
 
@@ -39,33 +38,6 @@ func offerReuse(tx *store.Tx, d *api.Dispatch) error {
 	}
 	_, err := tx.Exec("INSERT INTO dispatch_reusable(key, ended, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", d.ReuseKey, d.EndedAt.UnixNano(), d.ID)
 	return err
-}
-
-// describePure returns what the manifest of a pure subagent has beside that of others.
-// Nil: it is not pure, or what it would run with cannot be known, so that it runs.
-func (s *Service) describePure(ctx context.Context, sub *submission) (*record.Pure, error) {
-	if sub.subagent.Effect != api.EffectPure {
-		return nil, nil //nolint:nilnil // see above
-	}
-	p := &record.Pure{}
-	if sub.subagent.Agent != "command" {
-		_, stamp, err := agent.Installed(s.cfg.Dirs.Agents(), sub.subagent.Agent)
-		if err != nil { // on the PATH of the jail, or missing: only the worker finds out
-			return nil, nil //nolint:nilnil,nilerr // see above
-		}
-		p.Version, p.Integrity = stamp.Version, stamp.Integrity
-	}
-	if sub.request.Source == nil {
-		return p, nil
-	}
-	src, _, err := sub.snapshot.Revision.Source(sub.request.Source.Name)
-	if err != nil {
-		return nil, err
-	}
-	if p.Tree, err = s.trees.resolve(ctx, s.cfg.Dirs.Repository(src), sub.commit, s.cfg.Dirs.Scratch()); err != nil { // the worker reports it
-		return nil, ctx.Err() //nolint:nilerr // see above
-	}
-	return p, nil
 }
 
 // maxTrees is how many trees of commits are remembered: the tasks of a run share one.

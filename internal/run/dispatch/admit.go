@@ -1,0 +1,116 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
+)
+
+// deny logs a denial and returns it with a hint for the caller.
+func (s *Service) deny(ctx context.Context, sub *submission, d policy.Decision) error {
+	entry := sub.entry()
+	entry.Attempt = sub.attempt
+	return s.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error { return sub.withHint(e, d) })
+}
+
+// admit makes the decision durable together with the dispatch, and starts it.
+// ctx holds the blobs that it stores.
+func (s *Service) admit(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, error) {
+	now := s.cfg.Now().UTC()
+	if sub.request.DispatchID == "" {
+		sub.request.DispatchID = api.NewDispatchID(now)
+	}
+	m, err := sub.manifest(now, decision)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	digest, err := s.storeManifest(ctx, m)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	if _, err := s.cfg.Blobs.Put(ctx, sub.request.Input); err != nil {
+		return api.Dispatch{}, storeError(err)
+	}
+	r := row{request: sub.digest, record: api.Dispatch{
+		ID: m.ID, State: api.EventAccepted, Attempt: m.Attempt, Principal: m.Principal, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
+		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, Mode: s.cfg.Mode, Trace: sub.trace, Taint: m.Taint,
+	}}
+	if r.record.ReuseKey, err = record.ReuseKey(&m); err != nil {
+		return api.Dispatch{}, err
+	}
+	entry := sub.entry()
+	entry.Dispatch, entry.Attempt = m.ID, m.Attempt
+	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
+	failpoint.Hit(failpoint.AcceptCommit, string(m.ID))
+	spending, err := s.spending(ctx, sub, &m, now)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	if sub.forTask != nil {
+		spending.behind = sub.forTask.Behind
+	}
+	admission, err := s.commit(ctx, decision, entry, spending, func(tx *store.Tx) error {
+		switch _, ok, err := load(tx, m.ID); {
+		case err != nil:
+			return err
+		case ok:
+			return errDuplicate
+		}
+		if err := sub.caller.CheckToken(); err != nil {
+			return err
+		}
+		if err := s.checkOvertaken(tx, m); err != nil {
+			return err
+		}
+		if err := s.useApproval(tx, sub, &m); err != nil {
+			return err
+		}
+		return insert(tx, r)
+	})
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	failpoint.Hit(failpoint.AcceptCommitted, string(m.ID))
+	s.observeAccepted(s.life, r.record, sub.received)
+	s.launch(admission, r, m)
+	return r.record, nil
+}
+
+// storeManifest signs and stores a manifest.
+func (s *Service) storeManifest(ctx context.Context, m record.Manifest) (api.Digest, error) {
+	doc, err := canon.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	envelope, err := seal.Sign(ctx, seal.Manifest, doc, s.cfg.Key)
+	if err != nil {
+		return "", err
+	}
+	digest, err := s.cfg.Blobs.Put(ctx, envelope)
+	return digest, storeError(err)
+}
+
+// storeError is the error of a request whose content could not be stored. That
+// happens before the decision, so nothing was decided.
+func storeError(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return api.Errorf(api.CodeAuditUnavailable, "storing the request failed, so nothing is allowed: %w", err).
+		WithHint("%s", store.Advice(err))
+}
+
+func nonce() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
+	return hex.EncodeToString(b[:])
+}

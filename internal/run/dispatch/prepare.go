@@ -1,0 +1,167 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
+)
+
+// complete checks what only an allowed caller gets an answer about. It pins the
+// source, or resolves the needs of a task, whose source is pinned.
+func (s *Service) complete(ctx context.Context, sub *submission) error {
+	schema, err := inputSchema(&sub.subagent)
+	if err == nil {
+		err = checkInput(schema, &sub.subagent, sub.request.Input)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := sub.checkEnvs(); err != nil {
+		return err
+	}
+	switch {
+	case sub.forTask != nil:
+		err = s.resolveNeeds(ctx, sub)
+	default:
+		if err = sub.checkTimeout(); err == nil && sub.request.Source != nil {
+			sub.commit, err = s.sources.pin(ctx, sub.snapshot, *sub.request.Source)
+		}
+	}
+	if err == nil {
+		sub.pure, err = s.describePure(ctx, sub)
+	}
+	return err
+}
+
+// resolveNeeds finds the content of a task's needs in the records of the
+// dispatches that they name, and protects it from removal.
+func (s *Service) resolveNeeds(ctx context.Context, sub *submission) error {
+	if sub.request.Source != nil {
+		sub.commit = sub.request.Source.Commit
+	}
+	for _, n := range sub.forTask.Needs {
+		found, taint, err := s.product(ctx, sub, n)
+		if err != nil {
+			return err
+		}
+		if sub.taint == nil { // that of the first tainted need, in the order of their names
+			sub.taint = taint
+		}
+		sub.needs = append(sub.needs, record.Need{
+			Name: n.Name, Item: n.Item, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path, Digest: found.Digest, Size: found.Size,
+		})
+	}
+	if err := s.resolveItem(ctx, sub); err != nil {
+		return err
+	}
+	return s.resolveInfluences(ctx, sub)
+}
+
+// resolveItem finds the taint of the dispatch whose products gave the item of a task.
+func (s *Service) resolveItem(ctx context.Context, sub *submission) error {
+	from := sub.forTask.ItemFrom
+	if from == "" {
+		return nil
+	}
+	r, ok, err := s.row(ctx, from)
+	switch {
+	case err != nil:
+		return err
+	case !ok || r.record.Principal != sub.principal || r.record.State != api.EventFinished:
+		return api.Errorf(api.CodeNotFound, "item of task %s: no finished dispatch %s in a run of %s", sub.task, from, sub.principal)
+	case sub.taint == nil:
+		sub.taint = r.record.Taint
+	}
+	return nil
+}
+
+// resolveInfluences finds the taint of what decided that a task runs, where none of its
+// needs and not its item has one: that of the first tainted dispatch.
+func (s *Service) resolveInfluences(ctx context.Context, sub *submission) error {
+	if sub.taint != nil || len(sub.forTask.Influences) == 0 {
+		return nil
+	}
+	reports, err := s.Reports(ctx, sub.forTask.Influences)
+	if err != nil {
+		return storeError(err)
+	}
+	for _, id := range sub.forTask.Influences {
+		if t := reports[id].Taint; t != nil {
+			sub.taint, sub.decidedBy = t, id
+			break
+		}
+	}
+	return nil
+}
+
+// product returns the content of a need, and the taint that comes with it. A dispatch
+// of another principal or task gives the same answer as one that does not exist.
+func (s *Service) product(ctx context.Context, sub *submission, n Need) (found api.Artifact, taint *api.Taint, err error) {
+	r, ok, err := s.row(ctx, n.Dispatch)
+	if err != nil {
+		return found, nil, err
+	}
+	d := &r.record
+	if !ok || d.Principal != sub.principal || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
+		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, sub.task, n.Task, n.Dispatch, sub.principal)
+	}
+	if err := s.addRetention(ctx, d); err != nil {
+		return found, nil, err
+	}
+	if r := removal(d.Removed, api.ClassContent); r != nil {
+		return found, nil, removedError(d.ID, n.String(), r)
+	}
+	found, ok = record.Product(d.Outcome, n.Kind, n.Path)
+	if !ok {
+		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s finished without a %s", n.Name, sub.task, n.Task, n).
+			WithHint("see its result: bailiwick dispatch show %s", d.ID)
+	}
+	if found.Redacted {
+		return found, nil, api.Errorf(api.CodeInvalid, "need %q of task %s: values of secrets were removed from the %s of task %s, so it is not what the agent wrote", n.Name, sub.task, n, n.Task).
+			WithHint("have the agent work without writing values into files")
+	}
+	if n.Kind == record.NeedPatch && found.Size == 0 { // the empty patch of a dispatch that changed nothing is not stored
+		if _, err := s.cfg.Blobs.Put(ctx, nil); err != nil {
+			return found, nil, storeError(err)
+		}
+	}
+	size, err := s.cfg.Blobs.Claim(ctx, found.Digest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return found, nil, s.explainMissing(ctx, d.ID, n.String(), err)
+	case err == nil && size != found.Size:
+		err = api.Errorf(api.CodeIntegrity, "need %q of task %s: the %s of dispatch %s has %d bytes, its result says %d", n.Name, sub.task, n, d.ID, size, found.Size)
+	}
+	return found, d.Taint, err
+}
+
+// describePure returns what the manifest of a pure subagent has beside that of others.
+// Nil: it is not pure, or what it would run with cannot be known, so that it runs.
+func (s *Service) describePure(ctx context.Context, sub *submission) (*record.Pure, error) {
+	if sub.subagent.Effect != api.EffectPure {
+		return nil, nil //nolint:nilnil // see above
+	}
+	p := &record.Pure{}
+	if sub.subagent.Agent != "command" {
+		_, stamp, err := agent.Installed(s.cfg.Dirs.Agents(), sub.subagent.Agent)
+		if err != nil { // on the PATH of the jail, or missing: only the worker finds out
+			return nil, nil //nolint:nilnil,nilerr // see above
+		}
+		p.Version, p.Integrity = stamp.Version, stamp.Integrity
+	}
+	if sub.request.Source == nil {
+		return p, nil
+	}
+	src, _, err := sub.snapshot.Revision.Source(sub.request.Source.Name)
+	if err != nil {
+		return nil, err
+	}
+	if p.Tree, err = s.trees.resolve(ctx, s.cfg.Dirs.Repository(src), sub.commit, s.cfg.Dirs.Scratch()); err != nil { // the worker reports it
+		return nil, ctx.Err() //nolint:nilerr // see above
+	}
+	return p, nil
+}
