@@ -15,8 +15,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
+// admitter makes decisions about attempts durable, and starts what they allow.
+type admitter struct{ *lifecycle }
+
 // deny logs a denial and returns it with a hint for the caller.
-func (s *Service) deny(ctx context.Context, sub *submission, d policy.Decision) error {
+func (s *admitter) deny(ctx context.Context, sub *submission, d policy.Decision) error {
 	entry := sub.entry()
 	entry.Attempt = sub.attempt
 	return s.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error { return sub.withHint(e, d) })
@@ -24,7 +27,7 @@ func (s *Service) deny(ctx context.Context, sub *submission, d policy.Decision) 
 
 // admit makes the decision durable together with the dispatch, and starts it.
 // ctx holds the blobs that it stores.
-func (s *Service) admit(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, error) {
+func (s *admitter) admit(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, error) {
 	now := s.cfg.Now().UTC()
 	if sub.request.DispatchID == "" {
 		sub.request.DispatchID = api.NewDispatchID(now)
@@ -55,9 +58,6 @@ func (s *Service) admit(ctx context.Context, sub *submission, decision policy.De
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	if sub.forTask != nil {
-		spending.behind = sub.forTask.Behind
-	}
 	admission, err := s.commit(ctx, decision, entry, spending, func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:
@@ -86,7 +86,7 @@ func (s *Service) admit(ctx context.Context, sub *submission, decision policy.De
 }
 
 // storeManifest signs and stores a manifest.
-func (s *Service) storeManifest(ctx context.Context, m record.Manifest) (api.Digest, error) {
+func (s *admitter) storeManifest(ctx context.Context, m record.Manifest) (api.Digest, error) {
 	doc, err := canon.Marshal(m)
 	if err != nil {
 		return "", err

@@ -18,7 +18,7 @@ import (
 // from there, with the earlier patch and the agent's state. Whether the dispatch
 // may resume is decided by today's policy. The same answer to the same attempt
 // again changes nothing.
-func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
+func (s *answers) Answer(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
 	principal := caller.Principal
 	r, decision, err := s.access(ctx, principal, policy.ActionDispatchAnswer, id)
 	if err != nil {
@@ -32,6 +32,12 @@ func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, 
 	return s.answer(ctx, answering{caller: caller, by: principal, req: req, decision: decision}, r)
 }
 
+// answers takes the answers to questions of agents, and resumes their dispatches.
+type answers struct {
+	*reader
+	admitter *admitter
+}
+
 // answering is an answer whose principal may give it.
 type answering struct {
 	caller   Caller // as whom the dispatch resumes
@@ -42,7 +48,7 @@ type answering struct {
 	decision policy.Decision
 }
 
-func (s *Service) answer(ctx context.Context, in answering, r row) (api.Dispatch, error) {
+func (s *answers) answer(ctx context.Context, in answering, r row) (api.Dispatch, error) {
 	d, repeated, err := s.checkAnswer(ctx, r, in.req)
 	if repeated || err != nil {
 		return d, s.invalidAnswer(ctx, in, err)
@@ -58,12 +64,12 @@ func (s *Service) answer(ctx context.Context, in answering, r row) (api.Dispatch
 		return api.Dispatch{}, err
 	}
 	d, err = s.resume(ctx, r, sub, next, in)
-	return d, s.denySpent(ctx, sub, in.fence > 0, s.denyOvertaken(ctx, sub, err))
+	return d, s.admitter.denySpent(ctx, sub, s.admitter.denyOvertaken(ctx, sub, err))
 }
 
 // invalidAnswer logs an invalid answer of a caller. What the engine delivers was
 // logged when the caller gave it.
-func (s *Service) invalidAnswer(ctx context.Context, in answering, err error) error {
+func (s *answers) invalidAnswer(ctx context.Context, in answering, err error) error {
 	if code := api.CodeOf(err); in.fence > 0 || code != api.CodeInvalid && code != api.CodeConflict {
 		return err
 	}
@@ -72,7 +78,7 @@ func (s *Service) invalidAnswer(ctx context.Context, in answering, err error) er
 
 // checkAnswer refuses an answer to a question that does not wait. It returns the
 // record and true where the same answer was given before.
-func (s *Service) checkAnswer(ctx context.Context, r row, req api.AnswerRequest) (api.Dispatch, bool, error) {
+func (s *answers) checkAnswer(ctx context.Context, r row, req api.AnswerRequest) (api.Dispatch, bool, error) {
 	d := r.record
 	switch {
 	case (req.Text == "") == (req.Option == 0):
@@ -114,7 +120,7 @@ type nextAttempt struct {
 
 // resumeInput returns an answer to the question of r as it is recorded, the
 // digest of that question, and the document that the next attempt is given.
-func (s *Service) resumeInput(ctx context.Context, r row, in answering) (a api.Answer, question api.Digest, doc []byte, err error) {
+func (s *answers) resumeInput(ctx context.Context, r row, in answering) (a api.Answer, question api.Digest, doc []byte, err error) {
 	q, question, err := s.question(ctx, &r.record)
 	if err != nil {
 		return a, question, nil, err
@@ -141,7 +147,7 @@ func (s *Service) resumeInput(ctx context.Context, r row, in answering) (a api.A
 
 // nextAttempt describes the attempt that resumes from the question of r. Every
 // name in its manifest means what it meant in the attempt before.
-func (s *Service) nextAttempt(ctx context.Context, r row, in answering) (n nextAttempt, err error) {
+func (s *answers) nextAttempt(ctx context.Context, r row, in answering) (n nextAttempt, err error) {
 	var doc []byte
 	if n.answer, n.question, doc, err = s.resumeInput(ctx, r, in); err != nil {
 		return n, err
@@ -173,7 +179,7 @@ func (s *Service) nextAttempt(ctx context.Context, r row, in answering) (n nextA
 
 // decideResume decides by today's policy whether m may run, and records the
 // decision in m.
-func (s *Service) decideResume(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*submission, error) {
+func (s *answers) decideResume(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*submission, error) {
 	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
 		return nil, err
@@ -193,7 +199,7 @@ func (s *Service) decideResume(ctx context.Context, m *record.Manifest, ceiling 
 	}
 	d := p.Engine.Decide(sub.policyRequest())
 	if !d.Allowed() {
-		return nil, s.deny(ctx, sub, d)
+		return nil, s.admitter.deny(ctx, sub, d)
 	}
 	m.Policies, m.Ceiling = d.Policies(), min(m.Ceiling, d.Ceiling())
 	return sub, nil
@@ -201,15 +207,15 @@ func (s *Service) decideResume(ctx context.Context, m *record.Manifest, ceiling 
 
 // resume makes the answer durable together with the next attempt, and starts
 // that.
-func (s *Service) resume(ctx context.Context, r row, sub *submission, n nextAttempt, in answering) (api.Dispatch, error) {
-	digest, err := s.storeManifest(ctx, n.manifest)
+func (s *answers) resume(ctx context.Context, r row, sub *submission, n nextAttempt, in answering) (api.Dispatch, error) {
+	digest, err := s.admitter.storeManifest(ctx, n.manifest)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
 	entry := lifeEntry(record.KindDispatchAnswered, r, record.AnswerRequest{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
 	entry.Attempt = n.manifest.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.answer.Digest}
-	spending, err := s.spending(ctx, sub, &n.manifest, n.answer.At)
+	spending, err := s.admitter.spending(ctx, sub, &n.manifest, n.answer.At)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
@@ -217,13 +223,13 @@ func (s *Service) resume(ctx context.Context, r row, sub *submission, n nextAtte
 	after := r
 	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
 	spending.behind = in.behind
-	admission, err := s.commit(ctx, in.decision, entry, spending, func(tx *store.Tx) error {
+	admission, err := s.admitter.commit(ctx, in.decision, entry, spending, func(tx *store.Tx) error {
 		if err := in.caller.CheckToken(); err != nil {
 			return err
 		}
 		now, ok, err := load(tx, r.record.ID)
 		if err == nil {
-			err = s.checkOvertaken(tx, n.manifest)
+			err = s.admitter.checkOvertaken(tx, n.manifest)
 		}
 		if _, overtaken := errors.AsType[*overtakenError](err); overtaken {
 			return err
@@ -254,7 +260,7 @@ func (s *Service) resume(ctx context.Context, r row, sub *submission, n nextAtte
 // answeredMeanwhile is the response to an answer that came too late. The same
 // answer may have come twice at once, as when a caller retries without having
 // seen the response.
-func (s *Service) answeredMeanwhile(ctx context.Context, r row, n nextAttempt, in answering) (api.Dispatch, error) {
+func (s *answers) answeredMeanwhile(ctx context.Context, r row, n nextAttempt, in answering) (api.Dispatch, error) {
 	now, ok, err := s.row(ctx, r.record.ID)
 	if err != nil || !ok {
 		return api.Dispatch{}, errors.Join(err, errEnded)

@@ -26,17 +26,17 @@ type spending struct {
 // spending returns the budgets of m: those of the grants that allow it by the snapshot
 // of sub, and that of the plan of its run. A resumed attempt has the budget that its
 // run began with.
-func (s *Service) spending(ctx context.Context, sub *submission, m *record.Manifest, at time.Time) (p spending, err error) {
+func (s *admitter) spending(ctx context.Context, sub *submission, m *record.Manifest, at time.Time) (p spending, err error) {
 	var plan *api.Budget
+	p = spending{manifest: m, at: at}
 	if sub.forTask != nil {
-		plan = sub.forTask.Budget
+		plan, p.behind = sub.forTask.Budget, sub.forTask.Behind
 	} else if m.Run != "" {
 		err = s.cfg.Store.Read(ctx, func(v *store.View) error {
 			plan, err = budget.OfRun(v, m.Run)
 			return err
 		})
 	}
-	p = spending{manifest: m, at: at}
 	if err == nil {
 		p.claims = budget.Claims(sub.snapshot.Engine.Budgeted(m.Principal, m.Policies), plan, m, at)
 	}
@@ -47,7 +47,7 @@ func (s *Service) spending(ctx context.Context, sub *submission, m *record.Manif
 }
 
 // currency returns that of the prices of m's model, in the revision of m.
-func (s *Service) currency(ctx context.Context, m *record.Manifest) (string, error) {
+func (s *admitter) currency(ctx context.Context, m *record.Manifest) (string, error) {
 	snap, err := s.cfg.InForce.At(ctx, m.RevisionDigest)
 	if err != nil {
 		return "", err
@@ -58,7 +58,7 @@ func (s *Service) currency(ctx context.Context, m *record.Manifest) (string, err
 
 // commit is Ledger.Commit with the reservation of budgets in the same transaction; the
 // entry says what is reserved.
-func (s *Service) commit(ctx context.Context, d policy.Decision, e record.Entry, p spending, fn func(*store.Tx) error) (audit.Admission, error) {
+func (s *admitter) commit(ctx context.Context, d policy.Decision, e record.Entry, p spending, fn func(*store.Tx) error) (audit.Admission, error) {
 	if len(p.claims) == 0 {
 		return s.cfg.Ledger.Commit(ctx, d, e, fn)
 	}
@@ -98,12 +98,12 @@ func (r *Reserved) Error() string { return r.Reason }
 // denySpent denies a submission for which a budget had no room. Where others have only
 // reserved it, a task waits, and any other submission is refused without a decision. Any
 // other error is returned as it is.
-func (s *Service) denySpent(ctx context.Context, sub *submission, ofTask bool, err error) error {
+func (s *admitter) denySpent(ctx context.Context, sub *submission, err error) error {
 	refusal, ok := errors.AsType[*budget.Refusal](err)
 	switch {
 	case !ok:
 		return err
-	case refusal.Waits != "" && ofTask:
+	case refusal.Waits != "" && sub.run != "":
 		return &Reserved{refusal.Waits, refusal.Line, refusal.Behind, refusal.Reason}
 	case refusal.Waits != "":
 		return api.Errorf(api.CodeThrottled, "%s", refusal.Reason).WithHint("try again when an attempt has ended; see: bailiwick budget list")

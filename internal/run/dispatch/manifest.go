@@ -12,6 +12,13 @@ import (
 // startTime is how long a signed manifest may wait for its worker to start.
 const startTime = 5 * time.Minute
 
+// taken is what a task takes over from other dispatches.
+type taken struct {
+	needs     []record.Need
+	taint     *api.Taint     // that it begins with
+	decidedBy api.DispatchID // that the taint is from, where no need and no item has it
+}
+
 func names(list []api.Name) (out []string) {
 	for _, n := range list {
 		out = append(out, string(n))

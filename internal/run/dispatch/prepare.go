@@ -10,9 +10,16 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 )
 
+// preparer finds what an allowed submission needs to run. It decides and logs nothing.
+type preparer struct {
+	*reader
+	sources sources
+	trees   trees
+}
+
 // complete checks what only an allowed caller gets an answer about. It pins the
 // source, or resolves the needs of a task, whose source is pinned.
-func (s *Service) complete(ctx context.Context, sub *submission) error {
+func (s *preparer) complete(ctx context.Context, sub *submission) error {
 	schema, err := inputSchema(&sub.subagent)
 	if err == nil {
 		err = checkInput(schema, &sub.subagent, sub.request.Input)
@@ -25,7 +32,10 @@ func (s *Service) complete(ctx context.Context, sub *submission) error {
 	}
 	switch {
 	case sub.forTask != nil:
-		err = s.resolveNeeds(ctx, sub)
+		if sub.request.Source != nil {
+			sub.commit = sub.request.Source.Commit
+		}
+		sub.taken, err = s.take(ctx, sub, sub.forTask)
 	default:
 		if err = sub.checkTimeout(); err == nil && sub.request.Source != nil {
 			sub.commit, err = s.sources.pin(ctx, sub.snapshot, *sub.request.Source)
@@ -37,77 +47,71 @@ func (s *Service) complete(ctx context.Context, sub *submission) error {
 	return err
 }
 
-// resolveNeeds finds the content of a task's needs in the records of the
-// dispatches that they name, and protects it from removal.
-func (s *Service) resolveNeeds(ctx context.Context, sub *submission) error {
-	if sub.request.Source != nil {
-		sub.commit = sub.request.Source.Commit
-	}
-	for _, n := range sub.forTask.Needs {
-		found, taint, err := s.product(ctx, sub, n)
+// take finds the content of a task's needs in the records of the dispatches that they
+// name, and protects it from removal. The taint is that of the first tainted need, in the
+// order of their names, else of the item, else of what decided that the task runs.
+func (s *preparer) take(ctx context.Context, x *submission, t *TaskRequest) (got taken, err error) {
+	for _, n := range t.Needs {
+		found, taint, err := s.product(ctx, x, n)
 		if err != nil {
-			return err
+			return got, err
 		}
-		if sub.taint == nil { // that of the first tainted need, in the order of their names
-			sub.taint = taint
+		if got.taint == nil {
+			got.taint = taint
 		}
-		sub.needs = append(sub.needs, record.Need{
+		got.needs = append(got.needs, record.Need{
 			Name: n.Name, Item: n.Item, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path, Digest: found.Digest, Size: found.Size,
 		})
 	}
-	if err := s.resolveItem(ctx, sub); err != nil {
-		return err
+	item, err := s.itemTaint(ctx, x, t.ItemFrom)
+	if got.taint == nil {
+		got.taint = item
 	}
-	return s.resolveInfluences(ctx, sub)
+	if err == nil && got.taint == nil {
+		got.taint, got.decidedBy, err = s.influence(ctx, t.Influences)
+	}
+	return got, err
 }
 
-// resolveItem finds the taint of the dispatch whose products gave the item of a task.
-func (s *Service) resolveItem(ctx context.Context, sub *submission) error {
-	from := sub.forTask.ItemFrom
+// itemTaint returns the taint of the dispatch whose products gave the item of a task.
+func (s *preparer) itemTaint(ctx context.Context, x *submission, from api.DispatchID) (*api.Taint, error) {
 	if from == "" {
-		return nil
+		return nil, nil //nolint:nilnil // no item, no taint
 	}
 	r, ok, err := s.row(ctx, from)
-	switch {
-	case err != nil:
-		return err
-	case !ok || r.record.Principal != sub.principal || r.record.State != api.EventFinished:
-		return api.Errorf(api.CodeNotFound, "item of task %s: no finished dispatch %s in a run of %s", sub.task, from, sub.principal)
-	case sub.taint == nil:
-		sub.taint = r.record.Taint
+	if err == nil && (!ok || r.record.Principal != x.principal || r.record.State != api.EventFinished) {
+		err = api.Errorf(api.CodeNotFound, "item of task %s: no finished dispatch %s in a run of %s", x.task, from, x.principal)
 	}
-	return nil
+	return r.record.Taint, err
 }
 
-// resolveInfluences finds the taint of what decided that a task runs, where none of its
-// needs and not its item has one: that of the first tainted dispatch.
-func (s *Service) resolveInfluences(ctx context.Context, sub *submission) error {
-	if sub.taint != nil || len(sub.forTask.Influences) == 0 {
-		return nil
+// influence returns the taint of the first tainted dispatch in list.
+func (s *preparer) influence(ctx context.Context, list []api.DispatchID) (*api.Taint, api.DispatchID, error) {
+	if len(list) == 0 {
+		return nil, "", nil
 	}
-	reports, err := s.Reports(ctx, sub.forTask.Influences)
+	reports, err := s.Reports(ctx, list)
 	if err != nil {
-		return storeError(err)
+		return nil, "", storeError(err)
 	}
-	for _, id := range sub.forTask.Influences {
+	for _, id := range list {
 		if t := reports[id].Taint; t != nil {
-			sub.taint, sub.decidedBy = t, id
-			break
+			return t, id, nil
 		}
 	}
-	return nil
+	return nil, "", nil
 }
 
 // product returns the content of a need, and the taint that comes with it. A dispatch
 // of another principal or task gives the same answer as one that does not exist.
-func (s *Service) product(ctx context.Context, sub *submission, n Need) (found api.Artifact, taint *api.Taint, err error) {
+func (s *preparer) product(ctx context.Context, x *submission, n Need) (found api.Artifact, taint *api.Taint, err error) {
 	r, ok, err := s.row(ctx, n.Dispatch)
 	if err != nil {
 		return found, nil, err
 	}
 	d := &r.record
-	if !ok || d.Principal != sub.principal || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
-		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, sub.task, n.Task, n.Dispatch, sub.principal)
+	if !ok || d.Principal != x.principal || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
+		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, x.task, n.Task, n.Dispatch, x.principal)
 	}
 	if err := s.addRetention(ctx, d); err != nil {
 		return found, nil, err
@@ -117,11 +121,11 @@ func (s *Service) product(ctx context.Context, sub *submission, n Need) (found a
 	}
 	found, ok = record.Product(d.Outcome, n.Kind, n.Path)
 	if !ok {
-		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s finished without a %s", n.Name, sub.task, n.Task, n).
+		return found, nil, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s finished without a %s", n.Name, x.task, n.Task, n).
 			WithHint("see its result: bailiwick dispatch show %s", d.ID)
 	}
 	if found.Redacted {
-		return found, nil, api.Errorf(api.CodeInvalid, "need %q of task %s: values of secrets were removed from the %s of task %s, so it is not what the agent wrote", n.Name, sub.task, n, n.Task).
+		return found, nil, api.Errorf(api.CodeInvalid, "need %q of task %s: values of secrets were removed from the %s of task %s, so it is not what the agent wrote", n.Name, x.task, n, n.Task).
 			WithHint("have the agent work without writing values into files")
 	}
 	if n.Kind == record.NeedPatch && found.Size == 0 { // the empty patch of a dispatch that changed nothing is not stored
@@ -134,14 +138,14 @@ func (s *Service) product(ctx context.Context, sub *submission, n Need) (found a
 	case errors.Is(err, fs.ErrNotExist):
 		return found, nil, s.explainMissing(ctx, d.ID, n.String(), err)
 	case err == nil && size != found.Size:
-		err = api.Errorf(api.CodeIntegrity, "need %q of task %s: the %s of dispatch %s has %d bytes, its result says %d", n.Name, sub.task, n, d.ID, size, found.Size)
+		err = api.Errorf(api.CodeIntegrity, "need %q of task %s: the %s of dispatch %s has %d bytes, its result says %d", n.Name, x.task, n, d.ID, size, found.Size)
 	}
 	return found, d.Taint, err
 }
 
 // describePure returns what the manifest of a pure subagent has beside that of others.
 // Nil: it is not pure, or what it would run with cannot be known, so that it runs.
-func (s *Service) describePure(ctx context.Context, sub *submission) (*record.Pure, error) {
+func (s *preparer) describePure(ctx context.Context, sub *submission) (*record.Pure, error) {
 	if sub.subagent.Effect != api.EffectPure {
 		return nil, nil //nolint:nilnil // see above
 	}

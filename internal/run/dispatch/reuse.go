@@ -81,7 +81,7 @@ var errNotReusable = errors.New("the earlier dispatch is not reusable any more")
 // reuse makes the dispatch of a task end with the result of an earlier one that had the
 // same inputs, if there is one that its caller may have. It has been decided about as any
 // other.
-func (s *Service) reuse(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, bool, error) {
+func (s *admitter) reuse(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, bool, error) {
 	if sub.forTask == nil || sub.pure == nil || sub.forTask.Reuse != nil && sub.forTask.Reuse.Never {
 		return api.Dispatch{}, false, nil
 	}
@@ -163,7 +163,7 @@ func loadReusable(v store.Reader, id api.DispatchID, key api.Digest) (row, error
 
 // claimProducts protects the products of a dispatch, and verifies that they are stored
 // as it made them.
-func (s *Service) claimProducts(ctx context.Context, sum *api.ResultSummary) error {
+func (s *admitter) claimProducts(ctx context.Context, sum *api.ResultSummary) error {
 	products := sum.Outputs
 	if sum.Patch != nil {
 		products = append(slices.Clip(products), *sum.Patch)
@@ -185,7 +185,7 @@ func (s *Service) claimProducts(ctx context.Context, sum *api.ResultSummary) err
 }
 
 // admitReuse makes the decision durable together with the dispatch, which ends with it.
-func (s *Service) admitReuse(ctx context.Context, sub *submission, decision policy.Decision, m record.Manifest, key api.Digest, of *api.Dispatch) (api.Dispatch, error) {
+func (s *admitter) admitReuse(ctx context.Context, sub *submission, decision policy.Decision, m record.Manifest, key api.Digest, of *api.Dispatch) (api.Dispatch, error) {
 	digest, err := s.storeManifest(ctx, m)
 	if err != nil {
 		return api.Dispatch{}, err

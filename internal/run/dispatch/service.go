@@ -85,13 +85,14 @@ type Service struct {
 	*records
 	*reader    // what callers may read
 	*rights    // what callers may do
+	*answers   // to the questions of agents
 	*stopper   // cancels and emergency stops
 	*retained  // pins, and what may be removed
 	*attester  // signed statements of outcomes
 	*lifecycle // from the start of a worker to the durable outcome
 
-	sources sources
-	trees   trees
+	preparer *preparer
+	admitter *admitter
 }
 
 // Open recovers what an earlier service left: it adopts running workers,
@@ -127,6 +128,8 @@ func newService(ctx context.Context, cfg Config) *Service {
 	s.attester = &attester{records: s.records, lifetime: s.life}
 	s.reader = &reader{records: s.records, lifecycle: s.lifecycle}
 	s.rights, s.stopper, s.retained = &rights{s.records}, &stopper{s.reader}, &retained{s.reader}
-	s.sources = sources{s.records, newFetches()}
+	s.preparer = &preparer{reader: s.reader, sources: sources{s.records, newFetches()}}
+	s.admitter = &admitter{s.lifecycle}
+	s.answers = &answers{reader: s.reader, admitter: s.admitter}
 	return s
 }

@@ -145,7 +145,7 @@ func (e *overtakenError) Error() string { return "overtaken by an operator's dec
 
 // checkOvertaken refuses, in the transaction that would admit m, what a stop
 // covers or what exceeds the consent by then.
-func (s *Service) checkOvertaken(tx *store.Tx, m record.Manifest) error {
+func (s *admitter) checkOvertaken(tx *store.Tx, m record.Manifest) error {
 	stops, err := s.cfg.Registry.StopsIn(tx, m.StopSubject())
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *Service) checkOvertaken(tx *store.Tx, m record.Manifest) error {
 
 // denyOvertaken denies a submission that was overtaken, in the words of the
 // policy. Any other error is returned as it is.
-func (s *Service) denyOvertaken(ctx context.Context, sub *submission, err error) error {
+func (s *admitter) denyOvertaken(ctx context.Context, sub *submission, err error) error {
 	now, ok := errors.AsType[*overtakenError](err)
 	if !ok {
 		return err

@@ -26,17 +26,15 @@ type submission struct {
 	forTask   *TaskRequest // nil for a dispatch outside a run
 	run       api.RunID
 	task      api.TaskID
-	needs     []record.Need  // of the task, once they are resolved
-	taint     *api.Taint     // that it begins with
-	decidedBy api.DispatchID // that the taint is from, where no need and no item has it
-	digest    api.Digest     // of principal, request and task request
-	snapshot  inforce.Snapshot
-	subagent  api.Subagent // zero when the name does not exist
-	target    api.Name
-	commit    string       // pinned, when there is a source
-	pure      *record.Pure // of a pure subagent
-	received  time.Time
-	trace     api.Trace
+	taken
+	digest   api.Digest // of principal, request and task request
+	snapshot inforce.Snapshot
+	subagent api.Subagent // zero when the name does not exist
+	target   api.Name
+	commit   string       // pinned, when there is a source
+	pure     *record.Pure // of a pure subagent
+	received time.Time
+	trace    api.Trace
 }
 
 // normalise gives every field its canonical form, and computes the digest.

@@ -20,7 +20,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchReq
 
 func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, error) {
 	if err := sub.normalise(); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, sub, err)
+		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
 	}
 	if d, ok, err := s.repeated(ctx, sub); ok || err != nil {
 		return d, err
@@ -31,26 +31,26 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 		pinned = sub.forTask.Revision
 	}
 	if sub.snapshot, err = s.snapshotAt(ctx, pinned); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, sub, err)
+		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
 	}
 	decision := s.decide(sub)
 	if !decision.Allowed() {
-		return api.Dispatch{}, s.deny(ctx, sub, decision)
+		return api.Dispatch{}, s.admitter.deny(ctx, sub, decision)
 	}
 	if err := sub.refuseWrite(); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, sub, err)
+		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
 	}
 	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // by then the row refers to what is stored or taken over
-	if err := s.complete(ctx, sub); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, sub, err)
+	if err := s.preparer.complete(ctx, sub); err != nil {
+		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
 	}
-	d, ok, err := s.reuse(ctx, sub, decision)
+	d, ok, err := s.admitter.reuse(ctx, sub, decision)
 	if !ok && err == nil {
-		d, err = s.admit(ctx, sub, decision)
+		d, err = s.admitter.admit(ctx, sub, decision)
 	}
 	if !errors.Is(err, errDuplicate) {
-		return d, s.denySpent(ctx, sub, sub.forTask != nil, s.denyOvertaken(ctx, sub, err))
+		return d, s.admitter.denySpent(ctx, sub, s.admitter.denyOvertaken(ctx, sub, err))
 	}
 	// The same request may have been admitted at the same time. Only an allowed
 	// caller learns that an id of another principal's is in use.
@@ -58,7 +58,7 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 		return d, err
 	}
 	err = api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", sub.request.DispatchID).WithHint("choose another id, or omit it")
-	return api.Dispatch{}, s.invalid(ctx, sub, err)
+	return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
 }
 
 var errDuplicate = errors.New("the dispatch id is in use")
@@ -78,7 +78,7 @@ func (s *Service) repeated(ctx context.Context, sub *submission) (api.Dispatch, 
 
 // snapshotAt returns the snapshot that a request is decided by: with the names of a
 // pinned revision, or of the one in force.
-func (s *Service) snapshotAt(ctx context.Context, pinned api.Digest) (snap inforce.Snapshot, err error) {
+func (s *records) snapshotAt(ctx context.Context, pinned api.Digest) (snap inforce.Snapshot, err error) {
 	if pinned != "" {
 		snap, err = s.cfg.InForce.At(ctx, pinned)
 	} else {
@@ -100,7 +100,7 @@ func (s *Service) decide(sub *submission) policy.Decision {
 
 // invalid logs an invalid request of a caller. The engine's requests are no caller's:
 // it logs how the task ends.
-func (s *Service) invalid(ctx context.Context, sub *submission, cause error) error {
+func (s *admitter) invalid(ctx context.Context, sub *submission, cause error) error {
 	if sub.forTask != nil {
 		return cause
 	}

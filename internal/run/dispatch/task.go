@@ -79,7 +79,7 @@ func (s *Service) SubmitTask(ctx context.Context, caller Caller, t TaskRequest) 
 // the token of the new lease, and behind is that of TaskRequest. req names the attempt. The same answer to the same
 // attempt again returns the current record. After a refusal the dispatch keeps
 // waiting, for the caller to cancel it.
-func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64, behind []string) (api.Dispatch, error) {
+func (s *answers) ResumeTask(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64, behind []string) (api.Dispatch, error) {
 	r, err := s.taskRow(ctx, id)
 	if err != nil {
 		return api.Dispatch{}, err
@@ -101,7 +101,7 @@ func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.Dispatch
 // ValidateAnswer reports why ResumeTask would refuse an answer now, or the number of
 // the option that it chooses, by number or in its words; 0 for none. It stores and
 // logs nothing, and checks no permissions.
-func (s *Service) ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) (option int, err error) {
+func (s *answers) ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) (option int, err error) {
 	r, err := s.taskRow(ctx, id)
 	if err != nil {
 		return 0, err

@@ -152,7 +152,7 @@ func (v *validator) pin(ctx context.Context, from api.SourceRequest) pin {
 	case len(v.commits) == maxCommits:
 		at.err = api.Errorf(api.CodeTooLarge, "source %q: the plan names more than %d different commits", from.Name, maxCommits)
 	default:
-		at.commit, at.err = v.s.sources.pin(ctx, v.snapshot, from)
+		at.commit, at.err = v.s.preparer.sources.pin(ctx, v.snapshot, from)
 		v.commits[from] = at
 	}
 	return at

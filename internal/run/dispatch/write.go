@@ -41,7 +41,7 @@ func (sub *submission) writes() *api.WriteRule {
 
 // useApproval uses the approval of what m describes, in the transaction that admits it.
 // It fails with an Unapproved unless people approved exactly that, by the rule in force.
-func (s *Service) useApproval(tx *store.Tx, sub *submission, m *record.Manifest) error {
+func (s *admitter) useApproval(tx *store.Tx, sub *submission, m *record.Manifest) error {
 	rule := sub.writes()
 	if rule == nil {
 		return nil
