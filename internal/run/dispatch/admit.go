@@ -19,20 +19,17 @@ import (
 type admitter struct{ *lifecycle }
 
 // deny logs a denial and returns it with a hint for the caller.
-func (s *admitter) deny(ctx context.Context, sub *submission, d policy.Decision) error {
-	entry := sub.entry()
-	entry.Attempt = sub.attempt
-	return s.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error { return sub.withHint(e, d) })
+func (s *admitter) deny(ctx context.Context, x subject, d policy.Decision) error {
+	entry := x.entry()
+	entry.Attempt = x.attempt
+	return s.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error { return x.withHint(e, d) })
 }
 
 // admit makes the decision durable together with the dispatch, and starts it.
 // ctx holds the blobs that it stores.
-func (s *admitter) admit(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, error) {
+func (s *admitter) admit(ctx context.Context, p *prepared) (api.Dispatch, error) {
 	now := s.cfg.Now().UTC()
-	if sub.request.DispatchID == "" {
-		sub.request.DispatchID = api.NewDispatchID(now)
-	}
-	m, err := sub.manifest(now, decision)
+	m, err := p.manifest(now)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
@@ -40,38 +37,38 @@ func (s *admitter) admit(ctx context.Context, sub *submission, decision policy.D
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	if _, err := s.cfg.Blobs.Put(ctx, sub.request.Input); err != nil {
+	if _, err := s.cfg.Blobs.Put(ctx, p.request.Input); err != nil {
 		return api.Dispatch{}, storeError(err)
 	}
-	r := row{request: sub.digest, record: api.Dispatch{
+	r := row{request: p.digest, record: api.Dispatch{
 		ID: m.ID, State: api.EventAccepted, Attempt: m.Attempt, Principal: m.Principal, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
-		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, Mode: s.cfg.Mode, Trace: sub.trace, Taint: m.Taint,
+		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, Mode: s.cfg.Mode, Trace: p.trace, Taint: m.Taint,
 	}}
 	if r.record.ReuseKey, err = record.ReuseKey(&m); err != nil {
 		return api.Dispatch{}, err
 	}
-	entry := sub.entry()
+	entry := p.entry()
 	entry.Dispatch, entry.Attempt = m.ID, m.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
 	failpoint.Hit(failpoint.AcceptCommit, string(m.ID))
-	spending, err := s.spending(ctx, sub, &m, now)
+	spending, err := s.spending(ctx, &p.subject, p.forTask, &m, now)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	admission, err := s.commit(ctx, decision, entry, spending, func(tx *store.Tx) error {
+	admission, err := s.commit(ctx, p.decision, entry, spending, func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:
 			return err
 		case ok:
 			return errDuplicate
 		}
-		if err := sub.caller.CheckToken(); err != nil {
+		if err := p.caller.CheckToken(); err != nil {
 			return err
 		}
 		if err := s.checkOvertaken(tx, m); err != nil {
 			return err
 		}
-		if err := s.useApproval(tx, sub, &m); err != nil {
+		if err := s.useApproval(tx, p, &m); err != nil {
 			return err
 		}
 		return insert(tx, r)
@@ -80,7 +77,7 @@ func (s *admitter) admit(ctx context.Context, sub *submission, decision policy.D
 		return api.Dispatch{}, err
 	}
 	failpoint.Hit(failpoint.AcceptCommitted, string(m.ID))
-	s.observeAccepted(s.life, r.record, sub.received)
+	s.observeAccepted(s.life, r.record, p.received)
 	s.launch(admission, r, m)
 	return r.record, nil
 }

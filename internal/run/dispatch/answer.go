@@ -59,12 +59,12 @@ func (s *answers) answer(ctx context.Context, in answering, r row) (api.Dispatch
 	if err != nil {
 		return api.Dispatch{}, s.invalidAnswer(ctx, in, err)
 	}
-	sub, err := s.decideResume(ctx, &next.manifest, in.caller.Ceiling)
+	x, err := s.decideResume(ctx, &next.manifest, in.caller.Ceiling)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	d, err = s.resume(ctx, r, sub, next, in)
-	return d, s.admitter.denySpent(ctx, sub, s.admitter.denyOvertaken(ctx, sub, err))
+	d, err = s.resume(ctx, r, x, next, in)
+	return d, s.admitter.denySpent(ctx, x, s.admitter.denyOvertaken(ctx, x, err))
 }
 
 // invalidAnswer logs an invalid answer of a caller. What the engine delivers was
@@ -179,35 +179,35 @@ func (s *answers) nextAttempt(ctx context.Context, r row, in answering) (n nextA
 
 // decideResume decides by today's policy whether m may run, and records the
 // decision in m.
-func (s *answers) decideResume(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*submission, error) {
+func (s *answers) decideResume(ctx context.Context, m *record.Manifest, ceiling api.Tier) (subject, error) {
 	p, err := s.cfg.InForce.Current(ctx)
 	if err != nil {
-		return nil, err
+		return subject{}, err
 	}
-	sub := &submission{
+	x := subject{
 		principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, stops: s.cfg.Registry.StopsFor(m.StopSubject()),
 		snapshot: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: m.Request(m.Capabilities),
 	}
-	sub.subagent.Role, sub.subagent.Tier = m.Role, m.Tier
+	x.subagent.Role, x.subagent.Tier = m.Role, m.Tier
 	if m.Source != nil {
-		sub.commit = m.Source.Commit
+		x.commit = m.Source.Commit
 	}
 	if p.Revision != nil {
 		if now, _, err := p.Revision.Subagent(m.Subagent); err == nil {
-			sub.request = m.Request(now.Capabilities)
+			x.request = m.Request(now.Capabilities)
 		}
 	}
-	d := p.Engine.Decide(sub.policyRequest())
+	d := x.decide()
 	if !d.Allowed() {
-		return nil, s.admitter.deny(ctx, sub, d)
+		return x, s.admitter.deny(ctx, x, d)
 	}
 	m.Policies, m.Ceiling = d.Policies(), min(m.Ceiling, d.Ceiling())
-	return sub, nil
+	return x, nil
 }
 
 // resume makes the answer durable together with the next attempt, and starts
 // that.
-func (s *answers) resume(ctx context.Context, r row, sub *submission, n nextAttempt, in answering) (api.Dispatch, error) {
+func (s *answers) resume(ctx context.Context, r row, x subject, n nextAttempt, in answering) (api.Dispatch, error) {
 	digest, err := s.admitter.storeManifest(ctx, n.manifest)
 	if err != nil {
 		return api.Dispatch{}, err
@@ -215,7 +215,7 @@ func (s *answers) resume(ctx context.Context, r row, sub *submission, n nextAtte
 	entry := lifeEntry(record.KindDispatchAnswered, r, record.AnswerRequest{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
 	entry.Attempt = n.manifest.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.answer.Digest}
-	spending, err := s.admitter.spending(ctx, sub, &n.manifest, n.answer.At)
+	spending, err := s.admitter.spending(ctx, &x, nil, &n.manifest, n.answer.At)
 	if err != nil {
 		return api.Dispatch{}, err
 	}

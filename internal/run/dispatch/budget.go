@@ -24,13 +24,13 @@ type spending struct {
 }
 
 // spending returns the budgets of m: those of the grants that allow it by the snapshot
-// of sub, and that of the plan of its run. A resumed attempt has the budget that its
+// of x, and that of the plan of its run. A resumed attempt has the budget that its
 // run began with.
-func (s *admitter) spending(ctx context.Context, sub *submission, m *record.Manifest, at time.Time) (p spending, err error) {
+func (s *admitter) spending(ctx context.Context, x *subject, task *TaskRequest, m *record.Manifest, at time.Time) (p spending, err error) {
 	var plan *api.Budget
 	p = spending{manifest: m, at: at}
-	if sub.forTask != nil {
-		plan, p.behind = sub.forTask.Budget, sub.forTask.Behind
+	if task != nil {
+		plan, p.behind = task.Budget, task.Behind
 	} else if m.Run != "" {
 		err = s.cfg.Store.Read(ctx, func(v *store.View) error {
 			plan, err = budget.OfRun(v, m.Run)
@@ -38,7 +38,7 @@ func (s *admitter) spending(ctx context.Context, sub *submission, m *record.Mani
 		})
 	}
 	if err == nil {
-		p.claims = budget.Claims(sub.snapshot.Engine.Budgeted(m.Principal, m.Policies), plan, m, at)
+		p.claims = budget.Claims(x.snapshot.Engine.Budgeted(m.Principal, m.Policies), plan, m, at)
 	}
 	if err == nil && len(p.claims) > 0 && m.Endpoint != nil {
 		p.currency, err = s.currency(ctx, m)
@@ -95,21 +95,21 @@ type Reserved struct {
 // Error implements error.
 func (r *Reserved) Error() string { return r.Reason }
 
-// denySpent denies a submission for which a budget had no room. Where others have only
-// reserved it, a task waits, and any other submission is refused without a decision. Any
+// denySpent denies a subject for which a budget had no room. Where others have only
+// reserved it, a task waits, and any other subject is refused without a decision. Any
 // other error is returned as it is.
-func (s *admitter) denySpent(ctx context.Context, sub *submission, err error) error {
+func (s *admitter) denySpent(ctx context.Context, x subject, err error) error {
 	refusal, ok := errors.AsType[*budget.Refusal](err)
 	switch {
 	case !ok:
 		return err
-	case refusal.Waits != "" && sub.run != "":
+	case refusal.Waits != "" && x.run != "":
 		return &Reserved{refusal.Waits, refusal.Line, refusal.Behind, refusal.Reason}
 	case refusal.Waits != "":
 		return api.Errorf(api.CodeThrottled, "%s", refusal.Reason).WithHint("try again when an attempt has ended; see: bailiwick budget list")
 	}
-	sub.spent = []string{refusal.Reason}
-	return s.deny(ctx, sub, sub.snapshot.Engine.Decide(sub.policyRequest()))
+	x.spent = []string{refusal.Reason}
+	return s.deny(ctx, x, x.decide())
 }
 
 // settlements returns what an attempt that ends has spent.

@@ -73,11 +73,12 @@ func (s *rights) CanCall(ctx context.Context, caller Caller, req api.CanCallRequ
 		if req.Subagent != "" && name != req.Subagent {
 			continue
 		}
-		one := &submission{principal: owner, ceiling: api.Irreversible, snapshot: p, request: api.DispatchRequest{Subagent: name, Target: req.Target}}
+		ceiling := api.Irreversible
 		if owner == caller.Principal {
-			one.ceiling = caller.Ceiling
+			ceiling = caller.Ceiling
 		}
-		answer.Answers = append(answer.Answers, s.canCall(one, req))
+		x := newSubject(p, owner, ceiling, api.DispatchRequest{Subagent: name, Target: req.Target})
+		answer.Answers = append(answer.Answers, s.canCall(s.bounded(x), req))
 	}
 	switch {
 	case len(answer.Answers) > 0:
@@ -90,26 +91,21 @@ func (s *rights) CanCall(ctx context.Context, caller Caller, req api.CanCallRequ
 	return answer, noRole(req.Role, cmp.Or(owner, caller.Principal))
 }
 
-// canCall decides a call by the subagent of a submission.
-func (s *rights) canCall(sub *submission, req api.CanCallRequest) api.CanCallCase {
-	sub.resolve()
-	answer := api.CanCallCase{Subagent: sub.subagent.Name, Target: sub.target, Principal: sub.principal, Ceiling: api.Irreversible, Decision: api.CallDenied}
-	call := policy.NewToolRequest(sub.principal, req.Role, sub.target, api.Irreversible, toolOf(sub.snapshot, req.Role, req.Tool))
-	call.Consent, call.Tainted = api.Irreversible, req.Tainted
-	if sub.principal != "" {
-		sub.consent = s.cfg.Registry.Consent(sub.principal)
-		sub.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: sub.principal, Target: sub.target})
-		d := sub.snapshot.Engine.Decide(sub.policyRequest())
+// canCall decides a call by the subagent of x, which may be of anybody.
+func (s *rights) canCall(x subject, req api.CanCallRequest) api.CanCallCase {
+	answer := api.CanCallCase{Subagent: x.subagent.Name, Target: x.target, Principal: x.principal, Ceiling: api.Irreversible, Decision: api.CallDenied}
+	call := policy.NewToolRequest(x.principal, req.Role, x.target, api.Irreversible, toolOf(x.snapshot, req.Role, req.Tool))
+	call.Consent, call.Stops, call.Tainted = api.Irreversible, x.stops, req.Tainted
+	if x.principal != "" {
+		d := x.decide()
 		if !d.Allowed() { // without a dispatch there is no call
 			answer.Ceiling, answer.Policies, answer.Reasons = api.Observe, d.Policies(), d.Reasons()
 			return answer
 		}
-		call.Ceiling, call.Consent, call.Stops = d.Ceiling(), sub.consent, sub.stops
-	} else {
-		call.Stops = s.cfg.Registry.StopsFor(api.StopSubject{Target: sub.target})
+		call.Ceiling, call.Consent = d.Ceiling(), x.consent
 	}
 	answer.Ceiling = call.Ceiling
-	d := sub.snapshot.Engine.DecideTool(call)
+	d := x.snapshot.Engine.DecideTool(call)
 	answer.Policies, answer.Reasons = d.Policies(), d.Reasons()
 	switch {
 	case d.Allowed():
@@ -117,7 +113,7 @@ func (s *rights) canCall(sub *submission, req api.CanCallRequest) api.CanCallCas
 	case d.NeedsApproval():
 		answer.Decision, answer.Approvers = api.CallNeedsApproval, policy.ToolApprovers(call.Tool.Tier)
 	}
-	if since := s.closedSince(sub.snapshot, call.Tool); answer.Decision != api.CallDenied && !since.IsZero() {
+	if since := s.closedSince(x.snapshot, call.Tool); answer.Decision != api.CallDenied && !since.IsZero() {
 		answer.Decision, answer.Approvers = api.CallDenied, 0
 		answer.Reasons = []string{fmt.Sprintf("the tool is closed: at %s its server defined it otherwise than the catalog pins; see: bailiwick catalog plan", since.UTC().Format(time.RFC3339))}
 	}

@@ -84,15 +84,15 @@ func checkInput(schema *jsonschema.Resolved, agent *api.Subagent, input []byte) 
 // checkEnvs refuses envs that set one variable to different values, or to a secret
 // and something else, and returns the index of the env that conflicts with an earlier
 // one.
-func (sub *submission) checkEnvs() (int, error) {
+func (x subject) checkEnvs() (int, error) {
 	type origin struct {
 		env    api.Name
 		value  string
 		secret bool
 	}
 	seen := map[string]origin{}
-	for i, n := range sub.request.Envs {
-		e, _, err := sub.snapshot.Revision.Env(n)
+	for i, n := range x.request.Envs {
+		e, _, err := x.snapshot.Revision.Env(n)
 		if err != nil {
 			return i, err
 		}

@@ -17,7 +17,7 @@ func TestTimeoutNeverRaisesALimit(t *testing.T) {
 		math.MaxInt32: 10 * time.Minute, math.MaxInt64 / int(time.Second): 10 * time.Minute, math.MaxInt64/int(time.Second) + 1: 10 * time.Minute,
 		1_000_000_000_000_000_000: 10 * time.Minute, math.MaxInt64 - 1: 10 * time.Minute, math.MaxInt64: 10 * time.Minute, 18_446_744_074: 10 * time.Minute,
 	} {
-		a := &submission{request: api.DispatchRequest{TimeoutSeconds: seconds}}
+		a := &subject{request: api.DispatchRequest{TimeoutSeconds: seconds}}
 		if got := time.Duration(a.limits(target).Timeout); got != want {
 			t.Errorf("with %d seconds it is %s, want %s", seconds, got, want)
 		}
@@ -33,7 +33,7 @@ func TestALongTimeoutIsRefusedReadably(t *testing.T) {
 		math.MaxInt64:        "timeout of 9223372036854775807 seconds: ",
 		18_446_744_074 + 600: "timeout of 18446744674 seconds: ", // whose nanoseconds are 10 minutes, modulo 2^64
 	} {
-		a := &submission{request: api.DispatchRequest{TimeoutSeconds: seconds}, subagent: api.Subagent{Name: "edit", Limits: api.Limits{Timeout: api.Duration(10 * time.Minute)}}}
+		a := &subject{request: api.DispatchRequest{TimeoutSeconds: seconds}, subagent: api.Subagent{Name: "edit", Limits: api.Limits{Timeout: api.Duration(10 * time.Minute)}}}
 		err := a.checkTimeout()
 		if want += `subagent "edit" has the limit 10m0s, which a request may only shorten`; err == nil || err.Error() != want {
 			t.Errorf("%d: %v, want %s", seconds, err, want)

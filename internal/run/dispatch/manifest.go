@@ -12,6 +12,20 @@ import (
 // startTime is how long a signed manifest may wait for its worker to start.
 const startTime = 5 * time.Minute
 
+// prepared is a submission that policy allows, with what only an allowed caller gets an
+// answer about: everything that its worker is given.
+type prepared struct {
+	subject
+	taken
+	caller   Caller
+	digest   api.Digest   // of the submission
+	forTask  *TaskRequest // nil for a dispatch outside a run
+	decision policy.Decision
+	pure     *record.Pure // of a pure subagent
+	received time.Time
+	trace    api.Trace
+}
+
 // taken is what a task takes over from other dispatches.
 type taken struct {
 	needs     []record.Need
@@ -19,17 +33,10 @@ type taken struct {
 	decidedBy api.DispatchID // that the taint is from, where no need and no item has it
 }
 
-func names(list []api.Name) (out []string) {
-	for _, n := range list {
-		out = append(out, string(n))
-	}
-	return out
-}
-
 // manifest returns the complete description of what will run.
-func (sub *submission) manifest(now time.Time, decision policy.Decision) (record.Manifest, error) {
-	rev := sub.snapshot.Revision
-	target, _, err := rev.Target(sub.target)
+func (p *prepared) manifest(now time.Time) (record.Manifest, error) {
+	rev := p.snapshot.Revision
+	target, _, err := rev.Target(p.target)
 	if err != nil {
 		return record.Manifest{}, err
 	}
@@ -37,27 +44,27 @@ func (sub *submission) manifest(now time.Time, decision policy.Decision) (record
 	if err != nil {
 		return record.Manifest{}, err
 	}
-	access, err := rev.Access(sub.subagent, target, sub.request.Envs)
+	access, err := rev.Access(p.subagent, target, p.request.Envs)
 	if err != nil {
 		return record.Manifest{}, err
 	}
-	own := sub.subagent.Capabilities
-	extra := slices.DeleteFunc(slices.Clone(sub.request.Capabilities), func(n api.Name) bool { return slices.Contains(own, n) })
+	own := p.subagent.Capabilities
+	extra := slices.DeleteFunc(slices.Clone(p.request.Capabilities), func(n api.Name) bool { return slices.Contains(own, n) })
 	m := record.Manifest{
-		V: 1, ID: sub.request.DispatchID, Attempt: 1, Principal: sub.principal, Policies: decision.Policies(),
+		V: 1, ID: p.request.DispatchID, Attempt: 1, Principal: p.principal, Policies: p.decision.Policies(),
 		Revision: rev.Number(), RevisionDigest: rev.Digest(),
-		Subagent: sub.subagent.Name, Agent: sub.subagent.Agent, Model: sub.subagent.Model, Role: sub.subagent.Role, Tier: sub.subagent.Tier,
-		Ceiling: min(decision.Ceiling(), mode), Target: target.Name, Level: target.Level,
-		Capabilities: slices.Concat(own, extra), Envs: sub.request.Envs,
-		Limits: sub.limits(target), VerifyTime: sub.subagent.Verify.Time(), Drain: record.DrainOf(access.Endpoint), Egress: access.Egress, Endpoint: access.Endpoint, Secrets: access.Secrets, Tools: rev.ToolServers(sub.subagent.Role), Taint: sub.taint, Input: api.DigestOf(sub.request.Input), Pure: sub.pure, Trace: sub.trace.Attempt(sub.request.DispatchID, 1),
+		Subagent: p.subagent.Name, Agent: p.subagent.Agent, Model: p.subagent.Model, Role: p.subagent.Role, Tier: p.subagent.Tier,
+		Ceiling: min(p.decision.Ceiling(), mode), Target: target.Name, Level: target.Level,
+		Capabilities: slices.Concat(own, extra), Envs: p.request.Envs,
+		Limits: p.limits(target), VerifyTime: p.subagent.Verify.Time(), Drain: record.DrainOf(access.Endpoint), Egress: access.Egress, Endpoint: access.Endpoint, Secrets: access.Secrets, Tools: rev.ToolServers(p.subagent.Role), Taint: p.taint, Input: api.DigestOf(p.request.Input), Pure: p.pure, Trace: p.trace.Attempt(p.request.DispatchID, 1),
 		NotBefore: now, Expires: now.Add(startTime), Nonce: nonce(),
 	}
-	if sub.forTask != nil {
-		m.Run, m.Task, m.Fence, m.Needs, m.ItemFrom = sub.run, sub.task, sub.forTask.Fence, sub.needs, sub.forTask.ItemFrom
-		m.DecidedBy = sub.decidedBy
+	if p.forTask != nil {
+		m.Run, m.Task, m.Fence, m.Needs, m.ItemFrom = p.forTask.Run, p.forTask.Task, p.forTask.Fence, p.needs, p.forTask.ItemFrom
+		m.DecidedBy = p.decidedBy
 	}
-	if sub.request.Source != nil {
-		m.Source = &api.PinnedSource{Name: sub.request.Source.Name, Commit: sub.commit}
+	if p.request.Source != nil {
+		m.Source = &api.PinnedSource{Name: p.request.Source.Name, Commit: p.commit}
 	}
 	for _, ref := range m.Refs() {
 		k, n, err := ref.Split()
@@ -71,4 +78,11 @@ func (sub *submission) manifest(now time.Time, decision policy.Decision) (record
 		m.Artifacts = append(m.Artifacts, record.Pin{Ref: ref, Digest: e.Digest})
 	}
 	return m, nil
+}
+
+func names(list []api.Name) (out []string) {
+	for _, n := range list {
+		out = append(out, string(n))
+	}
+	return out
 }

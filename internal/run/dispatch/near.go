@@ -13,8 +13,8 @@ import (
 // near returns what the caller probably meant by names of the request that none of its
 // grants lists, such as `did you mean subagent "fixer"?`, or "". It knows only the names
 // that a listing shows the caller (R-B6).
-func (sub *submission) near() string {
-	r := sub.request
+func (x subject) near() string {
+	r := x.request
 	wanted := map[api.Kind][]api.Name{
 		api.KindSubagent: {r.Subagent}, api.KindEnv: r.Envs, api.KindCapability: r.Capabilities, api.KindTarget: {r.Target},
 	}
@@ -23,12 +23,12 @@ func (sub *submission) near() string {
 	}
 	var meant []string
 	for _, kind := range []api.Kind{api.KindSubagent, api.KindTarget, api.KindSource, api.KindEnv, api.KindCapability} {
-		granted := sub.snapshot.Engine.Usable(sub.principal, kind)
+		granted := x.snapshot.Engine.Usable(x.principal, kind)
 		unknown := slices.DeleteFunc(slices.Clone(wanted[kind]), func(n api.Name) bool { return n == "" || slices.Contains(granted, n) })
 		if len(unknown) == 0 {
 			continue
 		}
-		visible, err := sub.snapshot.Names(inforce.Query{Principal: sub.principal, Ceiling: min(sub.consent, sub.ceiling), Kind: kind})
+		visible, err := x.snapshot.Names(inforce.Query{Principal: x.principal, Ceiling: min(x.consent, x.ceiling), Kind: kind})
 		if err != nil {
 			continue // the denial stands without it
 		}

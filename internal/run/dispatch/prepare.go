@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 )
 
@@ -17,40 +18,44 @@ type preparer struct {
 	trees   trees
 }
 
-// complete checks what only an allowed caller gets an answer about. It pins the
-// source, or resolves the needs of a task, whose source is pinned.
-func (s *preparer) complete(ctx context.Context, sub *submission) error {
-	schema, err := inputSchema(&sub.subagent)
+// prepare checks what only an allowed caller gets an answer about. It pins the source, or
+// takes over what a task needs, whose source is pinned.
+func (s *preparer) prepare(ctx context.Context, sub *submission, x subject, d policy.Decision) (p prepared, err error) {
+	p = prepared{subject: x, caller: sub.caller, digest: sub.digest, forTask: sub.task, decision: d}
+	schema, err := inputSchema(&x.subagent)
 	if err == nil {
-		err = checkInput(schema, &sub.subagent, sub.request.Input)
+		err = checkInput(schema, &x.subagent, x.request.Input)
 	}
 	if err != nil {
-		return err
+		return p, err
 	}
-	if _, err := sub.checkEnvs(); err != nil {
-		return err
+	if _, err := x.checkEnvs(); err != nil {
+		return p, err
 	}
 	switch {
-	case sub.forTask != nil:
-		if sub.request.Source != nil {
-			sub.commit = sub.request.Source.Commit
+	case sub.task != nil:
+		if x.request.Source != nil {
+			p.commit = x.request.Source.Commit
 		}
-		sub.taken, err = s.take(ctx, sub, sub.forTask)
+		p.taken, err = s.take(ctx, &x, sub.task)
 	default:
-		if err = sub.checkTimeout(); err == nil && sub.request.Source != nil {
-			sub.commit, err = s.sources.pin(ctx, sub.snapshot, *sub.request.Source)
+		if err = x.checkTimeout(); err == nil && x.request.Source != nil {
+			p.commit, err = s.sources.pin(ctx, x.snapshot, *x.request.Source)
 		}
 	}
 	if err == nil {
-		sub.pure, err = s.describePure(ctx, sub)
+		p.pure, err = s.describePure(ctx, &p.subject)
 	}
-	return err
+	if p.request.DispatchID == "" {
+		p.request.DispatchID = api.NewDispatchID(s.cfg.Now())
+	}
+	return p, err
 }
 
 // take finds the content of a task's needs in the records of the dispatches that they
 // name, and protects it from removal. The taint is that of the first tainted need, in the
 // order of their names, else of the item, else of what decided that the task runs.
-func (s *preparer) take(ctx context.Context, x *submission, t *TaskRequest) (got taken, err error) {
+func (s *preparer) take(ctx context.Context, x *subject, t *TaskRequest) (got taken, err error) {
 	for _, n := range t.Needs {
 		found, taint, err := s.product(ctx, x, n)
 		if err != nil {
@@ -74,7 +79,7 @@ func (s *preparer) take(ctx context.Context, x *submission, t *TaskRequest) (got
 }
 
 // itemTaint returns the taint of the dispatch whose products gave the item of a task.
-func (s *preparer) itemTaint(ctx context.Context, x *submission, from api.DispatchID) (*api.Taint, error) {
+func (s *preparer) itemTaint(ctx context.Context, x *subject, from api.DispatchID) (*api.Taint, error) {
 	if from == "" {
 		return nil, nil //nolint:nilnil // no item, no taint
 	}
@@ -104,7 +109,7 @@ func (s *preparer) influence(ctx context.Context, list []api.DispatchID) (*api.T
 
 // product returns the content of a need, and the taint that comes with it. A dispatch
 // of another principal or task gives the same answer as one that does not exist.
-func (s *preparer) product(ctx context.Context, x *submission, n Need) (found api.Artifact, taint *api.Taint, err error) {
+func (s *preparer) product(ctx context.Context, x *subject, n Need) (found api.Artifact, taint *api.Taint, err error) {
 	r, ok, err := s.row(ctx, n.Dispatch)
 	if err != nil {
 		return found, nil, err
@@ -145,26 +150,26 @@ func (s *preparer) product(ctx context.Context, x *submission, n Need) (found ap
 
 // describePure returns what the manifest of a pure subagent has beside that of others.
 // Nil: it is not pure, or what it would run with cannot be known, so that it runs.
-func (s *preparer) describePure(ctx context.Context, sub *submission) (*record.Pure, error) {
-	if sub.subagent.Effect != api.EffectPure {
+func (s *preparer) describePure(ctx context.Context, x *subject) (*record.Pure, error) {
+	if x.subagent.Effect != api.EffectPure {
 		return nil, nil //nolint:nilnil // see above
 	}
 	p := &record.Pure{}
-	if sub.subagent.Agent != "command" {
-		_, stamp, err := agent.Installed(s.cfg.Dirs.Agents(), sub.subagent.Agent)
+	if x.subagent.Agent != "command" {
+		_, stamp, err := agent.Installed(s.cfg.Dirs.Agents(), x.subagent.Agent)
 		if err != nil { // on the PATH of the jail, or missing: only the worker finds out
 			return nil, nil //nolint:nilnil,nilerr // see above
 		}
 		p.Version, p.Integrity = stamp.Version, stamp.Integrity
 	}
-	if sub.request.Source == nil {
+	if x.request.Source == nil {
 		return p, nil
 	}
-	src, _, err := sub.snapshot.Revision.Source(sub.request.Source.Name)
+	src, _, err := x.snapshot.Revision.Source(x.request.Source.Name)
 	if err != nil {
 		return nil, err
 	}
-	if p.Tree, err = s.trees.resolve(ctx, s.cfg.Dirs.Repository(src), sub.commit, s.cfg.Dirs.Scratch()); err != nil { // the worker reports it
+	if p.Tree, err = s.trees.resolve(ctx, s.cfg.Dirs.Repository(src), x.commit, s.cfg.Dirs.Scratch()); err != nil { // the worker reports it
 		return nil, ctx.Err() //nolint:nilerr // see above
 	}
 	return p, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
@@ -81,11 +80,11 @@ var errNotReusable = errors.New("the earlier dispatch is not reusable any more")
 // reuse makes the dispatch of a task end with the result of an earlier one that had the
 // same inputs, if there is one that its caller may have. It has been decided about as any
 // other.
-func (s *admitter) reuse(ctx context.Context, sub *submission, decision policy.Decision) (api.Dispatch, bool, error) {
-	if sub.forTask == nil || sub.pure == nil || sub.forTask.Reuse != nil && sub.forTask.Reuse.Never {
+func (s *admitter) reuse(ctx context.Context, p *prepared) (api.Dispatch, bool, error) {
+	if p.forTask == nil || p.pure == nil || p.forTask.Reuse != nil && p.forTask.Reuse.Never {
 		return api.Dispatch{}, false, nil
 	}
-	m, err := sub.manifest(s.cfg.Now().UTC(), decision)
+	m, err := p.manifest(s.cfg.Now().UTC())
 	if err != nil {
 		return api.Dispatch{}, false, err
 	}
@@ -99,7 +98,7 @@ func (s *admitter) reuse(ctx context.Context, sub *submission, decision policy.D
 	}
 	for i := range candidates {
 		d := &candidates[i].record
-		if !sub.snapshot.Engine.MayReuse(sub.principal, d.Principal, sub.subagent.Name) || !sub.forTask.Reuse.Allows(m.NotBefore.Sub(*d.EndedAt)) || m.Pure.CheckAgent(d.Outcome) != nil {
+		if !p.snapshot.Engine.MayReuse(p.principal, d.Principal, p.subagent.Name) || !p.forTask.Reuse.Allows(m.NotBefore.Sub(*d.EndedAt)) || m.Pure.CheckAgent(d.Outcome) != nil {
 			continue
 		}
 		if err := s.claimProducts(ctx, d.Outcome); err != nil {
@@ -109,7 +108,7 @@ func (s *admitter) reuse(ctx context.Context, sub *submission, decision policy.D
 			s.logger(d).LogAttrs(ctx, slog.LevelWarn, "its result cannot be reused", slog.Any("err", err))
 			continue
 		}
-		made, err := s.admitReuse(ctx, sub, decision, m, key, d)
+		made, err := s.admitReuse(ctx, p, m, key, d)
 		if !errors.Is(err, errNotReusable) {
 			return made, err == nil, err
 		}
@@ -185,29 +184,29 @@ func (s *admitter) claimProducts(ctx context.Context, sum *api.ResultSummary) er
 }
 
 // admitReuse makes the decision durable together with the dispatch, which ends with it.
-func (s *admitter) admitReuse(ctx context.Context, sub *submission, decision policy.Decision, m record.Manifest, key api.Digest, of *api.Dispatch) (api.Dispatch, error) {
+func (s *admitter) admitReuse(ctx context.Context, p *prepared, m record.Manifest, key api.Digest, of *api.Dispatch) (api.Dispatch, error) {
 	digest, err := s.storeManifest(ctx, m)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	if _, err := s.cfg.Blobs.Put(ctx, sub.request.Input); err != nil {
+	if _, err := s.cfg.Blobs.Put(ctx, p.request.Input); err != nil {
 		return api.Dispatch{}, storeError(err)
 	}
 	now := m.NotBefore
 	d := api.Dispatch{
 		ID: m.ID, State: api.EventFinished, Attempt: m.Attempt, Principal: m.Principal, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
-		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, EndedAt: &now, Mode: s.cfg.Mode, Trace: sub.trace,
+		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, EndedAt: &now, Mode: s.cfg.Mode, Trace: p.trace,
 		ReuseKey: key, Reused: &api.Reuse{DispatchID: of.ID, Key: key, EndedAt: *of.EndedAt}, Outcome: record.ReusedSummary(of.Outcome),
 	}
 	if of.Principal != d.Principal {
 		d.Reused.Principal = of.Principal
 	}
-	entry := sub.entry()
+	entry := p.entry()
 	entry.Kind, entry.Dispatch, entry.Attempt = record.KindTaskReused, m.ID, m.Attempt
 	entry.Detail = record.TaskReuse{Key: string(key), Of: string(of.ID)}
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
 	failpoint.Hit(failpoint.ReuseCommit, string(m.ID))
-	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+	_, err = s.cfg.Ledger.Commit(ctx, p.decision, entry, func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:
 			return err
@@ -217,13 +216,13 @@ func (s *admitter) admitReuse(ctx context.Context, sub *submission, decision pol
 		if _, err := loadReusable(tx, of.ID, key); err != nil {
 			return err
 		}
-		if err := errors.Join(sub.caller.CheckToken(), s.checkOvertaken(tx, m)); err != nil {
+		if err := errors.Join(p.caller.CheckToken(), s.checkOvertaken(tx, m)); err != nil {
 			return err
 		}
 		if err := Reserve(tx, m.Run, of.ID); err != nil {
 			return err
 		}
-		return insert(tx, row{request: sub.digest, record: d})
+		return insert(tx, row{request: p.digest, record: d})
 	})
 	if err != nil {
 		return api.Dispatch{}, err

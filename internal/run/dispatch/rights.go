@@ -68,34 +68,32 @@ func (s *rights) Can(ctx context.Context, caller Caller, req api.CanRequest) (ap
 		d := p.Engine.Decide(policy.AppendRequest(req.Principal, req.Principal, "", false, false))
 		return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}, nil
 	}
-	sub := &submission{principal: req.Principal, consent: s.cfg.Registry.Consent(req.Principal), ceiling: api.Irreversible, snapshot: p, request: api.DispatchRequest{
-		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
-	}}
+	about := api.DispatchRequest{Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities}
 	if req.Source != "" {
-		sub.request.Source = &api.SourceRequest{Name: req.Source}
+		about.Source = &api.SourceRequest{Name: req.Source}
 	}
+	ceiling := api.Irreversible
 	if req.Principal == caller.Principal {
-		sub.ceiling = caller.Ceiling
+		ceiling = caller.Ceiling
 	}
-	sub.resolve()
-	sub.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: sub.principal, Target: sub.target})
-	d := p.Engine.Decide(sub.policyRequest())
+	x := s.bounded(newSubject(p, req.Principal, ceiling, about))
+	d := x.decide()
 	answer := api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}
 	if answer.Allowed {
-		err = sub.reach(&answer)
-	} else if near := sub.near(); near != "" {
+		err = x.reach(&answer)
+	} else if near := x.near(); near != "" {
 		answer.Reasons = append(answer.Reasons, near)
 	}
 	return answer, err
 }
 
 // reach fills in what an allowed dispatch reaches outside its jail.
-func (sub *submission) reach(answer *api.CanAnswer) error {
-	target, _, err := sub.snapshot.Revision.Target(sub.target)
+func (x subject) reach(answer *api.CanAnswer) error {
+	target, _, err := x.snapshot.Revision.Target(x.target)
 	if err != nil {
 		return err
 	}
-	a, err := sub.snapshot.Revision.Access(sub.subagent, target, sub.request.Envs)
+	a, err := x.snapshot.Revision.Access(x.subagent, target, x.request.Envs)
 	if err != nil {
 		return err
 	}

@@ -157,21 +157,20 @@ func (s *admitter) checkOvertaken(tx *store.Tx, m record.Manifest) error {
 	return err
 }
 
-// denyOvertaken denies a submission that was overtaken, in the words of the
+// denyOvertaken denies a subject that was overtaken, in the words of the
 // policy. Any other error is returned as it is.
-func (s *admitter) denyOvertaken(ctx context.Context, sub *submission, err error) error {
+func (s *admitter) denyOvertaken(ctx context.Context, x subject, err error) error {
 	now, ok := errors.AsType[*overtakenError](err)
 	if !ok {
 		return err
 	}
-	sub.stops, sub.consent = now.stops, now.consent
-	d := sub.snapshot.Engine.Decide(sub.policyRequest())
-	if !d.Allowed() {
-		return s.deny(ctx, sub, d)
+	x.stops, x.consent = now.stops, now.consent
+	if d := x.decide(); !d.Allowed() {
+		return s.deny(ctx, x, d)
 	}
 	// Its manifest was made for a higher ceiling.
-	if sub.run != "" {
-		return api.Errorf(api.CodeUnavailable, "the ceiling of %s was lowered to %s meanwhile; nothing was done, and the task is retried", sub.principal, now.consent)
+	if x.run != "" {
+		return api.Errorf(api.CodeUnavailable, "the ceiling of %s was lowered to %s meanwhile; nothing was done, and the task is retried", x.principal, now.consent)
 	}
-	return s.invalid(ctx, sub, api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s meanwhile; nothing was done", sub.principal, now.consent).WithHint("retry"))
+	return LogInvalid(ctx, s.cfg.Ledger, x.principal, "dispatch", api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s meanwhile; nothing was done", x.principal, now.consent).WithHint("retry"))
 }

@@ -5,39 +5,27 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
 
-// submission is a request on its way to a decision.
+// submission is a request of a caller, as it is compared with one that was made before.
 type submission struct {
-	principal api.Principal
-	caller    Caller
-	consent   api.Tier // of the principal
-	ceiling   api.Tier // declared by the session
-	stops     []string // emergency stops that cover it
-	spent     []string // why budgets have no room for it
-	attempt   int      // that an answer would start; 0 for a new dispatch
-	request   api.DispatchRequest
-	forTask   *TaskRequest // nil for a dispatch outside a run
-	run       api.RunID
-	task      api.TaskID
-	taken
-	digest   api.Digest // of principal, request and task request
-	snapshot inforce.Snapshot
-	subagent api.Subagent // zero when the name does not exist
-	target   api.Name
-	commit   string       // pinned, when there is a source
-	pure     *record.Pure // of a pure subagent
-	received time.Time
-	trace    api.Trace
+	caller  Caller
+	request api.DispatchRequest
+	task    *TaskRequest // nil for a dispatch outside a run
+	digest  api.Digest   // of principal, request and task request
 }
 
-// normalise gives every field its canonical form, and computes the digest.
+// newSubmission returns a request with every field in its canonical form. task is nil for
+// a dispatch outside a run.
+func newSubmission(caller Caller, req api.DispatchRequest, task *TaskRequest) (submission, error) {
+	sub := submission{caller: caller, request: req, task: task}
+	return sub, sub.normalise()
+}
+
 func (sub *submission) normalise() error {
 	r := &sub.request
 	if len(r.Input) == 0 {
@@ -77,7 +65,7 @@ func (sub *submission) normalise() error {
 		Principal api.Principal       `json:"principal"`
 		Request   api.DispatchRequest `json:"request"`
 		Task      *TaskRequest        `json:"order,omitempty"`
-	}{sub.principal, *r, sub.forTask})
+	}{sub.caller.Principal, *r, sub.task})
 	sub.digest = api.DigestOf(doc)
 	return err
 }
@@ -85,10 +73,10 @@ func (sub *submission) normalise() error {
 // normaliseTask sorts the needs of a task request, and refuses one that leaves
 // open what a run pins.
 func (sub *submission) normaliseTask() error {
-	if sub.forTask == nil {
+	if sub.task == nil {
 		return nil
 	}
-	t, r := *sub.forTask, &sub.request
+	t, r := *sub.task, &sub.request
 	if t.Run == "" || t.Task == "" || t.Revision == "" || t.Fence == 0 || r.DispatchID == "" {
 		return api.Errorf(api.CodeInvalid, "request for task %q of run %q is incomplete", t.Task, t.Run)
 	}
@@ -106,7 +94,7 @@ func (sub *submission) normaliseTask() error {
 			return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
 		}
 	}
-	sub.forTask = &t
+	sub.task = &t
 	return nil
 }
 

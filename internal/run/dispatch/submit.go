@@ -6,7 +6,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 )
@@ -15,50 +14,68 @@ import (
 // worker. It returns before the worker has done anything. The same id and
 // request again returns the same dispatch.
 func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchRequest) (api.Dispatch, error) {
-	return s.submit(ctx, &submission{principal: caller.Principal, caller: caller, ceiling: caller.Ceiling, request: req, received: s.cfg.Now(), trace: TraceOf(ctx)})
+	return s.submit(ctx, caller, req, nil)
 }
 
-func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, error) {
-	if err := sub.normalise(); err != nil {
-		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
+// submit takes a request through its stages: a submission becomes the subject of a
+// decision, and an allowed one is prepared and admitted.
+func (s *Service) submit(ctx context.Context, caller Caller, req api.DispatchRequest, task *TaskRequest) (api.Dispatch, error) {
+	received := s.cfg.Now()
+	sub, err := newSubmission(caller, req, task)
+	if err != nil {
+		return api.Dispatch{}, s.invalid(ctx, &sub, err)
 	}
-	if d, ok, err := s.repeated(ctx, sub); ok || err != nil {
+	if d, ok, err := s.repeated(ctx, &sub); ok || err != nil {
 		return d, err
 	}
-	var err error
-	var pinned api.Digest
-	if sub.forTask != nil {
-		pinned = sub.forTask.Revision
+	x, err := s.subject(ctx, &sub)
+	if err != nil {
+		return api.Dispatch{}, s.invalid(ctx, &sub, err)
 	}
-	if sub.snapshot, err = s.snapshotAt(ctx, pinned); err != nil {
-		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
-	}
-	decision := s.decide(sub)
+	decision := x.decide()
 	if !decision.Allowed() {
-		return api.Dispatch{}, s.admitter.deny(ctx, sub, decision)
+		return api.Dispatch{}, s.admitter.deny(ctx, x, decision)
 	}
-	if err := sub.refuseWrite(); err != nil {
-		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
+	if err := x.refuseWrite(); err != nil {
+		return api.Dispatch{}, s.invalid(ctx, &sub, err)
 	}
 	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // by then the row refers to what is stored or taken over
-	if err := s.preparer.complete(ctx, sub); err != nil {
-		return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
+	p, err := s.preparer.prepare(ctx, &sub, x, decision)
+	if err != nil {
+		return api.Dispatch{}, s.invalid(ctx, &sub, err)
 	}
-	d, ok, err := s.admitter.reuse(ctx, sub, decision)
+	p.received, p.trace = received, TraceOf(ctx)
+	d, ok, err := s.admitter.reuse(ctx, &p)
 	if !ok && err == nil {
-		d, err = s.admitter.admit(ctx, sub, decision)
+		d, err = s.admitter.admit(ctx, &p)
 	}
 	if !errors.Is(err, errDuplicate) {
-		return d, s.admitter.denySpent(ctx, sub, s.admitter.denyOvertaken(ctx, sub, err))
+		return d, s.admitter.denySpent(ctx, p.subject, s.admitter.denyOvertaken(ctx, p.subject, err))
 	}
 	// The same request may have been admitted at the same time. Only an allowed
 	// caller learns that an id of another principal's is in use.
-	if d, ok, err := s.repeated(ctx, sub); ok || err != nil {
+	if d, ok, err := s.repeated(ctx, &sub); ok || err != nil {
 		return d, err
 	}
 	err = api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", sub.request.DispatchID).WithHint("choose another id, or omit it")
-	return api.Dispatch{}, s.admitter.invalid(ctx, sub, err)
+	return api.Dispatch{}, s.invalid(ctx, &sub, err)
+}
+
+// subject returns what is decided about sub, with what bounds it now. A task has the names
+// of the revision that its run is pinned to.
+func (s *records) subject(ctx context.Context, sub *submission) (subject, error) {
+	task := TaskRequest{}
+	if sub.task != nil {
+		task = *sub.task
+	}
+	p, err := s.snapshotAt(ctx, task.Revision)
+	if err != nil {
+		return subject{}, err
+	}
+	x := newSubject(p, sub.caller.Principal, sub.caller.Ceiling, sub.request)
+	x.run, x.task = task.Run, task.Task
+	return s.bounded(x), nil
 }
 
 var errDuplicate = errors.New("the dispatch id is in use")
@@ -90,21 +107,13 @@ func (s *records) snapshotAt(ctx context.Context, pinned api.Digest) (snap infor
 	return snap, err
 }
 
-// decide decides about sub by its snapshot.
-func (s *Service) decide(sub *submission) policy.Decision {
-	sub.resolve()
-	sub.consent = s.cfg.Registry.Consent(sub.principal)
-	sub.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: sub.principal, Target: sub.target, Run: sub.run, Dispatch: sub.request.DispatchID})
-	return sub.snapshot.Engine.Decide(sub.policyRequest())
-}
-
 // invalid logs an invalid request of a caller. The engine's requests are no caller's:
 // it logs how the task ends.
-func (s *admitter) invalid(ctx context.Context, sub *submission, cause error) error {
-	if sub.forTask != nil {
+func (s *records) invalid(ctx context.Context, sub *submission, cause error) error {
+	if sub.task != nil {
 		return cause
 	}
-	return LogInvalid(ctx, s.cfg.Ledger, sub.principal, "dispatch", cause)
+	return LogInvalid(ctx, s.cfg.Ledger, sub.caller.Principal, "dispatch", cause)
 }
 
 // LogInvalid logs a request that is malformed or contradicts what is stored, and

@@ -68,10 +68,7 @@ func (n Need) String() string {
 // The worker finds out whether the pinned commit can be fetched. A dispatch of a pure
 // subagent that has the result of an earlier one returns as finished, and never runs.
 func (s *Service) SubmitTask(ctx context.Context, caller Caller, t TaskRequest) (api.Dispatch, error) {
-	return s.submit(ctx, &submission{
-		principal: caller.Principal, caller: caller, ceiling: caller.Ceiling, request: t.Request, forTask: &t, run: t.Run, task: t.Task,
-		received: s.cfg.Now(), trace: TraceOf(ctx),
-	})
+	return s.submit(ctx, caller, t.Request, &t)
 }
 
 // ResumeTask is Answer for a task's dispatch, once its task has its locks again:

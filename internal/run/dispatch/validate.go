@@ -96,14 +96,16 @@ type pin struct {
 
 func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest) error {
 	req.DispatchID = ""
-	sub := &submission{principal: v.caller.Principal, caller: v.caller, ceiling: v.caller.Ceiling, run: v.caller.Retries, request: req, snapshot: v.snapshot}
 	if err := checkInputSize(req.Input); err != nil {
 		return v.addProblem(i, "input", err)
 	}
-	if err := sub.normalise(); err != nil {
+	sub, err := newSubmission(v.caller, req, nil)
+	if err != nil {
 		return v.addProblem(i, "", err)
 	}
-	d, err := v.decide(sub)
+	x := newSubject(v.snapshot, v.caller.Principal, v.caller.Ceiling, sub.request)
+	x.run = v.caller.Retries
+	d, err := v.decide(x)
 	if err != nil {
 		return err
 	}
@@ -117,22 +119,22 @@ func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest
 		}
 		return v.addProblem(i, "", api.Errorf(api.CodeDenied, "%s", message))
 	}
-	v.Allowed[i], v.HasResult[i], v.HasPatch[i], v.HasVerify[i] = true, len(sub.subagent.Output) > 0, sub.subagent.Tier > api.Observe, sub.subagent.Verify != nil
-	if err := v.addProblem(i, "timeout", sub.checkTimeout()); err != nil {
+	v.Allowed[i], v.HasResult[i], v.HasPatch[i], v.HasVerify[i] = true, len(x.subagent.Output) > 0, x.subagent.Tier > api.Observe, x.subagent.Verify != nil
+	if err := v.addProblem(i, "timeout", x.checkTimeout()); err != nil {
 		return err
 	}
-	in, ok := v.schemas[sub.subagent.Name]
+	in, ok := v.schemas[x.subagent.Name]
 	if !ok {
-		in.resolved, in.err = inputSchema(&sub.subagent)
-		v.schemas[sub.subagent.Name] = in
+		in.resolved, in.err = inputSchema(&x.subagent)
+		v.schemas[x.subagent.Name] = in
 	}
 	if in.err == nil {
-		in.err = checkInput(in.resolved, &sub.subagent, sub.request.Input)
+		in.err = checkInput(in.resolved, &x.subagent, x.request.Input)
 	}
 	if err := v.addProblem(i, "input", in.err); err != nil {
 		return err
 	}
-	n, err := sub.checkEnvs()
+	n, err := x.checkEnvs()
 	if err := v.addProblem(i, fmt.Sprintf("env[%d]", n), err); err != nil {
 		return err
 	}
@@ -158,9 +160,9 @@ func (v *validator) pin(ctx context.Context, from api.SourceRequest) pin {
 	return at
 }
 
-// decide decides about sub, once for all requests that are equal to policy.
-func (v *validator) decide(sub *submission) (judged, error) {
-	r := sub.request
+// decide decides about x, once for all requests that are equal to policy.
+func (v *validator) decide(x subject) (judged, error) {
+	r := x.request
 	r.Input, r.TimeoutSeconds = nil, 0
 	if r.Source != nil {
 		r.Source = &api.SourceRequest{Name: r.Source.Name}
@@ -171,12 +173,12 @@ func (v *validator) decide(sub *submission) (judged, error) {
 	}
 	key := string(doc)
 	if d, ok := v.decided[key]; ok {
-		sub.resolve()
 		return d, nil
 	}
-	d := judged{Decision: v.s.decide(sub)}
+	x = v.s.bounded(x)
+	d := judged{Decision: x.decide()}
 	if !d.Allowed() {
-		d.near = sub.near()
+		d.near = x.near()
 	}
 	v.decided[key] = d
 	return d, nil

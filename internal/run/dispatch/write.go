@@ -26,27 +26,27 @@ func (u *Unapproved) Error() string {
 }
 
 // refuseWrite refuses a dispatch outside a run that people would have to approve.
-func (sub *submission) refuseWrite() error {
-	if sub.forTask != nil || sub.writes() == nil {
+func (x subject) refuseWrite() error {
+	if x.run != "" || x.writes() == nil {
 		return nil
 	}
-	return api.Errorf(api.CodeDenied, "subagent %q has the effect write, and a grant of %s lets its tasks write only after people approve them: only a run waits for that", sub.subagent.Name, sub.principal).
+	return api.Errorf(api.CodeDenied, "subagent %q has the effect write, and a grant of %s lets its tasks write only after people approve them: only a run waits for that", x.subagent.Name, x.principal).
 		WithHint("submit it as a plan of one task: bailiwick run submit PLAN")
 }
 
-// writes is the rule for what sub is to write; nil: nobody approves it.
-func (sub *submission) writes() *api.WriteRule {
-	return sub.snapshot.Engine.Writes(sub.principal, sub.subagent.Effect)
+// writes is the rule for what x is to write; nil: nobody approves it.
+func (x subject) writes() *api.WriteRule {
+	return x.snapshot.Engine.Writes(x.principal, x.subagent.Effect)
 }
 
 // useApproval uses the approval of what m describes, in the transaction that admits it.
 // It fails with an Unapproved unless people approved exactly that, by the rule in force.
-func (s *admitter) useApproval(tx *store.Tx, sub *submission, m *record.Manifest) error {
-	rule := sub.writes()
+func (s *admitter) useApproval(tx *store.Tx, p *prepared, m *record.Manifest) error {
+	rule := p.writes()
 	if rule == nil {
 		return nil
 	}
-	write := record.WriteAction(m, sub.request.Input)
+	write := record.WriteAction(m, p.request.Input)
 	u := &Unapproved{Timeout: rule.Expiry(), Action: record.TaskAction(m.Run, m.Task, m.Principal, "", rule.By, rule.Needs())}
 	u.Action.Write = &write
 	if used, err := s.cfg.People.UseTask(tx, u.Action); used || err != nil {
