@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -17,20 +15,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
 
-func (t *commands) appendCommand() *cobra.Command {
+func (t *commands) appendCommand(v *console.Verb) {
 	var key string
 	var dry bool
-	cmd := t.runVerb(&cobra.Command{
-		Use: "append RUN FILE|-", Short: "Add tasks to a run that has not ended", Args: cobra.ExactArgs(2),
-		Long: `Add the tasks of a file, YAML or JSON with the key tasks, to a run of yours that is open. They
-are checked as a submitted plan is, with the names of the catalog revision of the run and by
-the grants, ceilings and stops of today: all of them are added, or none, and every problem is
-reported. They may depend on each other, and on tasks of the plan and those appended before.
-
-Only the owner of a run appends to it. The limit limits.tasks of the plan counts all its tasks.
-Repeating the command with the same --key adds nothing, so a script can retry it.`,
-		Example: console.Examples("bailiwick run append RUN more.yaml", "bailiwick run append RUN more.yaml --dry-run", "bailiwick run append nightly-7 - --key docs < more.json"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		read, tasks, err := t.readTasks(args[1])
 		if err != nil {
 			return err
@@ -41,9 +29,8 @@ Repeating the command with the same --key adds nothing, so a script can retry it
 		}
 		return t.printAppended(&run, tasks, dry)
 	})
-	cmd.Flags().StringVar(&key, "key", "", "a text of your choice: repeating the command with it adds nothing (default: a random one)")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "check the tasks with the service, and add nothing")
-	return cmd
+	v.Flag(&key, "key")
+	v.Flag(&dry, "dry-run")
 }
 
 // readTasks reads a file with the key tasks.

@@ -3,27 +3,14 @@ package runverbs
 import (
 	"context"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-// applyRules is what the help of both verbs says about where patches go.
-const applyRules = `Without --branch they become changes of the work tree, not staged and not committed, on top
-of the commit that is checked out there; with --branch a new branch. The repository must have
-the commit that the work started from. If a patch conflicts, or the work tree has changes of
-its own in the same files, nothing is written. No hook, filter or setting of the repository
-takes part, and a path or a symbolic link that leads out of the work tree is refused.`
-
-func (t *commands) applyCommand() *cobra.Command {
+func (t *commands) applyCommand(v *console.Verb) {
 	var f mergeFlags
-	cmd := t.runVerb(&cobra.Command{
-		Use: "apply RUN [TASK]", Short: "Apply the patches of done tasks to a work tree, or to a new branch", Args: cobra.RangeArgs(1, 2),
-		Long:    "Apply the patches of all done tasks of a run, in the order of their dependencies, or the patch\nof one task.\n\n" + applyRules,
-		Example: console.Examples("bailiwick run apply RUN", "bailiwick run apply RUN TASK --repo ~/service", "bailiwick run apply RUN --branch night-work"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
 		if len(args) == 2 {
 			if f.task = console.Parse(&a, args[1], api.ParseGrownTaskID); a.Err != nil {
@@ -36,45 +23,36 @@ func (t *commands) applyCommand() *cobra.Command {
 		}
 		return t.mergeRun(ctx, c.Runtime(), run, f)
 	})
-	f.add(cmd)
-	cmd.Flags().StringVar(&f.source, "source", "", "apply the patches of this source (default: the only one)")
-	cmd.Flags().BoolVar(&f.keepGoing, "keep-going", false, "leave out patches that conflict, and apply the rest")
-	return cmd
+	f.add(v)
+	v.Flag(&f.source, "source")
+	v.Flag(&f.keepGoing, "keep-going")
 }
 
-func (f *mergeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.branch, "branch", "", "put them on this new branch (default: into the work tree)")
-	cmd.Flags().StringVar(&f.repo, "repo", "", "git repository (default: that of the current folder)")
+func (f *mergeFlags) add(v *console.Verb) {
+	v.Flag(&f.branch, "branch")
+	v.Flag(&f.repo, "repo")
 }
 
-// DispatchApply is the verb apply of the noun dispatch, which shares everything
-// with that of runs.
-func DispatchApply(cfg Config) *cobra.Command {
-	t, f := &commands{cfg}, mergeFlags{}
-	cmd := &cobra.Command{
-		Use: "apply ID", Short: "Apply the patch of a dispatch to a work tree, or to a new branch", Args: cobra.ExactArgs(1),
-		Long:    "Apply the patch of a finished dispatch.\n\n" + applyRules,
-		Example: console.Examples("bailiwick dispatch apply ID", "bailiwick dispatch apply ID --repo ~/service --branch fix"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := api.ParseDispatchID(args[0])
-			if err != nil {
-				return api.Errorf(api.CodeInvalid, "%w", err)
-			}
-			c := t.Start()
-			defer c.Close()
-			d, err := c.Runtime().Describe(cmd.Context(), id, 0)
-			if err != nil {
-				return err
-			}
-			if err := appliable(&d); err != nil {
-				return err
-			}
-			work := doneTask{api.RunTask{Task: d.Task, Subagent: d.Subagent, DispatchID: id, State: api.TaskDone}, d}
-			return t.mergePatches(cmd.Context(), c.Runtime(), mergeReport{Run: d.Run, Dispatch: id, LeftOut: []taskLeftOut{}}, []doneTask{work}, f)
-		},
-	}
-	f.add(cmd)
-	return cmd
+func (t *commands) dispatchApplyCommand(v *console.Verb) {
+	var f mergeFlags
+	v.Do(func(ctx context.Context, args []string) error {
+		id, err := api.ParseDispatchID(args[0])
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		c := t.Start()
+		defer c.Close()
+		d, err := c.Runtime().Describe(ctx, id, 0)
+		if err != nil {
+			return err
+		}
+		if err := appliable(&d); err != nil {
+			return err
+		}
+		work := doneTask{api.RunTask{Task: d.Task, Subagent: d.Subagent, DispatchID: id, State: api.TaskDone}, d}
+		return t.mergePatches(ctx, c.Runtime(), mergeReport{Run: d.Run, Dispatch: id, LeftOut: []taskLeftOut{}}, []doneTask{work}, f)
+	})
+	f.add(v)
 }
 
 // appliable refuses a dispatch that has not finished, or has no patch to apply.

@@ -391,30 +391,30 @@ func TestApplyOfADispatch(t *testing.T) {
 	s.dispatches["d-nones"] = s.dispatches["d-none"]
 	socket := s.serve(t)
 	apply := func(args ...string) (int, string, string) {
-		v := invocation{Output: console.Output{Env: w.env}, extra: DispatchApply}
+		v := invocation{Output: console.Output{Env: w.env}}
 		return with(t, v, socket, append(args, "--repo", w.dir)...)
 	}
-	if status, _, errs := apply("apply", "d-badly"); status != 1 || !strings.Contains(errs, "only the patch of a finished one is applied") {
+	if status, _, errs := apply("dispatch", "apply", "d-badly"); status != 1 || !strings.Contains(errs, "only the patch of a finished one is applied") {
 		t.Errorf("status %d, %s", status, errs)
 	}
-	if status, _, errs := apply("apply", "d-nones"); status != 1 || !strings.Contains(errs, "has no patch") {
+	if status, _, errs := apply("dispatch", "apply", "d-nones"); status != 1 || !strings.Contains(errs, "has no patch") {
 		t.Errorf("status %d, %s", status, errs)
 	}
-	status, out, errs := apply("apply", "d-edit", "--branch", "fix")
+	status, out, errs := apply("dispatch", "apply", "d-edit", "--branch", "fix")
 	if status != 0 || !strings.HasPrefix(out, "branch      fix at ") || w.git("show", "fix:two.txt") != "TWO" || w.read("two.txt") != "two\n" {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 	if body := w.git("log", "-1", "--format=%B", "fix"); !strings.HasPrefix(body, "Dispatch d-edit of edit\n") || strings.Contains(body, "Bailiwick-Run") {
 		t.Errorf("%s", body)
 	}
-	status, out, errs = apply("apply", "d-edit")
+	status, out, errs = apply("dispatch", "apply", "d-edit")
 	if status != 0 || !strings.Contains(out, "1 file changed, nothing is staged or committed\n            modified two.txt\n") || !strings.Contains(out, "next        git -C ") || w.read("two.txt") != "TWO\n" {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 	bare := filepath.Join(t.TempDir(), "bare")
 	w.git("clone", "-q", "--bare", w.dir, bare)
 	w.dir = bare
-	if status, _, errs := apply("apply", "d-edit"); status != 1 || !strings.Contains(errs, "has no work tree") || !strings.Contains(errs, "--branch") {
+	if status, _, errs := apply("dispatch", "apply", "d-edit"); status != 1 || !strings.Contains(errs, "has no work tree") || !strings.Contains(errs, "--branch") {
 		t.Errorf("status %d, %s", status, errs)
 	}
 }

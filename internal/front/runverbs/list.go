@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -23,44 +21,34 @@ type listFlags struct {
 	last                                     int
 }
 
-func (t *commands) listCommand() *cobra.Command {
+func (t *commands) listCommand(v *console.Verb) {
 	var f listFlags
-	cmd := &cobra.Command{
-		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
-		Long: `List the runs that you may see, newest first: the last 50, and every older one that is not
-settled. With --last exactly so many. --after RUN continues a list behind its last run.
-
-STATE is running, waiting, paused, done, failed, cancelled, open or settled. TIME is an age
-such as 90m, 2h or 7d, a day such as 2026-11-21, or a time in RFC 3339.`,
-		Example: console.Examples("bailiwick run list --last 10", "bailiwick run list --state failed --since 24h", "bailiwick run list --state open -o name"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := t.filter(f, cmd.Flags().Changed("last"))
+	v.Do(func(ctx context.Context, _ []string) error {
+		filter, err := t.filter(f, v.Flags().Changed("last"))
+		if err != nil {
+			return err
+		}
+		return t.withConn(func(c *client.Conn) error {
+			list, more, err := listRuns(ctx, c.Runtime(), filter)
 			if err != nil {
 				return err
 			}
-			return t.withConn(func(c *client.Conn) error {
-				list, more, err := listRuns(cmd.Context(), c.Runtime(), filter)
-				if err != nil {
-					return err
-				}
-				if err := t.printRuns(list); err != nil || t.Format != "text" || more == "" {
-					return err
-				}
-				fmt.Fprintf(t.Stderr, "older runs: %s\n", f.behind(more))
-				return nil
-			})
-		},
-	}
-	fl := cmd.Flags()
-	fl.StringArrayVar(&f.states, "state", nil, "only runs in this `STATE`; may be repeated")
-	fl.StringVar(&f.since, "since", "", "only runs submitted since this `TIME`")
-	fl.StringVar(&f.queue, "queue", "", "only runs of this queue")
-	fl.StringVar(&f.principal, "principal", "", "only runs that this principal submitted")
-	fl.StringArrayVar(&f.labels, "label", nil, "only runs whose plan has this label, as `KEY=VALUE`; may be repeated")
-	fl.StringVar(&f.subagent, "subagent", "", "only runs with a task of this subagent")
-	fl.IntVar(&f.last, "last", defaultLast, "how many")
-	fl.StringVar(&f.after, "after", "", "continue behind this `RUN`, the last one of a list")
-	return cmd
+			if err := t.printRuns(list); err != nil || t.Format != "text" || more == "" {
+				return err
+			}
+			fmt.Fprintf(t.Stderr, "older runs: %s\n", f.behind(more))
+			return nil
+		})
+	})
+	v.Flag(&f.states, "state")
+	v.Flag(&f.since, "since")
+	v.Flag(&f.queue, "queue")
+	v.Flag(&f.principal, "principal")
+	v.Flag(&f.labels, "label")
+	v.Flag(&f.subagent, "subagent")
+	f.last = defaultLast
+	v.Flag(&f.last, "last")
+	v.Flag(&f.after, "after")
 }
 
 const (

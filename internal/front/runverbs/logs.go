@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -23,15 +21,9 @@ type logFlags struct {
 	from           time.Time // parsed from since
 }
 
-func (t *commands) logsCommand() *cobra.Command {
+func (t *commands) logsCommand(v *console.Verb) {
 	var f logFlags
-	cmd := t.runVerb(&cobra.Command{
-		Use: "logs RUN [TASK]", Short: "Print the logs of tasks, escaped for a terminal", Args: cobra.RangeArgs(1, 2),
-		Long: `Print the log of a task's latest attempt; without TASK, those of all tasks, every line
-behind the name of its task. With -f print all attempts while they write, until the task
-or the run has ended.`,
-		Example: console.Examples("bailiwick run logs RUN TASK --attempt 1", "bailiwick run logs RUN -f", "bailiwick run logs RUN --failed --tail 20"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
 		var task api.TaskID
 		if len(args) == 2 {
@@ -59,12 +51,11 @@ or the run has ended.`,
 		}
 		return t.Page(show)
 	})
-	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "print all attempts until the end, and reconnect if the service restarts")
-	cmd.Flags().IntVar(&f.tail, "tail", 0, "only the last `N` lines of each log")
-	cmd.Flags().StringVar(&f.since, "since", "", "only tasks whose latest attempt ran since this `TIME`: an age such as 2h, a day, or RFC 3339")
-	cmd.Flags().BoolVar(&f.failed, "failed", false, "only tasks that failed or were denied")
-	cmd.Flags().IntVar(&f.attempt, "attempt", 0, "this attempt of the task (default: the latest)")
-	return cmd
+	v.Flag(&f.follow, "follow")
+	v.Flag(&f.tail, "tail")
+	v.Flag(&f.since, "since")
+	v.Flag(&f.failed, "failed")
+	v.Flag(&f.attempt, "attempt")
 }
 
 func (t *commands) logs(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID, f logFlags) error {

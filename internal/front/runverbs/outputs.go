@@ -6,8 +6,6 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -23,16 +21,10 @@ type taskOutput struct {
 	attempt int // of the dispatch
 }
 
-func (t *commands) outputsCommand() *cobra.Command {
+func (t *commands) outputsCommand(v *console.Verb) {
 	var dir string
 	var force bool
-	cmd := t.runVerb(&cobra.Command{
-		Use: "outputs RUN [TASK]", Short: "List the outputs of tasks, or write them to a folder", Args: cobra.RangeArgs(1, 2),
-		Long: `List the outputs of all tasks, or of one. With --dir write them below DIR: those of all tasks
-to DIR/TASK/PATH, those of one to DIR/PATH, and nothing elsewhere. An existing file is an
-error without --force.`,
-		Example: console.Examples("bailiwick run outputs RUN", "bailiwick run outputs RUN --dir results", "bailiwick run outputs RUN TASK --dir results --force"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
 		var only api.TaskID
 		if len(args) == 2 {
@@ -57,9 +49,8 @@ error without --force.`,
 		}
 		return t.printOutputs(list)
 	})
-	cmd.Flags().StringVar(&dir, "dir", "", "write the outputs below this folder; created if missing")
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite existing files")
-	return cmd
+	v.Flag(&dir, "dir")
+	v.Flag(&force, "force")
 }
 
 // outputsOf returns the outputs of the latest attempt of every task, or of one.

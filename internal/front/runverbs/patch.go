@@ -7,30 +7,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) patchCommand() *cobra.Command {
+func (t *commands) patchCommand(v *console.Verb) {
 	var all, raw bool
 	var dir string
 	var f mergeFlags
-	var cmd *cobra.Command
-	cmd = t.runVerb(&cobra.Command{
-		Use: "patch RUN [TASK]", Short: "Print a task's patch, write all patches, or merge them to a new branch", Args: cobra.RangeArgs(1, 2),
-		Long: `Print the patch of a task, for git apply; without TASK, list the tasks that have one. With
---all write every patch to DIR/TASK.patch. With --merge put the patches of all done tasks
-on a new branch of the git repository in --repo: each becomes a commit on the commit that
-its task started from, and these are merged in the order of their dependencies. No work
-tree and no existing branch is touched. If patches conflict nothing is written, unless
---keep-going leaves out those that do; the exit status is 1 either way.`,
-		Example: console.Examples("bailiwick run patch RUN TASK | git apply", "bailiwick run patch RUN --all --dir patches", "bailiwick run patch RUN --merge night-work --repo ~/service"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
-		merge := cmd.Flags().Changed("merge")
-		task, err := patchArgs(args, all, merge, cmd.Flags().Changed("dir"), f)
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+		merge := v.Flags().Changed("merge")
+		task, err := patchArgs(args, all, merge, v.Flags().Changed("dir"), f)
 		if err != nil {
 			return err
 		}
@@ -47,15 +35,14 @@ tree and no existing branch is touched. If patches conflict nothing is written, 
 		}
 		return t.Content(raw, func(w io.Writer) error { return printPatch(ctx, c.Runtime(), &run, task, w, t.Stderr) })
 	})
-	fl := cmd.Flags()
-	console.RawFlag(cmd, &raw)
-	fl.BoolVar(&all, "all", false, "write every task's patch to a new file")
-	fl.StringVar(&dir, "dir", ".", "folder for --all; created if missing")
-	fl.StringVar(&f.branch, "merge", "", "put all patches on this new branch")
-	fl.StringVar(&f.repo, "repo", "", "git repository for --merge (default: that of the current folder)")
-	fl.StringVar(&f.source, "source", "", "merge the patches of this source (default: the only one)")
-	fl.BoolVar(&f.keepGoing, "keep-going", false, "leave out patches that conflict, and merge the rest")
-	return cmd
+	v.Flag(&raw, "raw")
+	v.Flag(&all, "all")
+	dir = "."
+	v.Flag(&dir, "dir")
+	v.Flag(&f.branch, "merge")
+	v.Flag(&f.repo, "repo")
+	v.Flag(&f.source, "source")
+	v.Flag(&f.keepGoing, "keep-going")
 }
 
 // patchArgs refuses arguments and flags that do not go together.

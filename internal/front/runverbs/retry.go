@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -20,19 +18,9 @@ type retryFlags struct {
 	from, sources, inputs, set []string
 }
 
-func (t *commands) retryCommand() *cobra.Command {
+func (t *commands) retryCommand(v *console.Verb) {
 	var f retryFlags
-	cmd := t.runVerb(&cobra.Command{
-		Use: "retry RUN", Short: "Run a settled run again, with its done tasks taken over", Args: cobra.ExactArgs(1),
-		Long: `Submit the plan of a settled run again. Tasks that are done are taken over with their
-results; the others run, from the same commits.
-
-A task runs again, although it is done, if --from names it, if its source or its input
-changes, or if it depends on a task that runs again. --source gives another commit to every
-task that starts from that source.`,
-		Example: console.Examples("bailiwick run retry RUN", "bailiwick run retry RUN --from TASK --source service@HEAD",
-			"bailiwick run retry nightly-7 --id nightly-7b --set build.level:=2 --input test=input.json"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
 		req, err := t.retryRequest(ctx, c.Runtime(), id, f)
 		if err != nil {
 			return err
@@ -47,13 +35,11 @@ task that starts from that source.`,
 		}
 		return t.printSubmitted(&run)
 	})
-	fl := cmd.Flags()
-	fl.StringVar(&f.id, "id", "", "id of the new run; repeating the request with it returns the same run")
-	fl.StringArrayVar(&f.from, "from", nil, "TASK: run it again, with all that depend on it; may be repeated")
-	fl.StringArrayVar(&f.sources, "source", nil, "NAME@COMMIT: start from this commit, branch or tag of a source, HEAD by default; may be repeated")
-	fl.StringArrayVar(&f.set, "set", nil, "TASK.KEY=TEXT, TASK.KEY:=JSON or TASK.KEY@FILE: change a member of a task's input; may be repeated")
-	fl.StringArrayVar(&f.inputs, "input", nil, "TASK=FILE: replace the input of a task by a JSON object; may be repeated")
-	return cmd
+	v.Flag(&f.id, "id")
+	v.Flag(&f.from, "from")
+	v.Flag(&f.sources, "source")
+	v.Flag(&f.set, "set")
+	v.Flag(&f.inputs, "input")
 }
 
 // retryRequest makes the request. Changes of an input need the plan of the run.

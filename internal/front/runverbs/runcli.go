@@ -8,6 +8,7 @@ package runverbs
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"io"
 	"slices"
@@ -29,23 +30,37 @@ type Config struct {
 
 type commands struct{ Config }
 
-// Commands returns the nouns run, queue and schedule, and the verb waiting.
-func Commands(cfg Config) []*cobra.Command {
-	t := &commands{cfg}
-	run := console.Noun("run", "Submit plans of many dispatches, watch and steer the runs, and take their results",
-		console.Group{Title: "Plans:", Commands: []*cobra.Command{t.validateCommand(), t.renderCommand(), t.schemaCommand(), t.importCommand(), t.submitCommand()}},
-		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand(), t.logsCommand(), t.waitCommand()}},
-		console.Group{Title: "Steer:", Commands: []*cobra.Command{t.cancelCommand(), t.pauseCommand(), t.resumeCommand(), t.appendCommand(), t.retryCommand(), t.answerCommand()}},
-		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), t.applyCommand(), t.outputsCommand()}})
-	run.Long = `A plan is a file of tasks. Each task is a dispatch, with its dependencies, the results it
-needs from other tasks, its locks and its retries. A run is a submitted plan. The service
-carries it out, even if this command or the service stops meanwhile.
+// Manual is the text about the verbs.
+//
+//go:embed verbs.md
+var Manual string
 
-A service with an orchestrator carries out runs: bailiwick up --orchestrator. Without one
-they are only shown. validate, render, schema and import need no service.`
-	run.Example = console.Examples("bailiwick run validate plan.yaml", "bailiwick run submit plan.yaml --watch", "bailiwick run show RUN",
-		"bailiwick run answer RUN --task TASK 'use the second one'", "bailiwick run patch RUN --merge BRANCH")
-	return []*cobra.Command{run, t.queueCommand(), t.budgetCommand(), t.scheduleCommand(), t.waitingCommand()}
+// Verbs are the verbs about runs, and dispatch apply.
+func Verbs(cfg Config) console.Verbs {
+	t := &commands{cfg}
+	return console.Verbs{
+		"run validate":   console.Made(t.validateCommand()),
+		"run render":     console.Made(t.renderCommand()),
+		"run schema":     console.Made(t.schemaCommand()),
+		"run import":     console.Made(t.importCommand()),
+		"run submit":     console.Made(t.submitCommand()),
+		"run list":       t.listCommand,
+		"run show":       t.showCommand,
+		"run watch":      t.watchCommand,
+		"run logs":       t.logsCommand,
+		"run wait":       t.waitCommand,
+		"run cancel":     t.cancelCommand,
+		"run pause":      t.steerVerb("is paused", client.Operator.PauseRun),
+		"run resume":     t.steerVerb("is resumed", client.Operator.ResumeRun),
+		"run append":     t.appendCommand,
+		"run retry":      t.retryCommand,
+		"run answer":     t.answerCommand,
+		"run patch":      t.patchCommand,
+		"run apply":      t.applyCommand,
+		"run outputs":    t.outputsCommand,
+		"waiting":        console.Made(t.waitingCommand()),
+		"dispatch apply": t.dispatchApplyCommand,
+	}
 }
 
 // withConn calls do with a connection. A missing service is an error that says
@@ -61,21 +76,33 @@ func (t *commands) withConn(do func(*client.Conn) error) error {
 	return err
 }
 
+// Commands are the verbs as commands.
+func Commands(cfg Config) []*cobra.Command {
+	t := &commands{cfg}
+	own := slices.DeleteFunc(console.ParseManual(Manual).Command(Verbs(cfg)).Commands(), func(c *cobra.Command) bool { return c.Name() == "dispatch" })
+	return append(own, t.queueCommand(), t.budgetCommand(), t.scheduleCommand())
+}
+
+// DispatchApply is dispatch apply as a command.
+func DispatchApply(cfg Config) *cobra.Command {
+	cmd, _, _ := console.ParseManual(Manual).Command(Verbs(cfg)).Find([]string{"dispatch", "apply"})
+	return cmd
+}
+
 // runVerb is a verb about the run that its first argument names.
-func (t *commands) runVerb(cmd *cobra.Command, do func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (t *commands) runVerb(v *console.Verb, do func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error) {
+	v.Do(func(ctx context.Context, args []string) error {
 		id, err := api.ParseRunID(args[0])
 		if err != nil {
 			return api.Errorf(api.CodeInvalid, "%w", err)
 		}
-		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c, id, args) })
-	}
-	return cmd
+		return t.withConn(func(c *client.Conn) error { return do(ctx, c, id, args) })
+	})
 }
 
 // runsVerb is a verb about the runs that its arguments name, each once.
-func (t *commands) runsVerb(cmd *cobra.Command, do func(ctx context.Context, c *client.Conn, ids []api.RunID) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (t *commands) runsVerb(v *console.Verb, do func(ctx context.Context, c *client.Conn, ids []api.RunID) error) {
+	v.Do(func(ctx context.Context, args []string) error {
 		var a console.Args
 		var ids []api.RunID
 		for _, arg := range args {
@@ -86,9 +113,8 @@ func (t *commands) runsVerb(cmd *cobra.Command, do func(ctx context.Context, c *
 		if a.Err != nil {
 			return a.Err
 		}
-		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c, ids) })
-	}
-	return cmd
+		return t.withConn(func(c *client.Conn) error { return do(ctx, c, ids) })
+	})
 }
 
 // taskID parses the id of a task; it may be empty.

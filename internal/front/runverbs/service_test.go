@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -181,21 +179,18 @@ type invocation struct {
 	console.Output
 	Stdin io.Reader
 	args  []string
-	extra func(Config) *cobra.Command // beside the usual commands; may be nil
 }
 
 // run executes it as bailiwick does.
 func (v *invocation) run(ctx context.Context) int {
 	var socket string
-	root := &cobra.Command{Use: "bailiwick"}
-	root.PersistentFlags().StringVar(&socket, "socket", "", "")
-	root.PersistentFlags().StringVarP(&v.Format, "output", "o", "text", "")
 	connect := func() *client.Conn { return client.New(client.Config{Socket: socket, UIDs: []int{os.Getuid()}}) }
 	cfg := Config{Output: &v.Output, Stdin: v.Stdin, Connect: connect, Start: connect}
-	root.AddCommand(Commands(cfg)...)
-	if v.extra != nil {
-		root.AddCommand(v.extra(cfg))
-	}
+	root := console.ParseManual("# bailiwick\n", Manual).Command(Verbs(cfg))
+	t := &commands{cfg}
+	root.AddCommand(t.queueCommand(), t.budgetCommand(), t.scheduleCommand())
+	root.PersistentFlags().StringVar(&socket, "socket", "", "")
+	root.PersistentFlags().StringVarP(&v.Format, "output", "o", "text", "")
 	if v.Now == nil {
 		v.Now = time.Now
 	}

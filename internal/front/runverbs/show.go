@@ -9,21 +9,16 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) showCommand() *cobra.Command {
+func (t *commands) showCommand(v *console.Verb) {
 	var states []string
 	var failed bool
-	cmd := t.runVerb(&cobra.Command{
-		Use: "show RUN", Short: "Show the state of a run and of its tasks, and what to do next", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick run show RUN", "bailiwick run show RUN --failed", "bailiwick run show RUN -o json"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
 		only, err := tasksIn(states, failed)
 		if err != nil {
 			return err
@@ -35,9 +30,8 @@ func (t *commands) showCommand() *cobra.Command {
 		t.looked(ctx, c, &run)
 		return t.Page(func() error { return t.printRun(ctx, c.Runtime(), &run, only) })
 	})
-	cmd.Flags().StringArrayVar(&states, "state", nil, "only tasks in this `STATE`; may be repeated")
-	cmd.Flags().BoolVar(&failed, "failed", false, "only tasks that failed or were denied")
-	return cmd
+	v.Flag(&states, "state")
+	v.Flag(&failed, "failed")
 }
 
 // taskFilter selects tasks. A nil one selects none.

@@ -5,26 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) cancelCommand() *cobra.Command {
+func (t *commands) cancelCommand(v *console.Verb) {
 	var task, reason string
-	var wait time.Duration
-	cmd := t.runVerb(&cobra.Command{
-		Use: "cancel RUN", Short: "Cancel a run or one of its tasks; work done so far is kept", Args: cobra.ExactArgs(1),
-		Long: `Cancel a run: running tasks are stopped and their work is kept as partial, the others never
-start.
-
-With --task only that task is cancelled. Tasks that depend on it are skipped, and the run
-continues with the others. If no task failed or was denied, the run then ends as cancelled.`,
-		Example: console.Examples("bailiwick run cancel RUN --reason 'wrong branch'", "bailiwick run cancel RUN --task TASK --wait 0"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+	wait := 30 * time.Second
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
 		var a console.Args
 		req := api.RunCancel{Task: taskID(&a, task), Reason: reason}
 		if a.Wait("--wait", wait); a.Err != nil {
@@ -54,10 +44,9 @@ continues with the others. If no task failed or was denied, the run then ends as
 		}
 		return t.printSteered(ctx, c.Runtime(), id, "is being cancelled")
 	})
-	cmd.Flags().StringVar(&task, "task", "", "cancel only this task; those that depend on it are skipped, the run continues with the others")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
-	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for the end; 0 returns at once")
-	return cmd
+	v.Flag(&task, "task")
+	v.Flag(&reason, "reason")
+	v.Flag(&wait, "wait")
 }
 
 // printCancelledTask says what became of a cancelled task, of those that depend on
@@ -110,27 +99,19 @@ func awaitCancelled(ctx context.Context, r client.Runtime, id api.RunID, task ap
 	return awaitRun(ctx, r, id, task, wait, func(api.RunEvent) {})
 }
 
-func (t *commands) pauseCommand() *cobra.Command {
-	return t.steerVerb("pause", "Start no more tasks of a run; running ones continue", "is paused", client.Operator.PauseRun)
-}
-
-func (t *commands) resumeCommand() *cobra.Command {
-	return t.steerVerb("resume", "Resume a paused run", "is resumed", client.Operator.ResumeRun)
-}
-
-func (t *commands) steerVerb(verb, short, done string, do func(client.Operator, context.Context, api.RunID) (api.Run, error)) *cobra.Command {
-	return t.runVerb(&cobra.Command{
-		Use: verb + " RUN", Short: short, Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick run "+verb+" RUN", "bailiwick run "+verb+" RUN -o json"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
-		if over, err := t.over(ctx, c.Runtime(), id, "", verb); over || err != nil {
-			return err
-		}
-		if _, err := do(c.Operator(), ctx, id); err != nil {
-			return err
-		}
-		return t.printSteered(ctx, c.Runtime(), id, done)
-	})
+// steerVerb makes a verb that changes how a run continues.
+func (t *commands) steerVerb(done string, do func(client.Operator, context.Context, api.RunID) (api.Run, error)) func(*console.Verb) {
+	return func(v *console.Verb) {
+		t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+			if over, err := t.over(ctx, c.Runtime(), id, "", v.Name()); over || err != nil {
+				return err
+			}
+			if _, err := do(c.Operator(), ctx, id); err != nil {
+				return err
+			}
+			return t.printSteered(ctx, c.Runtime(), id, done)
+		})
+	}
 }
 
 // over reports whether there is nothing left to do for a verb that steers a run
@@ -179,17 +160,10 @@ func (t *commands) printSteered(ctx context.Context, r client.Runtime, id api.Ru
 	return nil
 }
 
-func (t *commands) answerCommand() *cobra.Command {
+func (t *commands) answerCommand(v *console.Verb) {
 	var task string
 	var option, attempt int
-	cmd := t.runVerb(&cobra.Command{
-		Use: "answer RUN [TEXT]", Short: "Answer the question of a waiting task", Args: cobra.RangeArgs(1, 2),
-		Long: `Answer the question of a waiting task. The task resumes as soon as it has its locks again.
-While exactly one task asks, --task is not needed.
-
-TEXT is the answer; @FILE reads it from a file and - from standard input.`,
-		Example: console.Examples("bailiwick run show RUN", "bailiwick run answer RUN 'use the second one'", "bailiwick run answer RUN --task TASK --option 2"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
 		req := api.RunAnswer{Task: taskID(&a, task), Option: option, Attempt: attempt}
 		if a.Err != nil {
@@ -213,10 +187,9 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 		}
 		return t.printSteered(ctx, c.Runtime(), id, "has its answer")
 	})
-	cmd.Flags().StringVar(&task, "task", "", "the task with the question (default: the only one that asks)")
-	cmd.Flags().IntVar(&option, "option", 0, "answer with this option of the question, counted from 1")
-	cmd.Flags().IntVar(&attempt, "attempt", 0, "answer only the question of this attempt of the task's dispatch (default: the current one)")
-	return cmd
+	v.Flag(&task, "task")
+	v.Flag(&option, "option")
+	v.Flag(&attempt, "attempt")
 }
 
 // askingTask returns the only task of a run that asks.

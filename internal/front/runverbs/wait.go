@@ -7,30 +7,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) waitCommand() *cobra.Command {
+func (t *commands) waitCommand(v *console.Verb) {
 	var timeout time.Duration
-	cmd := t.runsVerb(&cobra.Command{
-		Use: "wait RUN...", Short: "Wait until runs are settled", Args: cobra.MinimumNArgs(1),
-		Long: `Wait until every task of the runs has ended, and print them. The exit status is 0 if all
-tasks are done, 3 if one was denied, 8 if --timeout expires first, else 1.`,
-		Example: console.Examples("bailiwick run wait RUN --timeout 10m", "bailiwick run wait RUN -o json"),
-	}, func(ctx context.Context, c *client.Conn, ids []api.RunID) error {
+	t.runsVerb(v, func(ctx context.Context, c *client.Conn, ids []api.RunID) error {
 		var a console.Args
 		if a.Wait("--timeout", timeout); a.Err != nil {
 			return a.Err
 		}
 		return t.wait(ctx, c.Runtime(), ids, timeout)
 	})
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time with exit status 8; the runs continue")
-	return cmd
+	v.Flag(&timeout, "timeout")
 }
 
 func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, timeout time.Duration) error {

@@ -10,24 +10,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) watchCommand() *cobra.Command {
-	return t.runsVerb(&cobra.Command{
-		Use: "watch RUN...", Short: "Watch runs until they are settled, and answer their questions", Args: cobra.MinimumNArgs(1),
-		Long: `Watch runs until every task has ended: on a terminal as a tree that is redrawn, where a
-question of a task is asked at once; elsewhere as a line per change with the number of tasks
-in each state, at most one a second for each run. With -o jsonl every line is an event. The
-exit status is 0 if all tasks are done, 3 if one was denied, else 1. Interrupting it does
-not stop a run.`,
-		Example: console.Examples("bailiwick run watch RUN", "bailiwick run watch RUN -o jsonl"),
-	}, func(ctx context.Context, c *client.Conn, ids []api.RunID) error { return t.watch(ctx, c, ids, false) })
+func (t *commands) watchCommand(v *console.Verb) {
+	t.runsVerb(v, func(ctx context.Context, c *client.Conn, ids []api.RunID) error { return t.watch(ctx, c, ids, false) })
 }
 
 // watch shows runs until they are settled, prints them, and returns their
