@@ -2,63 +2,49 @@ package runverbs
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) budgetCommand() *cobra.Command {
+func (t *commands) budgetListCommand(v *console.Verb) {
 	var all bool
-	list := &cobra.Command{
-		Use: "list", Short: "List budgets, what is spent of them and what is left", Args: cobra.NoArgs,
-		Long: `List the budgets of your grants and runs; the operator sees all. A budget per day is for a
-day of UTC. SPENT is of dispatches that have ended, RESERVED is what the limits of the
-others allow at most.`,
-		Example: console.Examples("bailiwick budget list", "bailiwick budget list --all", "bailiwick budget list -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				list, err := c.Runtime().Budgets(cmd.Context(), api.BudgetFilter{All: all})
-				if err != nil {
-					return err
-				}
-				return t.printBudgets(list)
-			})
-		},
-	}
-	list.Flags().BoolVar(&all, "all", false, "also those of past days, which are kept for 90 days, and of dispatches outside runs")
-	show := &cobra.Command{
-		Use: "show NAME", Short: "Show the budget of a grant or of a run", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick budget show GRANT", "bailiwick budget show RUN"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				f := api.BudgetFilter{All: true}
-				var err error
-				var found []api.BudgetStatus
-				if f.Grant, err = api.ParseName(args[0]); err == nil {
-					found, err = c.Runtime().Budgets(cmd.Context(), f)
-				}
-				if f.Grant = ""; err == nil && len(found) == 0 {
-					if f.Run, err = api.ParseRunID(args[0]); err == nil {
-						found, err = c.Runtime().Budgets(cmd.Context(), f)
-					}
-				}
-				if err == nil && len(found) == 0 {
-					err = api.Errorf(api.CodeNotFound, "no budget of a grant or run %q, or nothing is reserved of it yet", args[0]).WithHint("see: bailiwick budget list")
-				}
-				if err != nil {
-					return err
-				}
-				return t.printBudgets(found)
-			})
-		},
-	}
-	return console.Noun("budget", "Show what dispatches may spend, have spent and have reserved", console.Group{Commands: []*cobra.Command{list, show}})
+	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
+		list, err := c.Runtime().Budgets(ctx, api.BudgetFilter{All: all})
+		if err != nil {
+			return err
+		}
+		return t.printBudgets(list)
+	})
+	v.Flag(&all, "all")
+}
+
+func (t *commands) budgetShowCommand(v *console.Verb) {
+	t.connVerb(v, func(ctx context.Context, c *client.Conn, args []string) error {
+		f := api.BudgetFilter{All: true}
+		var err error
+		var found []api.BudgetStatus
+		if f.Grant, err = api.ParseName(args[0]); err == nil {
+			found, err = c.Runtime().Budgets(ctx, f)
+		}
+		if f.Grant = ""; err == nil && len(found) == 0 {
+			if f.Run, err = api.ParseRunID(args[0]); err == nil {
+				found, err = c.Runtime().Budgets(ctx, f)
+			}
+		}
+		if err == nil && len(found) == 0 {
+			err = api.Errorf(api.CodeNotFound, "no budget of a grant or run %q, or nothing is reserved of it yet", args[0]).WithHint("see: bailiwick budget list")
+		}
+		if err != nil {
+			return err
+		}
+		return t.printBudgets(found)
+	})
 }
 
 func (t *commands) printBudgets(list []api.BudgetStatus) error {

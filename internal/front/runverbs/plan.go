@@ -1,6 +1,7 @@
 package runverbs
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -14,41 +15,35 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
 
-func (t *commands) validateCommand() *cobra.Command {
+func (t *commands) validateCommand(v *console.Verb) {
 	var params []string
-	return paramFlag(&cobra.Command{
-		Use: "validate FILE|-", Short: "Check a plan, YAML or JSON, and list all problems", Args: cobra.ExactArgs(1),
-		Long: `Check a plan without a service. All problems are reported at once, each with its line,
-column and JSONPath; the exit status is then 1. Whether the catalog has its subagents and
-sources, and whether you may use them, is checked when the plan is submitted.`,
-		Example: console.Examples("bailiwick run validate plan.yaml", "bailiwick run validate - -o json < plan.json"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := t.readPlanText(args[0])
+	v.Do(func(_ context.Context, args []string) error {
+		text, err := t.readPlanText(args[0])
+		if err != nil {
+			return err
+		}
+		var p *plan.Plan
+		read, places := plan.ReadText(text)
+		if places == nil {
+			values, err := t.parameters(read, params)
 			if err != nil {
 				return err
 			}
-			var p *plan.Plan
-			read, places := plan.ReadText(text)
-			if places == nil {
-				values, err := t.parameters(read, params)
-				if err != nil {
-					return err
-				}
-				p, places = read.Plan(values)
-			}
-			switch {
-			case t.Format == "json" || t.Format == "jsonl":
-				return t.printVerdict(p, places)
-			case p == nil:
-				return t.refusePlan(args[0], places)
-			}
-			return t.Emit(nil, string(p.Digest()), func() {
-				fmt.Fprintf(t.Stdout, "%s: %s\n", console.Line(args[0]), planSize(p))
-				t.Row("queue", "%s", p.Queue)
-				t.Row("digest", "%s", p.Digest())
-			})
-		},
-	}, &params)
+			p, places = read.Plan(values)
+		}
+		switch {
+		case t.Format == "json" || t.Format == "jsonl":
+			return t.printVerdict(p, places)
+		case p == nil:
+			return t.refusePlan(args[0], places)
+		}
+		return t.Emit(nil, string(p.Digest()), func() {
+			fmt.Fprintf(t.Stdout, "%s: %s\n", console.Line(args[0]), planSize(p))
+			t.Row("queue", "%s", p.Queue)
+			t.Row("digest", "%s", p.Digest())
+		})
+	})
+	paramFlag(v, &params)
 }
 
 // verdict is the JSON answer of validate.
@@ -114,50 +109,41 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func (t *commands) renderCommand() *cobra.Command {
+func (t *commands) renderCommand(v *console.Verb) {
 	var params []string
 	var run string
-	cmd := paramFlag(&cobra.Command{
-		Use: "render FILE|-", Short: "Draw a plan, or a run: what depends on what, and what can run at once",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if run != "" {
-				return cobra.NoArgs(cmd, args)
-			}
-			return cobra.ExactArgs(1)(cmd, args)
-		},
-		Long: `Draw a plan in layers. The tasks of a layer can run at once, if their locks allow it, when
-those of the layers above are done. Tasks that grow stand for all that grow from them. With
---run the tasks of a run are drawn, with their states and those that grew so far. Here -o is
-text, dot (Graphviz), mermaid, or json: the plan in its canonical form.`,
-		Example: console.Examples("bailiwick run render plan.yaml", "bailiwick run render plan.yaml -o dot | dot -Tsvg > plan.svg", "bailiwick run render --run RUN -o mermaid"),
-		// In place of the root's, which does not accept dot and mermaid.
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"text", "dot", "mermaid", "json"}, t.Format) {
-				return api.Errorf(api.CodeInvalid, "output %q: want text, dot, mermaid or json", t.Format)
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if run != "" {
-				return t.renderRun(cmd, run)
-			}
-			p, _, err := t.readRequest(args[0], params)
-			if err != nil {
-				return err
-			}
-			switch t.Format {
-			case "json":
-				fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
-			case "text":
-				t.drawPlan(p)
-			default:
-				t.drawGraph(p.Drawing())
-			}
-			return nil
-		},
-	}, &params)
-	cmd.Flags().StringVar(&run, "run", "", "draw the tasks of this `RUN` instead of a plan")
-	return cmd
+	v.Args = func(cmd *cobra.Command, args []string) error {
+		if run != "" {
+			return cobra.NoArgs(cmd, args)
+		}
+		return cobra.ExactArgs(1)(cmd, args)
+	}
+	v.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"text", "dot", "mermaid", "json"}, t.Format) {
+			return api.Errorf(api.CodeInvalid, "output %q: want text, dot, mermaid or json", t.Format)
+		}
+		return nil
+	}
+	v.Do(func(ctx context.Context, args []string) error {
+		if run != "" {
+			return t.renderRun(ctx, run)
+		}
+		p, _, err := t.readRequest(args[0], params)
+		if err != nil {
+			return err
+		}
+		switch t.Format {
+		case "json":
+			fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
+		case "text":
+			t.drawPlan(p)
+		default:
+			t.drawGraph(p.Drawing())
+		}
+		return nil
+	})
+	paramFlag(v, &params)
+	v.Flag(&run, "run")
 }
 
 func (t *commands) drawGraph(d plan.Drawing) {
@@ -169,20 +155,20 @@ func (t *commands) drawGraph(d plan.Drawing) {
 }
 
 // renderRun draws the tasks of a run.
-func (t *commands) renderRun(cmd *cobra.Command, arg string) error {
+func (t *commands) renderRun(ctx context.Context, arg string) error {
 	id, err := api.ParseRunID(arg)
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	return t.withConn(func(c *client.Conn) error {
 		if t.Format == "json" {
-			raw, err := c.Runtime().RunPlan(cmd.Context(), id)
+			raw, err := c.Runtime().RunPlan(ctx, id)
 			if err == nil {
 				fmt.Fprintf(t.Stdout, "%s\n", raw)
 			}
 			return err
 		}
-		run, err := wholeRun(cmd.Context(), c.Runtime(), id)
+		run, err := wholeRun(ctx, c.Runtime(), id)
 		if err != nil {
 			return err
 		}
@@ -283,55 +269,42 @@ func taskFacts(p *plan.Plan, i int) []string {
 	return facts
 }
 
-func (t *commands) schemaCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "schema", Short: "Print the JSON Schema of a plan", Args: cobra.NoArgs,
-		Long:    "Print the JSON Schema (draft 2020-12) of a plan. An editor that knows it completes and\nchecks plans as you type.",
-		Example: console.Examples("bailiwick run schema", "bailiwick run schema > plan.schema.json"),
-		RunE: func(*cobra.Command, []string) error {
-			fmt.Fprintf(t.Stdout, "%s", api.PlanSchema())
-			return nil
-		},
-	}
+func (t *commands) schemaCommand(v *console.Verb) {
+	v.Do(func(_ context.Context, _ []string) error {
+		fmt.Fprintf(t.Stdout, "%s", api.PlanSchema())
+		return nil
+	})
 }
 
-func (t *commands) importCommand() *cobra.Command {
+func (t *commands) importCommand(v *console.Verb) {
 	var executors, approvers []string
-	cmd := &cobra.Command{
-		Use: "import FILE|-", Short: "Translate a Pangolin plan.json into a plan", Args: cobra.ExactArgs(1),
-		Long: `Translate a Pangolin plan, and print it as YAML, or as JSON with -o json. A key without a
-translation is refused, with the way to write it here; none becomes input of a worker.
-Standard error reports what is written differently here, such as ids.`,
-		Example: console.Examples("bailiwick run import plan.json > plan.yaml", "bailiwick run import --executor dispatch-a=local plan.json", "bailiwick run import --approver lead=human:ann plan.json > plan.yaml"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			options := plan.ImportOptions{Targets: map[string]api.Name{}}
-			for _, e := range executors {
-				executor, target, _ := strings.Cut(e, "=")
-				name, err := api.ParseName(target)
-				if err != nil || executor == "" {
-					return api.Errorf(api.CodeInvalid, "--executor %.80q: want EXECUTOR=TARGET, such as dispatch-a=local", e)
-				}
-				options.Targets[executor] = name
+	v.Do(func(_ context.Context, args []string) error {
+		options := plan.ImportOptions{Targets: map[string]api.Name{}}
+		for _, e := range executors {
+			executor, target, _ := strings.Cut(e, "=")
+			name, err := api.ParseName(target)
+			if err != nil || executor == "" {
+				return api.Errorf(api.CodeInvalid, "--executor %.80q: want EXECUTOR=TARGET, such as dispatch-a=local", e)
 			}
-			options.Approvers = map[string][]api.Principal{}
-			for _, a := range approvers {
-				role, person, _ := strings.Cut(a, "=")
-				p, err := api.ParsePrincipal(person)
-				if err != nil || !p.Person() || role == "" {
-					return api.Errorf(api.CodeInvalid, "--approver %.80q: want ROLE=PERSON, such as lead=human:ann", a)
-				}
-				options.Approvers[role] = append(options.Approvers[role], p)
+			options.Targets[executor] = name
+		}
+		options.Approvers = map[string][]api.Principal{}
+		for _, a := range approvers {
+			role, person, _ := strings.Cut(a, "=")
+			p, err := api.ParsePrincipal(person)
+			if err != nil || !p.Person() || role == "" {
+				return api.Errorf(api.CodeInvalid, "--approver %.80q: want ROLE=PERSON, such as lead=human:ann", a)
 			}
-			text, err := t.readPlanText(args[0])
-			if err != nil {
-				return err
-			}
-			return t.importPlan(args[0], text, options)
-		},
-	}
-	cmd.Flags().StringArrayVar(&executors, "executor", nil, "EXECUTOR=TARGET: the target of the items of an executor (repeatable)")
-	cmd.Flags().StringArrayVar(&approvers, "approver", nil, "ROLE=PERSON: who has the role of an approval, as human:NAME or local:NAME (repeatable)")
-	return cmd
+			options.Approvers[role] = append(options.Approvers[role], p)
+		}
+		text, err := t.readPlanText(args[0])
+		if err != nil {
+			return err
+		}
+		return t.importPlan(args[0], text, options)
+	})
+	v.Flag(&executors, "executor")
+	v.Flag(&approvers, "approver")
 }
 
 func (t *commands) importPlan(file string, text []byte, options plan.ImportOptions) error {

@@ -6,45 +6,31 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) queueCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List queues and how full they are", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick queue list", "bailiwick queue list -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				list, err := c.Operator().Queues(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return t.printQueues(list)
-			})
-		},
-	}
-	return console.Noun("queue", "Pause and resume the queues in which tasks wait for a free slot", console.Group{Commands: []*cobra.Command{
-		list,
-		t.queueVerb("pause", "Start no more tasks of a queue; running ones continue", client.Operator.PauseQueue),
-		t.queueVerb("resume", "Resume a paused queue", client.Operator.ResumeQueue),
-	}})
+func (t *commands) queueListCommand(v *console.Verb) {
+	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
+		list, err := c.Operator().Queues(ctx)
+		if err != nil {
+			return err
+		}
+		return t.printQueues(list)
+	})
 }
 
-func (t *commands) queueVerb(verb, short string, do func(client.Operator, context.Context, api.Name) (api.Queue, error)) *cobra.Command {
-	return &cobra.Command{
-		Use: verb + " QUEUE", Short: short, Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick queue "+verb+" default", "bailiwick queue "+verb+" default -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+// queueVerb makes a verb that changes a queue.
+func (t *commands) queueVerb(do func(client.Operator, context.Context, api.Name) (api.Queue, error)) func(*console.Verb) {
+	return func(v *console.Verb) {
+		v.Do(func(ctx context.Context, args []string) error {
 			name, err := api.ParseName(args[0])
 			if err != nil {
 				return api.Errorf(api.CodeInvalid, "queue %w", err).WithHint("see: bailiwick queue list")
 			}
 			return t.withConn(func(c *client.Conn) error {
-				q, err := do(c.Operator(), cmd.Context(), name)
+				q, err := do(c.Operator(), ctx, name)
 				if err != nil {
 					return err
 				}
@@ -53,7 +39,7 @@ func (t *commands) queueVerb(verb, short string, do func(client.Operator, contex
 				}
 				return t.printQueues([]api.Queue{q})
 			})
-		},
+		})
 	}
 }
 

@@ -39,27 +39,39 @@ var Manual string
 func Verbs(cfg Config) console.Verbs {
 	t := &commands{cfg}
 	return console.Verbs{
-		"run validate":   console.Made(t.validateCommand()),
-		"run render":     console.Made(t.renderCommand()),
-		"run schema":     console.Made(t.schemaCommand()),
-		"run import":     console.Made(t.importCommand()),
-		"run submit":     console.Made(t.submitCommand()),
-		"run list":       t.listCommand,
-		"run show":       t.showCommand,
-		"run watch":      t.watchCommand,
-		"run logs":       t.logsCommand,
-		"run wait":       t.waitCommand,
-		"run cancel":     t.cancelCommand,
-		"run pause":      t.steerVerb("is paused", client.Operator.PauseRun),
-		"run resume":     t.steerVerb("is resumed", client.Operator.ResumeRun),
-		"run append":     t.appendCommand,
-		"run retry":      t.retryCommand,
-		"run answer":     t.answerCommand,
-		"run patch":      t.patchCommand,
-		"run apply":      t.applyCommand,
-		"run outputs":    t.outputsCommand,
-		"waiting":        console.Made(t.waitingCommand()),
-		"dispatch apply": t.dispatchApplyCommand,
+		"run validate":     t.validateCommand,
+		"run render":       t.renderCommand,
+		"run schema":       t.schemaCommand,
+		"run import":       t.importCommand,
+		"run submit":       t.submitCommand,
+		"run list":         t.listCommand,
+		"run show":         t.showCommand,
+		"run watch":        t.watchCommand,
+		"run logs":         t.logsCommand,
+		"run wait":         t.waitCommand,
+		"run cancel":       t.cancelCommand,
+		"run pause":        t.steerVerb("is paused", client.Operator.PauseRun),
+		"run resume":       t.steerVerb("is resumed", client.Operator.ResumeRun),
+		"run append":       t.appendCommand,
+		"run retry":        t.retryCommand,
+		"run answer":       t.answerCommand,
+		"run patch":        t.patchCommand,
+		"run apply":        t.applyCommand,
+		"run outputs":      t.outputsCommand,
+		"queue list":       t.queueListCommand,
+		"queue pause":      t.queueVerb(client.Operator.PauseQueue),
+		"queue resume":     t.queueVerb(client.Operator.ResumeQueue),
+		"budget list":      t.budgetListCommand,
+		"budget show":      t.budgetShowCommand,
+		"schedule list":    t.scheduleListCommand,
+		"schedule show":    t.scheduleShowCommand,
+		"schedule next":    t.scheduleNextCommand,
+		"schedule history": t.scheduleHistoryCommand,
+		"schedule run":     t.scheduleRunCommand,
+		"schedule pause":   t.scheduleVerbOf(client.Operator.PauseSchedule),
+		"schedule resume":  t.scheduleVerbOf(client.Operator.ResumeSchedule),
+		"waiting":          console.Made(t.waitingCommand()),
+		"dispatch apply":   t.dispatchApplyCommand,
 	}
 }
 
@@ -78,15 +90,20 @@ func (t *commands) withConn(do func(*client.Conn) error) error {
 
 // Commands are the verbs as commands.
 func Commands(cfg Config) []*cobra.Command {
-	t := &commands{cfg}
-	own := slices.DeleteFunc(console.ParseManual(Manual).Command(Verbs(cfg)).Commands(), func(c *cobra.Command) bool { return c.Name() == "dispatch" })
-	return append(own, t.queueCommand(), t.budgetCommand(), t.scheduleCommand())
+	return slices.DeleteFunc(console.ParseManual(Manual).Command(Verbs(cfg)).Commands(), func(c *cobra.Command) bool { return c.Name() == "dispatch" })
 }
 
 // DispatchApply is dispatch apply as a command.
 func DispatchApply(cfg Config) *cobra.Command {
 	cmd, _, _ := console.ParseManual(Manual).Command(Verbs(cfg)).Find([]string{"dispatch", "apply"})
 	return cmd
+}
+
+// connVerb is a verb that calls the service.
+func (t *commands) connVerb(v *console.Verb, do func(ctx context.Context, c *client.Conn, args []string) error) {
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.withConn(func(c *client.Conn) error { return do(ctx, c, args) })
+	})
 }
 
 // runVerb is a verb about the run that its first argument names.

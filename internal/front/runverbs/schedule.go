@@ -7,51 +7,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) scheduleCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List the schedules of the catalog and when each is due", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick schedule list", "bailiwick schedule list -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				list, err := c.Operator().Schedules(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return t.printSchedules(list)
-			})
-		},
-	}
-	return console.Noun("schedule", "Show, pause and run the schedules of the catalog",
-		console.Group{Title: "Look:", Commands: []*cobra.Command{list, t.scheduleShowCommand(), t.scheduleNextCommand(), t.scheduleHistoryCommand()}},
-		console.Group{Title: "Steer:", Commands: []*cobra.Command{
-			t.scheduleRunCommand(),
-			t.schedulePauseVerb("pause", "Skip the slots of a schedule until it is resumed", client.Operator.PauseSchedule),
-			t.schedulePauseVerb("resume", "Resume a paused schedule", client.Operator.ResumeSchedule),
-		}})
+func (t *commands) scheduleListCommand(v *console.Verb) {
+	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
+		list, err := c.Operator().Schedules(ctx)
+		if err != nil {
+			return err
+		}
+		return t.printSchedules(list)
+	})
 }
 
 // scheduleVerb is a verb about the schedule that its argument names.
-func (t *commands) scheduleVerb(cmd *cobra.Command, do func(ctx context.Context, o client.Operator, name api.Name) error) *cobra.Command {
-	verb := cmd.Name()
-	cmd.Use, cmd.Args = verb+" NAME", cobra.ExactArgs(1)
-	if cmd.Example == "" {
-		cmd.Example = console.Examples("bailiwick schedule "+verb+" nightly", "bailiwick schedule "+verb+" nightly -o json")
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (t *commands) scheduleVerb(v *console.Verb, do func(ctx context.Context, o client.Operator, name api.Name) error) {
+	v.Do(func(ctx context.Context, args []string) error {
 		name, err := api.ParseName(args[0])
 		if err != nil {
 			return api.Errorf(api.CodeInvalid, "schedule %w", err).WithHint("see: bailiwick schedule list")
 		}
-		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c.Operator(), name) })
-	}
-	return cmd
+		return t.withConn(func(c *client.Conn) error { return do(ctx, c.Operator(), name) })
+	})
 }
 
 func (t *commands) printSchedules(list []api.ScheduleInfo) error {
@@ -110,8 +89,8 @@ func slotText(s *api.Slot) string {
 	return text
 }
 
-func (t *commands) scheduleShowCommand() *cobra.Command {
-	return t.scheduleVerb(&cobra.Command{Use: "show", Short: "Show a schedule, its state and its plan"}, func(ctx context.Context, o client.Operator, name api.Name) error {
+func (t *commands) scheduleShowCommand(v *console.Verb) {
+	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		s, err := o.Schedule(ctx, name, 1)
 		if err != nil {
 			return err
@@ -149,9 +128,9 @@ func (t *commands) scheduleShowCommand() *cobra.Command {
 	})
 }
 
-func (t *commands) scheduleNextCommand() *cobra.Command {
+func (t *commands) scheduleNextCommand(v *console.Verb) {
 	n := 5
-	cmd := t.scheduleVerb(&cobra.Command{Use: "next", Short: "List the next times of a schedule", Example: console.Examples("bailiwick schedule next nightly", "bailiwick schedule next nightly -n 20")}, func(ctx context.Context, o client.Operator, name api.Name) error {
+	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		if n < 1 || n > api.MaxNextSlots {
 			return api.Errorf(api.CodeInvalid, "-n %d: want 1 to %d", n, api.MaxNextSlots)
 		}
@@ -165,13 +144,12 @@ func (t *commands) scheduleNextCommand() *cobra.Command {
 			}
 		})
 	})
-	cmd.Flags().IntVarP(&n, "count", "n", n, "how many")
-	return cmd
+	v.Flag(&n, "count")
 }
 
-func (t *commands) scheduleHistoryCommand() *cobra.Command {
+func (t *commands) scheduleHistoryCommand(v *console.Verb) {
 	limit, before := 20, int64(0)
-	cmd := t.scheduleVerb(&cobra.Command{Use: "history", Short: "List the slots of a schedule with their runs, newest first", Example: console.Examples("bailiwick schedule history nightly", "bailiwick schedule history nightly --limit 100 -o json")}, func(ctx context.Context, o client.Operator, name api.Name) error {
+	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		if limit < 1 || limit > 1000 {
 			return api.Errorf(api.CodeInvalid, "--limit %d: want 1 to 1000", limit)
 		}
@@ -191,13 +169,12 @@ func (t *commands) scheduleHistoryCommand() *cobra.Command {
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", slot, slotText(&s), console.Dash(string(s.RunID)), by, console.Cell(s.Message))
 		})
 	})
-	cmd.Flags().IntVar(&limit, "limit", limit, "how many")
-	cmd.Flags().Int64Var(&before, "before", 0, "only slots before the one with this seq, of -o json")
-	return cmd
+	v.Flag(&limit, "limit")
+	v.Flag(&before, "before")
 }
 
-func (t *commands) scheduleRunCommand() *cobra.Command {
-	return t.scheduleVerb(&cobra.Command{Use: "run", Short: "Submit the plan of a schedule now, as its principal"}, func(ctx context.Context, o client.Operator, name api.Name) error {
+func (t *commands) scheduleRunCommand(v *console.Verb) {
+	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		s, err := o.RunSchedule(ctx, name)
 		if err != nil {
 			return err
@@ -213,12 +190,15 @@ func (t *commands) scheduleRunCommand() *cobra.Command {
 	})
 }
 
-func (t *commands) schedulePauseVerb(verb, short string, do func(client.Operator, context.Context, api.Name) (api.ScheduleInfo, error)) *cobra.Command {
-	return t.scheduleVerb(&cobra.Command{Use: verb, Short: short}, func(ctx context.Context, o client.Operator, name api.Name) error {
-		s, err := do(o, ctx, name)
-		if err != nil {
-			return err
-		}
-		return t.Emit(s, string(name), func() { fmt.Fprintf(t.Stdout, "schedule %s: %s\n", name, scheduleState(&s)) })
-	})
+// scheduleVerbOf makes a verb that changes a schedule.
+func (t *commands) scheduleVerbOf(do func(client.Operator, context.Context, api.Name) (api.ScheduleInfo, error)) func(*console.Verb) {
+	return func(v *console.Verb) {
+		t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
+			s, err := do(o, ctx, name)
+			if err != nil {
+				return err
+			}
+			return t.Emit(s, string(name), func() { fmt.Fprintf(t.Stdout, "schedule %s: %s\n", name, scheduleState(&s)) })
+		})
+	}
 }

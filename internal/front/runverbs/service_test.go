@@ -185,10 +185,7 @@ type invocation struct {
 func (v *invocation) run(ctx context.Context) int {
 	var socket string
 	connect := func() *client.Conn { return client.New(client.Config{Socket: socket, UIDs: []int{os.Getuid()}}) }
-	cfg := Config{Output: &v.Output, Stdin: v.Stdin, Connect: connect, Start: connect}
-	root := console.ParseManual("# bailiwick\n", Manual).Command(Verbs(cfg))
-	t := &commands{cfg}
-	root.AddCommand(t.queueCommand(), t.budgetCommand(), t.scheduleCommand())
+	root := console.ParseManual("# bailiwick\n", Manual).Command(Verbs(Config{Output: &v.Output, Stdin: v.Stdin, Connect: connect, Start: connect}))
 	root.PersistentFlags().StringVar(&socket, "socket", "", "")
 	root.PersistentFlags().StringVarP(&v.Format, "output", "o", "text", "")
 	if v.Now == nil {

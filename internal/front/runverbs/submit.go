@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -30,46 +28,30 @@ type submitFlags struct {
 	wait         time.Duration
 }
 
-func (t *commands) submitCommand() *cobra.Command {
+func (t *commands) submitCommand(v *console.Verb) {
 	var f submitFlags
-	cmd := &cobra.Command{
-		Use: "submit FILE|-", Short: "Submit a plan, YAML or JSON, and print the id of its run", Args: cobra.ExactArgs(1),
-		Long: `Submit a plan. It is checked here first; all problems are reported at once, with line and
-column. The run continues whatever happens to this command.
-
-A plan with an id runs once under that id. Submitting it again starts nothing: the command
-says how the run ended, or that it is under way, and exits with status 5. --new or --id runs
-the plan again; bailiwick run retry runs a part of it again, or with changes.
-
--p gives a value to a parameter that the plan declares. KEY=VALUE is read as the type that its
-schema says, KEY:=JSON as JSON, and KEY@FILE is the text of a file. --dry-run checks the plan
-with the service, decides about each task, and starts and logs nothing.`,
-		Example: console.Examples("bailiwick run submit plan.yaml --watch", "bailiwick run submit plan.yaml --new", "bailiwick run submit plan.yaml -p file=alpha.go --dry-run", "bailiwick run submit - --id nightly-7 < plan.json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			a.Wait("--wait", f.wait)
-			if f.watch && f.wait > 0 {
-				a.Fail(fmt.Errorf("--watch shows the run until its end, --wait %s stops before; want one of the two", f.wait))
-			}
-			if f.fresh && f.id != "" {
-				a.Fail(fmt.Errorf("--new chooses an id, --id %s names one; want one of the two", f.id))
-			}
-			if a.Err != nil {
-				return a.Err
-			}
-			return t.submit(cmd.Context(), args[0], f)
-		},
-	}
-	fl := cmd.Flags()
-	fl.StringVar(&f.id, "id", "", "id of the run (default: the plan's own, else a new one)")
-	fl.BoolVar(&f.fresh, "new", false, "choose a new id, also if the plan has one")
-	paramFlag(cmd, &f.params)
-	fl.BoolVar(&f.noReuse, "no-reuse", false, "run every task, also if an earlier dispatch of a pure subagent has its result")
-	fl.BoolVar(&f.dry, "dry-run", false, "say what would run, and start nothing")
-	fl.BoolVar(&f.watch, "watch", false, "watch it to its end")
-	fl.DurationVar(&f.wait, "wait", 0, "wait at most this long for its end, else exit with status 8; the run continues")
-	fl.BoolVarP(&f.quiet, "quiet", "q", false, "with --watch, show only the outcome")
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		var a console.Args
+		a.Wait("--wait", f.wait)
+		if f.watch && f.wait > 0 {
+			a.Fail(fmt.Errorf("--watch shows the run until its end, --wait %s stops before; want one of the two", f.wait))
+		}
+		if f.fresh && f.id != "" {
+			a.Fail(fmt.Errorf("--new chooses an id, --id %s names one; want one of the two", f.id))
+		}
+		if a.Err != nil {
+			return a.Err
+		}
+		return t.submit(ctx, args[0], f)
+	})
+	v.Flag(&f.id, "id")
+	v.Flag(&f.fresh, "new")
+	paramFlag(v, &f.params)
+	v.Flag(&f.noReuse, "no-reuse")
+	v.Flag(&f.dry, "dry-run")
+	v.Flag(&f.watch, "watch")
+	v.Flag(&f.wait, "wait")
+	v.Flag(&f.quiet, "quiet")
 }
 
 func (t *commands) submit(ctx context.Context, file string, f submitFlags) error {
@@ -164,9 +146,8 @@ func (t *commands) parameters(read plan.Text, params []string) (map[string]json.
 }
 
 // paramFlag adds the flag -p to a command.
-func paramFlag(cmd *cobra.Command, params *[]string) *cobra.Command {
-	cmd.Flags().StringArrayVarP(params, "param", "p", nil, "KEY=VALUE, KEY:=JSON or KEY@FILE: value of a parameter; may be repeated")
-	return cmd
+func paramFlag(v *console.Verb, params *[]string) {
+	v.Flag(params, "param")
 }
 
 // typed returns the JSON of a value for a parameter of a type.
