@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -16,23 +14,14 @@ type answerFlags struct {
 	option, attempt int
 }
 
-func (t *dispatchVerbs) answerCommand() *cobra.Command {
+func (t *dispatchVerbs) answerCommand(v *console.Verb) {
 	var f answerFlags
-	cmd := t.verb(&cobra.Command{
-		Use: "answer ID [TEXT]", Short: "Answer the question of a dispatch, and follow its next attempt", Args: cobra.RangeArgs(1, 2),
-		Long: `Answer the question of a dispatch that needs input. The dispatch resumes with a new attempt
-that has the answer, the state that the agent kept and the patch so far. The dispatch of a
-task of a run resumes when the task has its locks again; this command does not wait for it.
-
-TEXT is the answer; @FILE reads it from a file and - from standard input.`,
-		Example: console.Examples("bailiwick dispatch show ID", `bailiwick dispatch answer ID "use the second one"`, "bailiwick dispatch answer ID --option 2 --detach"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
 		return t.answer(ctx, r, id, args[1:], f)
 	})
-	cmd.Flags().IntVar(&f.option, "option", 0, "answer with this option of the question, counted from 1")
-	cmd.Flags().IntVar(&f.attempt, "attempt", 0, "answer only the question of this attempt (default: the current one)")
-	f.add(cmd)
-	return cmd
+	v.Flag(&f.option, "option")
+	v.Flag(&f.attempt, "attempt")
+	f.add(v)
 }
 
 func (t *dispatchVerbs) answer(ctx context.Context, r client.Runtime, id api.DispatchID, text []string, f answerFlags) error {

@@ -53,71 +53,6 @@ func Run(ctx context.Context, cfg Config) int {
 	return console.Run(ctx, t.root(), &t.Output, cfg.Args)
 }
 
-func (t *tree) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "bailiwick",
-		Short: "Run AI agent workers under authority that humans set beforehand",
-		Long: `Bailiwick runs AI agent workers in jails, under a catalog that humans signed,
-and keeps a record of every decision.
-
-Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
-          bailiwick ceiling set PRINCIPAL TIER
-Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
-Plans:    bailiwick up --orchestrator, bailiwick run submit PLAN.yaml --watch,
-          bailiwick run show RUN, bailiwick run apply RUN
-Find:     bailiwick can, bailiwick whoami, bailiwick subagent show SUBAGENT
-Look:     bailiwick waiting, bailiwick dispatch show ID,
-          bailiwick dispatch patch ID, bailiwick audit list
-Stop:     bailiwick stop --all`,
-		Version: t.Version,
-	}
-	flags := root.PersistentFlags()
-	flags.StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first that exists of $XDG_RUNTIME_DIR/bailiwick/api.sock, /run/bailiwick/api.sock and $XDG_STATE_HOME/bailiwick/api.sock)")
-	flags.StringVarP(&t.Format, "output", "o", "text", "text, json, jsonl or name")
-	flags.DurationVar(&t.idle, "idle", defaultIdle, "a service that this command starts shuts down after being idle for this time")
-	flags.BoolVar(&t.NoPager, "no-pager", false, "print long answers without a pager")
-	t.AddTimeFlag(root)
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
-			return console.BadFormat(cmd, t.Format, "text, json, jsonl or name")
-		}
-		if t.idle <= 0 {
-			return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)
-		}
-		return nil
-	}
-	service := &serviceVerbs{t}
-	operator := &operatorVerbs{t}
-	dispatch := &dispatchVerbs{t}
-	find := &findVerbs{t}
-	runs := runverbs.Commands(t.runConfig())
-	console.AddGroups(root,
-		console.Group{Title: "Set up:", Commands: []*cobra.Command{
-			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
-			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
-			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
-			t.catalogCommand(),
-			t.delegatedCommand("agent", "Install and list agent programs", deployProgram, "agent", "bailiwick agent install claude-code", "bailiwick agent list"),
-			(&mcpVerbs{t}).noun(), t.webNoun(),
-		}},
-		console.Group{Title: "Service:", Commands: []*cobra.Command{
-			t.delegatedCommand("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
-			service.downCommand(), service.statusCommand(),
-			t.delegatedCommand("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
-			service.gcCommand(),
-		}},
-		console.Group{Title: "Work:", Commands: append([]*cobra.Command{dispatch.noun()}, runs...)},
-		console.Group{Title: "Find:", Commands: append([]*cobra.Command{find.whoamiCommand(), find.canCommand()}, find.nouns()...)},
-		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.operatorsNoun(), operator.decisionNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}},
-		console.Group{Title: "Evidence:", Commands: []*cobra.Command{(&auditVerbs{t}).noun(), operator.anchorNoun()}},
-		console.Group{Title: "Help:", Commands: []*cobra.Command{t.versionCommand(), t.manCommand(root)}})
-	root.SetHelpCommandGroupID("Help:")
-	root.SetCompletionCommandGroupID("Help:")
-	suggestFor(root)
-	t.addCompletions(root)
-	return root
-}
-
 // runConfig is what the verbs about runs and patches need.
 func (t *tree) runConfig() runverbs.Config {
 	return runverbs.Config{
@@ -226,6 +161,13 @@ func (t *tree) withOperator(do func(client.Operator) error) error {
 	return t.withConn(func(c *client.Conn) error { return do(c.Operator()) })
 }
 
+// connVerb is a verb that calls the service.
+func (t *tree) connVerb(v *console.Verb, do func(ctx context.Context, c *client.Conn, args []string) error) {
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.withConn(func(c *client.Conn) error { return do(ctx, c, args) })
+	})
+}
+
 // operatorVerb is a verb that calls the operator's part of the API.
 func (t *tree) operatorVerb(cmd *cobra.Command, do func(ctx context.Context, o client.Operator, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -257,29 +199,24 @@ func (t *tree) trace() api.Trace {
 	return parent
 }
 
-func (t *tree) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs, Example: console.Examples("bailiwick version", "bailiwick version -o json"),
-		RunE: func(*cobra.Command, []string) error {
-			name := "bailiwick " + t.Version
-			return t.Emit(map[string]string{"version": t.Version}, name, func() { fmt.Fprintln(t.Stdout, name) })
-		},
-	}
+func (t *tree) versionCommand(v *console.Verb) {
+	v.Do(func(context.Context, []string) error {
+		name := "bailiwick " + t.Version
+		return t.Emit(map[string]string{"version": t.Version}, name, func() { fmt.Fprintln(t.Stdout, name) })
+	})
 }
 
-// manCommand writes the pages of all programs that have commands, and of the offline
-// verifier.
-func (t *tree) manCommand(root *cobra.Command) *cobra.Command {
-	return console.ManCommand(root, func(cmd *cobra.Command, dir string) error {
-		for _, program := range []string{deployProgram, daemonProgram} {
-			if err := t.execute(cmd.Context(), program, []string{"man", dir}, t.Stdin, t.Stdout); err != nil {
-				return err
-			}
-		}
-		var help bytes.Buffer
-		if err := t.execute(cmd.Context(), verifyProgram, []string{"--help"}, nil, &help); err != nil {
+// writePages writes the man pages of the other programs that have commands, and of the
+// offline verifier.
+func (t *tree) writePages(ctx context.Context, dir string) error {
+	for _, program := range []string{deployProgram, daemonProgram} {
+		if err := t.execute(ctx, program, []string{"man", dir}, t.Stdin, t.Stdout); err != nil {
 			return err
 		}
-		return console.WriteHelpPage(dir, verifyProgram, t.Version, "Verify the evidence about a run or a dispatch offline", help.String())
-	})
+	}
+	var help bytes.Buffer
+	if err := t.execute(ctx, verifyProgram, []string{"--help"}, nil, &help); err != nil {
+		return err
+	}
+	return console.WriteHelpPage(dir, verifyProgram, t.Version, "Verify the evidence about a run or a dispatch offline", help.String())
 }

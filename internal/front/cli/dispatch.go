@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -18,31 +16,15 @@ import (
 // dispatchVerbs are the verbs about single dispatches.
 type dispatchVerbs struct{ *tree }
 
-func (t *dispatchVerbs) noun() *cobra.Command {
-	return console.Noun("dispatch", "Start, watch and cancel dispatches, and take their results",
-		console.Group{Title: "Start:", Commands: []*cobra.Command{t.runCommand(), t.answerCommand(), t.cancelCommand()}},
-		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.logsCommand(), t.networkCommand(), t.toolsCommand(), t.transcriptCommand()}},
-		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), runverbs.DispatchApply(t.runConfig()), t.outputsCommand(), t.attestationCommand()}},
-		console.Group{Title: "Retention:", Commands: []*cobra.Command{
-			t.pinCommand("pin", "Keep a dispatch, whatever the retention rules say", true), t.pinCommand("unpin", "Apply the retention rules to a dispatch again", false),
-		}})
-}
-
 // verb is a verb about the dispatch that its first argument names.
-func (t *dispatchVerbs) verb(cmd *cobra.Command, do func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (t *dispatchVerbs) verb(v *console.Verb, do func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error) {
+	v.Do(func(ctx context.Context, args []string) error {
 		id, err := api.ParseDispatchID(args[0])
 		if err != nil {
 			return api.Errorf(api.CodeInvalid, "%w", err)
 		}
-		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c.Runtime(), id, args) })
-	}
-	return cmd
-}
-
-// attemptFlag selects an earlier attempt.
-func attemptFlag(cmd *cobra.Command, attempt *int) {
-	cmd.Flags().IntVar(attempt, "attempt", 0, "this attempt (default: the current one)")
+		return t.withConn(func(c *client.Conn) error { return do(ctx, c.Runtime(), id, args) })
+	})
 }
 
 // followFlags are those of the verbs that follow a dispatch.
@@ -52,11 +34,11 @@ type followFlags struct {
 	again               string // the command that starts the same work once more
 }
 
-func (f *followFlags) add(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&f.wait, "wait", 0, "stop waiting after this time with exit status 8; the dispatch continues")
-	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the id and return at once")
-	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "do not show the log")
-	cmd.Flags().BoolVar(&f.full, "full", false, "print the whole record, as dispatch show does")
+func (f *followFlags) add(v *console.Verb) {
+	v.Flag(&f.wait, "wait")
+	v.Flag(&f.detach, "detach")
+	v.Flag(&f.quiet, "quiet")
+	v.Flag(&f.full, "full")
 }
 
 type runFlags struct {
@@ -66,31 +48,24 @@ type runFlags struct {
 	timeout                   time.Duration
 }
 
-func (t *dispatchVerbs) runCommand() *cobra.Command {
+func (t *dispatchVerbs) runCommand(v *console.Verb) {
 	var f runFlags
-	cmd := &cobra.Command{
-		Use: "run SUBAGENT", Short: "Dispatch a subagent, follow its log and print its record", Args: cobra.ExactArgs(1),
-		Example: console.Examples(`bailiwick dispatch run code-edit --source service --input '{"file":"a.go","instruction":"..."}'`,
-			"bailiwick dispatch run code-edit --source service@v1.2 --set file=a.go --set lines:=20 --set instruction@task.md --detach"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req, in, err := f.request(args[0], t.tree)
-			if err != nil {
-				return err
-			}
-			return t.withConn(func(c *client.Conn) error { return t.run(cmd.Context(), c.Runtime(), req, in, f.followFlags) })
-		},
-	}
-	fl := cmd.Flags()
-	fl.StringVar(&f.input, "input", "", "input object: JSON text, @FILE, or - for standard input")
-	fl.StringArrayVar(&f.set, "set", nil, "KEY=TEXT, KEY:=JSON or KEY@FILE: a member of the input; may be repeated")
-	fl.StringVar(&f.source, "source", "", "NAME or NAME@COMMIT: what the workspace starts from")
-	fl.StringVar(&f.target, "target", "", "where to run (default: the subagent's own target)")
-	fl.StringArrayVar(&f.envs, "env", nil, "an env for it; may be repeated")
-	fl.StringArrayVar(&f.capabilities, "capability", nil, "an extra capability; may be repeated")
-	fl.DurationVar(&f.timeout, "timeout", 0, "stop the agent after this time (may only shorten the subagent's limit)")
-	fl.StringVar(&f.id, "id", "", "id of the dispatch; repeating the request with it returns the same dispatch")
-	f.add(cmd)
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		req, in, err := f.request(args[0], t.tree)
+		if err != nil {
+			return err
+		}
+		return t.withConn(func(c *client.Conn) error { return t.run(ctx, c.Runtime(), req, in, f.followFlags) })
+	})
+	v.Flag(&f.input, "input")
+	v.Flag(&f.set, "set")
+	v.Flag(&f.source, "source")
+	v.Flag(&f.target, "target")
+	v.Flag(&f.envs, "env")
+	v.Flag(&f.capabilities, "capability")
+	v.Flag(&f.timeout, "timeout")
+	v.Flag(&f.id, "id")
+	f.add(v)
 }
 
 // request returns the request that the flags make, without its input.
@@ -188,29 +163,22 @@ func (t *dispatchVerbs) again() string {
 	return console.ShellText(words...)
 }
 
-func (t *dispatchVerbs) showCommand() *cobra.Command {
+func (t *dispatchVerbs) showCommand(v *console.Verb) {
 	var attempt int
-	cmd := t.verb(&cobra.Command{
-		Use: "show ID", Short: "Show the record of a dispatch, with its question", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick dispatch show ID", "bailiwick dispatch show ID --attempt 1 -o json"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
 		d, err := r.Attempt(ctx, id, attempt)
 		if err := t.printed(d, err); err != nil || d.State.Ended() || t.Format != "text" {
 			return err
 		}
 		return t.printApprovals(ctx, r, d.ID)
 	})
-	attemptFlag(cmd, &attempt)
-	return cmd
+	v.Flag(&attempt, "attempt")
 }
 
-func (t *dispatchVerbs) logsCommand() *cobra.Command {
+func (t *dispatchVerbs) logsCommand(v *console.Verb) {
 	var follow bool
 	var from client.LogFrom
-	cmd := t.verb(&cobra.Command{
-		Use: "logs ID", Short: "Print the log of a dispatch, escaped for a terminal", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick dispatch logs ID -f", "bailiwick dispatch logs ID --attempt 1 --offset 4096"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
 		if from.Offset < 0 || from.Attempt < 0 {
 			return api.Errorf(api.CodeInvalid, "--offset %d, --attempt %d: want no negative number", from.Offset, from.Attempt)
 		}
@@ -219,10 +187,9 @@ func (t *dispatchVerbs) logsCommand() *cobra.Command {
 		}
 		return t.Page(func() error { return t.printLog(ctx, id, from, r.Log) })
 	})
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the dispatch has ended, and reconnect if the service restarts")
-	cmd.Flags().Int64Var(&from.Offset, "offset", 0, "start at this byte")
-	attemptFlag(cmd, &from.Attempt)
-	return cmd
+	v.Flag(&follow, "follow")
+	v.Flag(&from.Offset, "offset")
+	v.Flag(&from.Attempt, "attempt")
 }
 
 func (t *dispatchVerbs) printLog(ctx context.Context, id api.DispatchID, from client.LogFrom, read func(context.Context, api.DispatchID, client.LogFrom, func(api.Chunk) error) error) error {
@@ -233,13 +200,10 @@ func (t *dispatchVerbs) printLog(ctx context.Context, id api.DispatchID, from cl
 	return errors.Join(read(ctx, id, from, l.Chunk), l.Close())
 }
 
-func (t *dispatchVerbs) cancelCommand() *cobra.Command {
+func (t *dispatchVerbs) cancelCommand(v *console.Verb) {
 	var reason string
 	var wait time.Duration
-	cmd := t.verb(&cobra.Command{
-		Use: "cancel ID", Short: "Cancel a dispatch; work done so far is kept", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick dispatch cancel ID --reason 'wrong branch'", "bailiwick dispatch cancel ID --wait 0"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
 		var a console.Args
 		if a.Wait("--wait", wait); a.Err != nil {
 			return a.Err
@@ -253,9 +217,9 @@ func (t *dispatchVerbs) cancelCommand() *cobra.Command {
 		}
 		return t.printEnd(d, followFlags{})
 	})
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
-	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for the end; 0 returns at once")
-	return cmd
+	v.Flag(&reason, "reason")
+	wait = 30 * time.Second
+	v.Flag(&wait, "wait")
 }
 
 // awaitCancelled waits until a cancelled dispatch has ended, for longer than one
@@ -270,11 +234,11 @@ func awaitCancelled(ctx context.Context, r client.Runtime, d api.Dispatch, wait 
 	return now, err
 }
 
-func (t *dispatchVerbs) pinCommand(verb, short string, on bool) *cobra.Command {
-	return t.verb(&cobra.Command{
-		Use: verb + " ID", Short: short, Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick dispatch "+verb+" ID", "bailiwick dispatch "+verb+" ID -o json"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
-		return t.printed(r.Pin(ctx, id, on))
-	})
+// pinCommand makes the verb that pins a dispatch, or unpins it.
+func (t *dispatchVerbs) pinCommand(on bool) func(*console.Verb) {
+	return func(v *console.Verb) {
+		t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+			return t.printed(r.Pin(ctx, id, on))
+		})
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -19,33 +17,23 @@ type listFlags struct {
 	last                                   int
 }
 
-func (t *dispatchVerbs) listCommand() *cobra.Command {
+func (t *dispatchVerbs) listCommand(v *console.Verb) {
 	var f listFlags
-	cmd := &cobra.Command{
-		Use: "list", Short: "List dispatches, newest first", Args: cobra.NoArgs,
-		Long: `List the dispatches that you may see, newest first. --after ID continues a list behind its
-last dispatch.
-
-STATE is accepted, started, finished, needs_input, failed, cancelled, open or ended. TIME is
-an age such as 90m, 2h or 7d, a day such as 2026-11-21, or a time in RFC 3339.`,
-		Example: console.Examples("bailiwick dispatch list --last 10", "bailiwick dispatch list --state failed --since 24h", "bailiwick dispatch list --run nightly-7 -o name"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := f.filter(t.tree)
-			if err != nil {
-				return err
-			}
-			return t.withConn(func(c *client.Conn) error { return t.list(cmd.Context(), c.Runtime(), filter, f) })
-		},
-	}
-	fl := cmd.Flags()
-	fl.StringArrayVar(&f.states, "state", nil, "only dispatches in this `STATE`; may be repeated")
-	fl.StringVar(&f.since, "since", "", "only dispatches accepted since this `TIME`")
-	fl.StringVar(&f.subagent, "subagent", "", "only dispatches of this subagent")
-	fl.StringVar(&f.principal, "principal", "", "only dispatches that this principal requested")
-	fl.StringVar(&f.run, "run", "", "only dispatches of this run")
-	fl.IntVar(&f.last, "last", 50, "how many")
-	fl.StringVar(&f.after, "after", "", "continue behind this `ID`, the last one of a list")
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error {
+		filter, err := f.filter(t.tree)
+		if err != nil {
+			return err
+		}
+		return t.withConn(func(c *client.Conn) error { return t.list(ctx, c.Runtime(), filter, f) })
+	})
+	v.Flag(&f.states, "state")
+	v.Flag(&f.since, "since")
+	v.Flag(&f.subagent, "subagent")
+	v.Flag(&f.principal, "principal")
+	v.Flag(&f.run, "run")
+	f.last = 50
+	v.Flag(&f.last, "last")
+	v.Flag(&f.after, "after")
 }
 
 // filter returns what the flags select.

@@ -8,20 +8,15 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *dispatchVerbs) networkCommand() *cobra.Command {
+func (t *dispatchVerbs) networkCommand(v *console.Verb) {
 	var attempt int
 	var refused bool
-	cmd := t.verb(&cobra.Command{
-		Use: "network ID", Short: "List the requests that the agent of a dispatch made, also while it runs", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick dispatch network ID --refused", "bailiwick dispatch network ID --attempt 1 -o jsonl"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
 		read := func(each func(api.NetworkLine) error) error { return r.Network(ctx, id, attempt, refused, each) }
 		if t.Format != "text" && t.Format != "json" {
 			return read(func(l api.NetworkLine) error { return t.JSON(l) })
@@ -35,9 +30,8 @@ func (t *dispatchVerbs) networkCommand() *cobra.Command {
 		}
 		return t.Page(func() error { return t.printNetwork(list) })
 	})
-	cmd.Flags().BoolVar(&refused, "refused", false, "only the requests that were refused")
-	attemptFlag(cmd, &attempt)
-	return cmd
+	v.Flag(&refused, "refused")
+	v.Flag(&attempt, "attempt")
 }
 
 // printNetwork prints requests, and below a refused or failed one why.
@@ -78,31 +72,26 @@ func (t *dispatchVerbs) printNetwork(list []api.NetworkLine) error {
 	return err
 }
 
-func (t *dispatchVerbs) transcriptCommand() *cobra.Command {
-	return t.contentVerb(&cobra.Command{
-		Use: "transcript ID", Short: "Print the event stream of the agent program of a dispatch",
-		Example: console.Examples("bailiwick dispatch transcript ID", "bailiwick dispatch transcript ID --to session.jsonl"),
-	}, client.Runtime.Transcript)
+func (t *dispatchVerbs) transcriptCommand(v *console.Verb) {
+	t.contentVerb(v, client.Runtime.Transcript)
 }
 
 // contentVerb completes a verb that prints content of a dispatch, or writes it to a
 // file.
-func (t *dispatchVerbs) contentVerb(cmd *cobra.Command, get func(client.Runtime, context.Context, api.DispatchID, int, io.Writer) error) *cobra.Command {
+func (t *dispatchVerbs) contentVerb(v *console.Verb, get func(client.Runtime, context.Context, api.DispatchID, int, io.Writer) error) {
 	var file string
 	var attempt int
 	var raw bool
-	cmd.Args = cobra.ExactArgs(1)
-	cmd = t.verb(cmd, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
 		write := func(w io.Writer) error { return get(r, ctx, id, attempt, w) }
 		if file == "" {
 			return t.Content(raw, write)
 		}
 		return console.WriteFile(file, write)
 	})
-	cmd.Flags().StringVar(&file, "to", "", "write it to this new file")
-	console.RawFlag(cmd, &raw)
-	attemptFlag(cmd, &attempt)
-	return cmd
+	v.Flag(&file, "to")
+	v.Flag(&raw, "raw")
+	v.Flag(&attempt, "attempt")
 }
 
 // printAgent prints which agent program ran, what it used of its model, and what it

@@ -6,8 +6,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -217,11 +215,8 @@ func (t *dispatchVerbs) printConditions(o api.ResultSummary) {
 	}
 }
 
-func (t *dispatchVerbs) patchCommand() *cobra.Command {
-	return t.contentVerb(&cobra.Command{
-		Use: "patch ID", Short: "Print the patch of a dispatch, for git apply",
-		Example: console.Examples("bailiwick dispatch patch ID | git apply", "bailiwick dispatch patch ID --to work.patch"),
-	}, func(r client.Runtime, ctx context.Context, id api.DispatchID, attempt int, w io.Writer) error {
+func (t *dispatchVerbs) patchCommand(v *console.Verb) {
+	t.contentVerb(v, func(r client.Runtime, ctx context.Context, id api.DispatchID, attempt int, w io.Writer) error {
 		if d, err := r.Describe(ctx, id, 0); err == nil && d.Outcome != nil && d.Outcome.Patch != nil && d.Outcome.Patch.Redacted {
 			fmt.Fprintln(t.Stderr, console.RedactedPatch)
 		}
@@ -229,14 +224,11 @@ func (t *dispatchVerbs) patchCommand() *cobra.Command {
 	})
 }
 
-func (t *dispatchVerbs) outputsCommand() *cobra.Command {
+func (t *dispatchVerbs) outputsCommand(v *console.Verb) {
 	var dir string
 	var attempt int
 	var raw bool
-	cmd := t.verb(&cobra.Command{
-		Use: "outputs ID [PATH]", Short: "List the outputs of a dispatch, print one, or write all to a folder", Args: cobra.RangeArgs(1, 2),
-		Example: console.Examples("bailiwick dispatch outputs ID report.md", "bailiwick dispatch outputs ID --dir results"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
 		if len(args) == 2 && dir != "" {
 			return api.Errorf(api.CodeInvalid, "%s, --dir %s: PATH prints one output, --dir writes all of them; want one of the two", args[1], dir)
 		}
@@ -254,10 +246,9 @@ func (t *dispatchVerbs) outputsCommand() *cobra.Command {
 		}
 		return t.listOutputs(d.Outcome.Outputs)
 	})
-	cmd.Flags().StringVar(&dir, "dir", "", "write all outputs below this folder; created if missing")
-	console.RawFlag(cmd, &raw)
-	attemptFlag(cmd, &attempt)
-	return cmd
+	v.Flag(&dir, "dir")
+	v.Flag(&raw, "raw")
+	v.Flag(&attempt, "attempt")
 }
 
 func (t *dispatchVerbs) listOutputs(list []api.Artifact) error {

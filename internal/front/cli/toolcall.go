@@ -10,22 +10,15 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *dispatchVerbs) toolsCommand() *cobra.Command {
+func (t *dispatchVerbs) toolsCommand(v *console.Verb) {
 	var q client.ToolQuery
-	cmd := t.verb(&cobra.Command{
-		Use: "tools ID [NUMBER]", Short: "List the tool calls that the agent of a dispatch made, also while it runs", Args: cobra.RangeArgs(1, 2),
-		Long: `List the tool calls that the agent of a dispatch made: allowed, denied, malformed and of
-unknown names. With the number of a call, show all of it, with its arguments and its answer.`,
-		Example: console.Examples("bailiwick dispatch tools ID --denied", "bailiwick dispatch tools ID 3", "bailiwick dispatch tools ID --attempt 1 -o jsonl"),
-	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
+	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
 		if len(args) == 2 {
 			n, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || n < 1 {
@@ -51,9 +44,8 @@ unknown names. With the number of a call, show all of it, with its arguments and
 		}
 		return t.Page(func() error { return t.printCalls(list) })
 	})
-	cmd.Flags().BoolVar(&q.Denied, "denied", false, "only the calls that were denied")
-	attemptFlag(cmd, &q.Attempt)
-	return cmd
+	v.Flag(&q.Denied, "denied")
+	v.Flag(&q.Attempt, "attempt")
 }
 
 // printCalls prints calls, and why they were denied or failed.

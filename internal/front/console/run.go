@@ -106,7 +106,7 @@ func Noun(use, short string, groups ...Group) *cobra.Command {
 // AddGroups adds commands below their headings.
 func AddGroups(cmd *cobra.Command, groups ...Group) {
 	for _, g := range groups {
-		if g.Title != "" {
+		if g.Title != "" && !cmd.ContainsGroup(g.Title) {
 			cmd.AddGroup(&cobra.Group{ID: g.Title, Title: g.Title})
 		}
 		for _, c := range g.Commands {

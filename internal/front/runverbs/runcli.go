@@ -13,8 +13,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -70,7 +68,7 @@ func Verbs(cfg Config) console.Verbs {
 		"schedule run":     t.scheduleRunCommand,
 		"schedule pause":   t.scheduleVerbOf(client.Operator.PauseSchedule),
 		"schedule resume":  t.scheduleVerbOf(client.Operator.ResumeSchedule),
-		"waiting":          console.Made(t.waitingCommand()),
+		"waiting":          t.waitingCommand,
 		"dispatch apply":   t.dispatchApplyCommand,
 	}
 }
@@ -86,17 +84,6 @@ func (t *commands) withConn(do func(*client.Conn) error) error {
 		return e.WithHint("run: bailiwick up --orchestrator")
 	}
 	return err
-}
-
-// Commands are the verbs as commands.
-func Commands(cfg Config) []*cobra.Command {
-	return slices.DeleteFunc(console.ParseManual(Manual).Command(Verbs(cfg)).Commands(), func(c *cobra.Command) bool { return c.Name() == "dispatch" })
-}
-
-// DispatchApply is dispatch apply as a command.
-func DispatchApply(cfg Config) *cobra.Command {
-	cmd, _, _ := console.ParseManual(Manual).Command(Verbs(cfg)).Find([]string{"dispatch", "apply"})
-	return cmd
 }
 
 // connVerb is a verb that calls the service.

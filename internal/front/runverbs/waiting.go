@@ -4,48 +4,38 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) waitingCommand() *cobra.Command {
+func (t *commands) waitingCommand(v *console.Verb) {
 	var dismiss []string
-	cmd := &cobra.Command{
-		Use: "waiting", Short: "List what waits for a person, oldest first, with the command for each", Args: cobra.NoArgs,
-		Long: `List what waits for a person among the runs and dispatches that you may see, oldest first:
-questions of agents, calls and tasks that need an approval, and runs that failed or reached their time limit and were not looked at. A run was looked at once you
-or its owner has shown, watched, retried or dismissed it.`,
-		Example: console.Examples("bailiwick waiting", "bailiwick waiting -o json", "bailiwick waiting --dismiss RUN"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var a console.Args
-			var ids []api.RunID
-			for _, id := range dismiss {
-				ids = append(ids, console.Parse(&a, id, api.ParseRunID))
-			}
-			if a.Err != nil {
-				return a.Err
-			}
-			c := t.Start()
-			defer c.Close()
-			if len(ids) > 0 {
-				return t.dismiss(cmd.Context(), c, ids)
-			}
-			list, err := c.Runtime().Waiting(cmd.Context())
-			if err != nil {
-				return err
-			}
-			items := make([]waitingItem, len(list))
-			for i, w := range list {
-				items[i] = newWaitingItem(cmd.Context(), c.Runtime(), w)
-			}
-			return t.Page(func() error { return t.printWaiting(items) })
-		},
-	}
-	cmd.Flags().StringArrayVar(&dismiss, "dismiss", nil, "take this failed `RUN` off the list; may be repeated")
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error {
+		var a console.Args
+		var ids []api.RunID
+		for _, id := range dismiss {
+			ids = append(ids, console.Parse(&a, id, api.ParseRunID))
+		}
+		if a.Err != nil {
+			return a.Err
+		}
+		c := t.Start()
+		defer c.Close()
+		if len(ids) > 0 {
+			return t.dismiss(ctx, c, ids)
+		}
+		list, err := c.Runtime().Waiting(ctx)
+		if err != nil {
+			return err
+		}
+		items := make([]waitingItem, len(list))
+		for i, w := range list {
+			items[i] = newWaitingItem(ctx, c.Runtime(), w)
+		}
+		return t.Page(func() error { return t.printWaiting(items) })
+	})
+	v.Flag(&dismiss, "dismiss")
 }
 
 // dismiss takes failed runs off the caller's list.

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	_ "embed"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/front/runverbs"
+)
+
+// manual is the text about the verbs.
+//
+//go:embed verbs.md
+var manual string
+
+func (t *tree) root() *cobra.Command {
+	verbs := t.ownVerbs()
+	for _, more := range []console.Verbs{t.dispatchVerbs(), runverbs.Verbs(t.runConfig())} {
+		maps.Copy(verbs, more)
+	}
+	root := console.ParseManual(manual, runverbs.Manual).Command(verbs)
+	t.addOthers(root)
+	root.SetHelpCommandGroupID("Help:")
+	root.SetCompletionCommandGroupID("Help:")
+	suggestFor(root)
+	t.addCompletions(root)
+	return root
+}
+
+// addOthers adds the verbs that are not in the manual yet.
+func (t *tree) addOthers(root *cobra.Command) {
+	service := &serviceVerbs{t}
+	operator := &operatorVerbs{t}
+	find := &findVerbs{t}
+	console.AddGroups(root,
+		console.Group{Title: "Set up:", Commands: []*cobra.Command{
+			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
+			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
+			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
+			t.catalogCommand(),
+			t.delegatedCommand("agent", "Install and list agent programs", deployProgram, "agent", "bailiwick agent install claude-code", "bailiwick agent list"),
+			(&mcpVerbs{t}).noun(), t.webNoun(),
+		}},
+		console.Group{Title: "Service:", Commands: []*cobra.Command{
+			t.delegatedCommand("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
+			service.downCommand(), service.statusCommand(),
+			t.delegatedCommand("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
+			service.gcCommand(),
+		}},
+		console.Group{Title: "Find:", Commands: append([]*cobra.Command{find.whoamiCommand(), find.canCommand()}, find.nouns()...)},
+		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.operatorsNoun(), operator.decisionNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}},
+		console.Group{Title: "Evidence:", Commands: []*cobra.Command{(&auditVerbs{t}).noun(), operator.anchorNoun()}})
+}
+
+// programFlags has the flags of all verbs.
+func (t *tree) programFlags(v *console.Verb) {
+	v.Version = t.Version
+	t.Format, t.idle = "text", defaultIdle
+	v.FlagBelow(&t.socket, "socket")
+	v.FlagBelow(&t.Format, "output")
+	v.FlagBelow(&t.idle, "idle")
+	v.FlagBelow(&t.NoPager, "no-pager")
+	v.FlagBelow(&t.UTC, "utc")
+	v.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
+			return console.BadFormat(cmd, t.Format, "text, json, jsonl or name")
+		}
+		if t.idle <= 0 {
+			return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)
+		}
+		return nil
+	}
+}
+
+// ownVerbs are about the program itself.
+func (t *tree) ownVerbs() console.Verbs {
+	return console.Verbs{
+		"":        t.programFlags,
+		"version": t.versionCommand,
+		"man":     console.Man(t.writePages),
+	}
+}
+
+func (t *tree) dispatchVerbs() console.Verbs {
+	d := &dispatchVerbs{t}
+	return console.Verbs{
+		"dispatch run":         d.runCommand,
+		"dispatch answer":      d.answerCommand,
+		"dispatch cancel":      d.cancelCommand,
+		"dispatch list":        d.listCommand,
+		"dispatch show":        d.showCommand,
+		"dispatch logs":        d.logsCommand,
+		"dispatch network":     d.networkCommand,
+		"dispatch tools":       d.toolsCommand,
+		"dispatch transcript":  d.transcriptCommand,
+		"dispatch patch":       d.patchCommand,
+		"dispatch outputs":     d.outputsCommand,
+		"dispatch attestation": d.attestationCommand,
+		"dispatch pin":         d.pinCommand(true),
+		"dispatch unpin":       d.pinCommand(false),
+	}
+}
