@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -18,43 +16,20 @@ import (
 // auditVerbs are the verbs about the log and the evidence.
 type auditVerbs struct{ *tree }
 
-func (t *auditVerbs) noun() *cobra.Command {
-	return console.Noun("audit", "Read the log of all decisions, and export and verify evidence",
-		console.Group{Title: "Read:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand()}},
-		console.Group{Title: "Prove:", Commands: []*cobra.Command{t.exportCommand(), t.verifyCommand(), t.trustCommand(), t.keyCommand(), t.proveCommand(), t.tilesCommand()}})
+func (t *auditVerbs) listCommand(v *console.Verb) {
+	var q api.LogQuery
+	v.Do(func(ctx context.Context, _ []string) error {
+		return t.Page(func() error { return t.readLog(ctx, q, false) })
+	})
+	t.addFilters(v, &q)
+	v.Flag(into(&q.First, parseCount(math.MaxInt)), "first")
+	v.MarkFlagsMutuallyExclusive("first", "last")
 }
 
-const timesHelp = `A time is an instant such as 2026-11-21T14:22:11Z, a day such as 2026-11-21 in UTC, or an
-age such as 90m, 2h or 7d. --since includes its time; --until excludes it, but includes the
-whole of a day.`
-
-func (t *auditVerbs) listCommand() *cobra.Command {
+func (t *auditVerbs) watchCommand(v *console.Verb) {
 	var q api.LogQuery
-	cmd := &cobra.Command{
-		Use: "list", Short: "List log entries in plain words, oldest first", Args: cobra.NoArgs,
-		Long: "List log entries in plain words, one per line, oldest first. An entry is shown if all\nfilters match it.\n\n" + timesHelp,
-		Example: console.Examples("bailiwick audit list --last 20", "bailiwick audit list --decision deny --since 24h", "bailiwick audit list --role quality --tool 'warehouse/*'", "bailiwick audit list --run nightly-7 --kind task.failed --kind task.denied",
-			"bailiwick audit list --principal agent:claude --since 2026-11-20 --until 2026-11-21 -o jsonl"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.Page(func() error { return t.readLog(cmd.Context(), q, false) })
-		},
-	}
-	t.addFilters(cmd, &q)
-	cmd.Flags().Func("first", "only the `number` oldest entries", into(&q.First, parseCount(math.MaxInt)))
-	cmd.MarkFlagsMutuallyExclusive("first", "last")
-	return cmd
-}
-
-func (t *auditVerbs) watchCommand() *cobra.Command {
-	var q api.LogQuery
-	cmd := &cobra.Command{
-		Use: "watch", Short: "Print log entries as they are written", Args: cobra.NoArgs,
-		Long:    "Print log entries as audit list does, and continue with new ones until it is interrupted,\neven if the service restarts. It starts with the oldest entry unless --after, --last or\n--since is given.\n\n" + timesHelp,
-		Example: console.Examples("bailiwick audit watch --last 10", "bailiwick audit watch --since 1m --decision deny"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.readLog(cmd.Context(), q, true) },
-	}
-	t.addFilters(cmd, &q)
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error { return t.readLog(ctx, q, true) })
+	t.addFilters(v, &q)
 }
 
 func (t *auditVerbs) readLog(ctx context.Context, q api.LogQuery, follow bool) error {
@@ -64,21 +39,20 @@ func (t *auditVerbs) readLog(ctx context.Context, q api.LogQuery, follow bool) e
 // addFilters adds the flags that select log entries. They are parsed into q. An
 // empty value, as from an unset variable, is an error: it must not mean every
 // entry.
-func (t *auditVerbs) addFilters(cmd *cobra.Command, q *api.LogQuery) {
-	flags := cmd.Flags()
-	flags.Func("after", "only entries after this `number`", into(&q.After, parseEntry))
-	flags.Func("before", "only entries before this `number`", into(&q.Before, parseEntry))
-	flags.Func("last", fmt.Sprintf("only the `number` newest entries, at most %d", api.MaxLogPage), into(&q.Last, parseCount(api.MaxLogPage)))
-	flags.Func("principal", "only entries of this `principal`, such as agent:claude", into(&q.Principal, api.ParsePrincipal))
-	flags.Func("run", "only entries of this `run`, its tasks and their dispatches", into(&q.Run, api.ParseRunID))
-	flags.Func("task", "only entries of tasks of this `name`, and their dispatches", into(&q.Task, api.ParseGrownTaskID))
-	flags.Func("dispatch", "only entries of this dispatch, by its `id`", into(&q.Dispatch, api.ParseDispatchID))
-	flags.Func("role", "only entries of dispatches in this `role`", into(&q.Role, api.ParseName))
-	flags.Func("tool", "only entries about this `tool`, such as warehouse/query; * stands for any text", into(&q.Tool, func(s string) (string, error) { return s, api.CheckToolPattern(s) }))
-	flags.StringArrayVar(&q.Kinds, "kind", nil, "only entries of this `kind`, such as dispatch.denied; may be repeated")
-	flags.Func("decision", "only entries with this `decision`: allow or deny", into(&q.Decision, parseDecision))
-	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return api.ParseTime(s, t.Now(), 0) }))
-	flags.Func("until", "only entries before this `time`", into(&q.Until, func(s string) (time.Time, error) { return api.ParseTime(s, t.Now(), 1) }))
+func (t *auditVerbs) addFilters(v *console.Verb, q *api.LogQuery) {
+	v.Flag(into(&q.After, parseEntry), "after")
+	v.Flag(into(&q.Before, parseEntry), "before")
+	v.Flag(into(&q.Last, parseCount(api.MaxLogPage)), "last")
+	v.Flag(into(&q.Principal, api.ParsePrincipal), "principal")
+	v.Flag(into(&q.Run, api.ParseRunID), "run")
+	v.Flag(into(&q.Task, api.ParseGrownTaskID), "task")
+	v.Flag(into(&q.Dispatch, api.ParseDispatchID), "dispatch")
+	v.Flag(into(&q.Role, api.ParseName), "role")
+	v.Flag(into(&q.Tool, func(s string) (string, error) { return s, api.CheckToolPattern(s) }), "tool")
+	v.Flag(&q.Kinds, "kind")
+	v.Flag(into(&q.Decision, parseDecision), "decision")
+	v.Flag(into(&q.Since, func(s string) (time.Time, error) { return api.ParseTime(s, t.Now(), 0) }), "since")
+	v.Flag(into(&q.Until, func(s string) (time.Time, error) { return api.ParseTime(s, t.Now(), 1) }), "until")
 }
 
 // into parses the value of a flag into to.

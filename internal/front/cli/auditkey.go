@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
@@ -25,46 +23,33 @@ type logKey struct {
 	UpTo *uint64 `json:"upTo,omitempty"`
 }
 
-func (t *auditVerbs) keyCommand() *cobra.Command {
+func (t *auditVerbs) keyCommand(v *console.Verb) {
 	var file string
 	var all bool
-	cmd := &cobra.Command{
-		Use: "key", Short: "Print the key of the log as other tools read it", Args: cobra.NoArgs,
-		Long: `Print the key that signs the log's checkpoints as a verifier key of C2SP signed-note, which
-every reader of transparency logs takes: NAME+HASH+KEY.
-
-After a rotation it is the newest key, and a note on standard error names --all: a checkpoint
-that was signed before verifies with an earlier key only.
-
-With --trust the key is that of a trust file, and no service is needed. An auditor trusts only
-that one.`,
-		Example: console.Examples("bailiwick audit key", "bailiwick audit key --trust trust.json", "bailiwick audit key --all -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			trust, err := t.trustOf(cmd.Context(), file)
-			if err != nil {
-				return err
-			}
-			keys, err := logKeys(trust)
-			if err != nil {
-				return err
-			}
-			if earlier := len(keys) - 1; !all && earlier > 0 {
-				keys = keys[earlier:]
-				fmt.Fprintf(t.Stderr, "note: checkpoints from before entry #%d verify with %s only; see: bailiwick audit key --all\n",
-					keys[0].From, record.Plural(earlier, "earlier key"))
-			}
-			if t.Format != "text" && t.Format != "name" {
-				return t.JSON(keys)
-			}
-			for _, k := range keys {
-				fmt.Fprintln(t.Stdout, k.Key)
-			}
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&file, "trust", "", "read the key from this trust file instead of asking the service")
-	cmd.Flags().BoolVar(&all, "all", false, "print the earlier keys too, oldest first")
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error {
+		trust, err := t.trustOf(ctx, file)
+		if err != nil {
+			return err
+		}
+		keys, err := logKeys(trust)
+		if err != nil {
+			return err
+		}
+		if earlier := len(keys) - 1; !all && earlier > 0 {
+			keys = keys[earlier:]
+			fmt.Fprintf(t.Stderr, "note: checkpoints from before entry #%d verify with %s only; see: bailiwick audit key --all\n",
+				keys[0].From, record.Plural(earlier, "earlier key"))
+		}
+		if t.Format != "text" && t.Format != "name" {
+			return t.JSON(keys)
+		}
+		for _, k := range keys {
+			fmt.Fprintln(t.Stdout, k.Key)
+		}
+		return nil
+	})
+	v.Flag(&file, "trust")
+	v.Flag(&all, "all")
 }
 
 const maxTrust = 1 << 20

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
@@ -24,46 +22,30 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *auditVerbs) showCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "show NUMBER", Short: "Show one log entry and prove that it is in the log", Args: cobra.ExactArgs(1),
-		Long: `Show one log entry: its meaning in plain words, all of its fields, its hash, and its place in
-the tree. The inclusion proof is verified here, with the hash of what is shown. The signature
-of the checkpoint is verified with the keys that the service itself names; an auditor uses
-the keys of a trust file from another source.`,
-		Example: console.Examples("bailiwick audit show 48211", "bailiwick audit show 48211 -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withEntry(cmd.Context(), args[0], func(o client.Operator, l api.LogLine) error {
-				return t.Page(func() error { return t.showEntry(cmd.Context(), o, l) })
-			})
-		},
-	}
+func (t *auditVerbs) showCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.withEntry(ctx, args[0], func(o client.Operator, l api.LogLine) error {
+			return t.Page(func() error { return t.showEntry(ctx, o, l) })
+		})
+	})
 }
 
-func (t *auditVerbs) proveCommand() *cobra.Command {
+func (t *auditVerbs) proveCommand(v *console.Verb) {
 	var file, entry string
-	cmd := &cobra.Command{
-		Use: "prove NUMBER", Short: "Write the inclusion proof of a log entry, for other tools to verify", Args: cobra.ExactArgs(1),
-		Long: `Write the inclusion proof of a log entry: a C2SP tlog-proof file, which contains the signed
-checkpoint. It is verified before it is written. It proves the exact bytes of the entry,
-which --entry writes.`,
-		Example: console.Examples("bailiwick audit prove 48211", "bailiwick audit prove 48211 --out 48211.tlog-proof --entry 48211.json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withEntry(cmd.Context(), args[0], func(o client.Operator, l api.LogLine) error {
-				p, err := proveEntry(cmd.Context(), o, l)
-				if err == nil && entry != "" {
-					err = console.WriteFile(entry, func(w io.Writer) error { return write(w, l.Leaf) })
-				}
-				if err != nil {
-					return err
-				}
-				return t.writeTo(file, func(w io.Writer) error { return write(w, p.Encode()) })
-			})
-		},
-	}
-	cmd.Flags().StringVar(&file, "out", "", "write the proof to this new file")
-	cmd.Flags().StringVar(&entry, "entry", "", "write the exact bytes of the entry to this new file")
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.withEntry(ctx, args[0], func(o client.Operator, l api.LogLine) error {
+			p, err := proveEntry(ctx, o, l)
+			if err == nil && entry != "" {
+				err = console.WriteFile(entry, func(w io.Writer) error { return write(w, l.Leaf) })
+			}
+			if err != nil {
+				return err
+			}
+			return t.writeTo(file, func(w io.Writer) error { return write(w, p.Encode()) })
+		})
+	})
+	v.Flag(&file, "out")
+	v.Flag(&entry, "entry")
 }
 
 func write(w io.Writer, b []byte) error {

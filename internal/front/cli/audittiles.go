@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
@@ -21,20 +19,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *auditVerbs) tilesCommand() *cobra.Command {
+func (t *auditVerbs) tilesCommand(v *console.Verb) {
 	var dir string
 	var wait coverage
-	cmd := t.operatorVerb(&cobra.Command{
-		Use: "tiles --to DIR", Short: "Copy the whole log as files, for other tools to read and verify", Args: cobra.NoArgs,
-		Long: `Copy the whole log to a folder in the layout of C2SP tlog-tiles: checkpoint, tile/L/N and
-tile/entries/N. Beside it, signed/N has the signed documents that entry N names: a catalog
-revision, a decision of an operator, a change of the service's key. "bailiwick-verify --tiles"
-reads the folder offline. Only the entries and these documents are fetched; the tree is built
-here, and the copy gets its checkpoint once it has the signed root. Run it again to continue, or to add new
-entries: the log must then extend the checkpoint in the folder, which is the only file that
-is overwritten. The copy covers all that had ended when it began.`,
-		Example: console.Examples("bailiwick audit tiles --to log", "bailiwick audit tiles --to /mnt/audit/log -o json"),
-	}, func(ctx context.Context, o client.Operator, _ []string) error {
+	t.operatorVerb(v, func(ctx context.Context, o client.Operator, _ []string) error {
 		if dir == "" {
 			return api.Errorf(api.CodeInvalid, "--to: want the folder to write to")
 		}
@@ -56,9 +44,8 @@ is overwritten. The copy covers all that had ended when it began.`,
 			t.Row("folder", "%s: %s", dir, record.Plural(x.written, "new file"))
 		})
 	})
-	cmd.Flags().StringVar(&dir, "to", "", "folder to write to; created if missing")
-	wait.flag(cmd)
-	return cmd
+	v.Flag(&dir, "to")
+	wait.flag(v)
 }
 
 // tilesAnswer is the JSON answer of audit tiles.

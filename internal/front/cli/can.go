@@ -20,47 +20,28 @@ type canFlags struct {
 	tainted             bool
 }
 
-func (t *findVerbs) canCommand() *cobra.Command {
+func (t *findVerbs) canCommand(v *console.Verb) {
 	var f canFlags
-	cmd := &cobra.Command{
-		Use: "can [[PRINCIPAL] dispatch SUBAGENT | role:ROLE call TOOL | [PRINCIPAL] append]", Short: "Check whether policy would allow a dispatch or a call of a tool, and why", Args: cobra.ArbitraryArgs,
-		Long: `Check whether policy would allow a dispatch, and say why. PRINCIPAL is you, if it is not
-given. Without arguments: check what you need for your first dispatch, with a command for
-each thing that is missing.
-
-With role:ROLE call TOOL: check whether an agent in that role may call a tool, by the same
-decision that the gateway takes about each call. The answer counts for each subagent of the
-role that you may dispatch, on its own target; --subagent, --target and --principal choose
-others. An operator who may dispatch none gets the answer for a principal with every ceiling.
-
-With append: check whether a grant lets PRINCIPAL append tasks to its own open runs through
-bailiwick-mcp. The owner of a run needs none for bailiwick run append.
-
-The exit status is 3 if the answer is no, and 9 if people approve each call.`,
-		Example: console.Examples("bailiwick can", "bailiwick can dispatch code-edit", "bailiwick can agent:claude dispatch code-edit --target local --source service",
-			"bailiwick can role:quality call warehouse/query --tainted", "bailiwick can agent:claude append"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkCan(args); err != nil {
-				return err
-			}
-			if len(args) == 3 && args[1] == "call" {
-				return t.canCall(cmd.Context(), args[0], args[2], f)
-			}
-			if len(args) == 0 {
-				return t.canAnything(cmd.Context())
-			}
-			return t.can(cmd.Context(), args, f)
-		},
-	}
-	fl := cmd.Flags()
-	fl.StringVar(&f.target, "target", "", "target of the dispatch (default: the subagent's own)")
-	fl.StringVar(&f.source, "source", "", "source of its workspace")
-	fl.StringArrayVar(&f.envs, "env", nil, "an env for it; may be repeated")
-	fl.StringArrayVar(&f.capabilities, "capability", nil, "an extra capability; may be repeated")
-	fl.StringVar(&f.subagent, "subagent", "", "of a call: only by this subagent of the role")
-	fl.StringVar(&f.principal, "principal", "", "of a call: in a dispatch of this principal")
-	fl.BoolVar(&f.tainted, "tainted", false, "of a call: after the dispatch has read text from outside")
-	return cmd
+	v.Args = cobra.ArbitraryArgs
+	v.Do(func(ctx context.Context, args []string) error {
+		if err := checkCan(args); err != nil {
+			return err
+		}
+		if len(args) == 3 && args[1] == "call" {
+			return t.canCall(ctx, args[0], args[2], f)
+		}
+		if len(args) == 0 {
+			return t.canAnything(ctx)
+		}
+		return t.can(ctx, args, f)
+	})
+	v.Flag(&f.target, "target")
+	v.Flag(&f.source, "source")
+	v.Flag(&f.envs, "env")
+	v.Flag(&f.capabilities, "capability")
+	v.Flag(&f.subagent, "subagent")
+	v.Flag(&f.principal, "principal")
+	v.Flag(&f.tainted, "tainted")
 }
 
 func checkCan(args []string) error {

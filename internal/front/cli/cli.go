@@ -169,7 +169,12 @@ func (t *tree) connVerb(v *console.Verb, do func(ctx context.Context, c *client.
 }
 
 // operatorVerb is a verb that calls the operator's part of the API.
-func (t *tree) operatorVerb(cmd *cobra.Command, do func(ctx context.Context, o client.Operator, args []string) error) *cobra.Command {
+func (t *tree) operatorVerb(v *console.Verb, do func(ctx context.Context, o client.Operator, args []string) error) {
+	t.connVerb(v, func(ctx context.Context, c *client.Conn, args []string) error { return do(ctx, c.Operator(), args) })
+}
+
+// operatorCommand is a verb that calls the operator's part of the API.
+func (t *tree) operatorCommand(cmd *cobra.Command, do func(ctx context.Context, o client.Operator, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return t.withOperator(func(o client.Operator) error { return do(cmd.Context(), o, args) })
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
@@ -19,19 +17,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
-func (t *auditVerbs) exportCommand() *cobra.Command {
+func (t *auditVerbs) exportCommand(v *console.Verb) {
 	var out string
 	var dispatch bool
 	var req api.EvidenceRequest
 	var checkpoints []string
 	var wait coverage
-	cmd := t.operatorVerb(&cobra.Command{
-		Use: "export ID --out FILE", Short: "Write the evidence of a settled run or an ended dispatch, for an auditor", Args: cobra.ExactArgs(1),
-		Long: `Write the evidence of a settled run or an ended dispatch: one file from which
-bailiwick-verify recomputes what ran, who decided it and whether anything is missing. It
-has the digests of inputs and results; it has their content only with --with-blobs.`,
-		Example: console.Examples("bailiwick audit export nightly-17 --out nightly-17.evidence", "bailiwick audit export ID --dispatch --with-blobs --out work.evidence"),
-	}, func(ctx context.Context, o client.Operator, args []string) error {
+	t.operatorVerb(v, func(ctx context.Context, o client.Operator, args []string) error {
 		for _, name := range checkpoints {
 			b, err := newestCheckpoint(name)
 			if err != nil {
@@ -52,19 +44,19 @@ has the digests of inputs and results; it has their content only with --with-blo
 			return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(ctx, req, beginning{w, waits}) })
 		})
 	})
-	cmd.Flags().StringVar(&out, "out", "", "the new file to write")
-	cmd.Flags().BoolVar(&req.Blobs, "with-blobs", false, "include inputs, patches, outputs and logs")
-	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is a dispatch, even if a run has the same id")
-	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a signed checkpoint that the auditor has, or with those of an anchor; proves that the log is an extension of the newest; may be repeated")
-	wait.flag(cmd)
-	return cmd
+	v.Flag(&out, "out")
+	v.Flag(&req.Blobs, "with-blobs")
+	v.Flag(&dispatch, "dispatch")
+	v.Flag(&checkpoints, "checkpoint")
+	wait.flag(v)
 }
 
 // coverage is how long a verb waits for a signed checkpoint.
 type coverage struct{ limit time.Duration }
 
-func (c *coverage) flag(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&c.limit, "wait", 30*time.Second, "wait at most this long for a signed checkpoint that covers what is asked for")
+func (c *coverage) flag(v *console.Verb) {
+	c.limit = 30 * time.Second
+	v.Flag(&c.limit, "wait")
 }
 
 func (c *coverage) check() error {
@@ -133,49 +125,42 @@ func newestCheckpoint(name string) (newest []byte, err error) {
 	return newest, err
 }
 
-func (t *auditVerbs) verifyCommand() *cobra.Command {
+func (t *auditVerbs) verifyCommand(v *console.Verb) {
 	var log bool
 	var trust, require, html, stamps string
 	var anchors []string
-	cmd := &cobra.Command{
-		Use: "verify [FILE]", Short: "Verify evidence in a file, or the whole log of the service", Args: cobra.MaximumNArgs(1),
-		Long: `Verify evidence in a file with bailiwick-verify, which needs neither a service nor a
-network. With --log, have the service read every entry of its log again, compute the signed
-root, and follow the chains of runs.`,
-		Example: console.Examples("bailiwick audit verify nightly-17.evidence --trust trust.json", "bailiwick audit verify --log"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if log == (len(args) == 1) {
-				return api.Errorf(api.CodeInvalid, "name a file, or --log")
-			}
-			if log {
-				return t.withOperator(func(o client.Operator) error { return t.verifyLog(cmd.Context(), o) })
-			}
-			if trust == "" {
-				return api.Errorf(api.CodeInvalid, "--trust FILE: want the keys whose signatures count").WithHint("to check your own evidence: bailiwick audit trust > trust.json")
-			}
-			rest := []string{args[0], "--trust", trust, "--require", require}
-			if t.Format == "json" {
-				rest = append(rest, "-o", "json")
-			}
-			if html != "" {
-				rest = append(rest, "--html", html)
-			}
-			if stamps != "" {
-				rest = append(rest, "--stamps", stamps)
-			}
-			for _, a := range anchors {
-				rest = append(rest, "--anchor", a)
-			}
-			return t.execute(cmd.Context(), verifyProgram, rest, t.Stdin, t.File())
-		},
-	}
-	cmd.Flags().BoolVar(&log, "log", false, "verify the whole log of the running service")
-	cmd.Flags().StringVar(&trust, "trust", "", "trust file: the keys whose signatures count")
-	cmd.Flags().StringVar(&require, "require", "none", "the weakest acceptable finding about the log")
-	cmd.Flags().StringVar(&html, "html", "", "write the report to this new file too, as one page to file or print")
-	cmd.Flags().StringVar(&stamps, "stamps", "", "write the time-stamp tokens, and what they stamp, to this folder for openssl")
-	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "a file with signed checkpoints from another source than the evidence, or NAME=FILE from an anchor; may be repeated")
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		if log == (len(args) == 1) {
+			return api.Errorf(api.CodeInvalid, "name a file, or --log")
+		}
+		if log {
+			return t.withOperator(func(o client.Operator) error { return t.verifyLog(ctx, o) })
+		}
+		if trust == "" {
+			return api.Errorf(api.CodeInvalid, "--trust FILE: want the keys whose signatures count").WithHint("to check your own evidence: bailiwick audit trust > trust.json")
+		}
+		rest := []string{args[0], "--trust", trust, "--require", require}
+		if t.Format == "json" {
+			rest = append(rest, "-o", "json")
+		}
+		if html != "" {
+			rest = append(rest, "--html", html)
+		}
+		if stamps != "" {
+			rest = append(rest, "--stamps", stamps)
+		}
+		for _, a := range anchors {
+			rest = append(rest, "--anchor", a)
+		}
+		return t.execute(ctx, verifyProgram, rest, t.Stdin, t.File())
+	})
+	v.Flag(&log, "log")
+	v.Flag(&trust, "trust")
+	require = "none"
+	v.Flag(&require, "require")
+	v.Flag(&html, "html")
+	v.Flag(&stamps, "stamps")
+	v.Flag(&anchors, "anchor")
 }
 
 func (t *auditVerbs) verifyLog(ctx context.Context, o client.Operator) error {
@@ -199,15 +184,8 @@ func (t *auditVerbs) verifyLog(ctx context.Context, o client.Operator) error {
 	return nil
 }
 
-func (t *auditVerbs) trustCommand() *cobra.Command {
-	return t.operatorVerb(&cobra.Command{
-		Use: "trust", Short: "Print the trust file for an auditor of this installation", Args: cobra.NoArgs,
-		Long: `Print the trust file for an auditor of this installation.
-
-It has the keys whose signatures count. Evidence is only worth something to an auditor who
-got this file through another channel than the evidence, from a person they trust.`,
-		Example: console.Examples("bailiwick audit trust", "bailiwick audit trust > trust.json"),
-	}, func(ctx context.Context, o client.Operator, _ []string) error {
+func (t *auditVerbs) trustCommand(v *console.Verb) {
+	t.operatorVerb(v, func(ctx context.Context, o client.Operator, _ []string) error {
 		if err := o.Trust(ctx, t.Stdout); err != nil {
 			return err
 		}

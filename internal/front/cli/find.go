@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -18,30 +16,10 @@ import (
 // findVerbs are the verbs that say who the caller is and what it may use.
 type findVerbs struct{ *tree }
 
-// nouns returns a noun with list and show for every kind of artifact.
-func (t *findVerbs) nouns() (list []*cobra.Command) {
-	for _, kind := range []api.Kind{api.KindSubagent, api.KindModel, api.KindCapability, api.KindEnv, api.KindSource, api.KindTarget, api.KindGrant} {
-		list = append(list, console.Noun(string(kind), "List and show the "+plural(kind)+" that you may use",
-			console.Group{Commands: []*cobra.Command{t.listCommand(kind), t.showCommand(kind)}}))
-	}
-	return append(list, t.roleNoun(), t.toolNoun())
-}
-
-func plural(kind api.Kind) string {
-	if kind == api.KindCapability {
-		return "capabilities"
-	}
-	return string(kind) + "s"
-}
-
-func (t *findVerbs) listCommand(kind api.Kind) *cobra.Command {
-	noun := "bailiwick " + string(kind)
-	return &cobra.Command{
-		Use: "list", Short: "List the " + plural(kind) + " that you may use", Args: cobra.NoArgs,
-		Example: console.Examples(noun+" list", noun+" list -o name"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error { return t.list(cmd.Context(), c, kind) })
-		},
+// listCommand makes the verb that lists a kind of artifact.
+func (t *findVerbs) listCommand(kind api.Kind) func(*console.Verb) {
+	return func(v *console.Verb) {
+		t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error { return t.list(ctx, c, kind) })
 	}
 }
 
@@ -161,19 +139,17 @@ func tierText(t *api.Tier) string {
 	return t.String()
 }
 
-func (t *findVerbs) showCommand(kind api.Kind) *cobra.Command {
-	noun := "bailiwick " + string(kind)
-	return &cobra.Command{
-		Use: "show NAME", Short: "Show a " + string(kind) + " and how to use it", Args: cobra.ExactArgs(1),
-		Example: console.Examples(noun+" show NAME", noun+" show NAME -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+// showCommand makes the verb that shows an artifact of a kind.
+func (t *findVerbs) showCommand(kind api.Kind) func(*console.Verb) {
+	return func(v *console.Verb) {
+		v.Do(func(ctx context.Context, args []string) error {
 			var a console.Args
 			name := a.Name(string(kind), args[0])
 			if a.Err != nil {
 				return a.Err
 			}
-			return t.withConn(func(c *client.Conn) error { return t.show(cmd.Context(), c, kind, name) })
-		},
+			return t.withConn(func(c *client.Conn) error { return t.show(ctx, c, kind, name) })
+		})
 	}
 }
 

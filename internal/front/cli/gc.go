@@ -16,7 +16,7 @@ import (
 
 func (t *serviceVerbs) gcCommand() *cobra.Command {
 	var dryRun bool
-	cmd := t.operatorVerb(&cobra.Command{
+	cmd := t.operatorCommand(&cobra.Command{
 		Use: "gc", Short: "Remove what has expired by the retention rules", Args: cobra.NoArgs,
 		Long: `Remove what has expired by the retention rules of the service's configuration: content
 and evidence of ended dispatches, plans and tasks of settled runs, cached checkouts, and

@@ -7,31 +7,21 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *findVerbs) matrixCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "matrix", Short: "Show which role may call which tool", Args: cobra.NoArgs,
-		Long: `Show which of the roles that you may use may call which tool. A cell has the tier of the tool
-in the hands of the role; +1 or +2 after it means that so many people approve each call, and !
-that a tainted dispatch may not call it. A - means that for this role there is no such tool.
-Roles that do not fit beside each other follow below.`,
-		Example: console.Examples("bailiwick role matrix", "bailiwick role matrix -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error { return t.matrix(cmd.Context(), c) })
-		},
-	}
+func (t *roleVerbs) matrixCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		return t.withConn(func(c *client.Conn) error { return t.matrix(ctx, c) })
+	})
 }
 
 // matrixWidth is the width of a matrix where that of the terminal is unknown.
 const matrixWidth = 80
 
-func (t *findVerbs) matrix(ctx context.Context, c *client.Conn) error {
+func (t *roleVerbs) matrix(ctx context.Context, c *client.Conn) error {
 	roles, err := t.toolsByRole(ctx, c, "")
 	if err != nil {
 		return err

@@ -391,7 +391,7 @@ up to its tier, its task or its grant.`,
 }
 
 func (t *operatorVerbs) operatorsListCommand() *cobra.Command {
-	return t.operatorVerb(&cobra.Command{
+	return t.operatorCommand(&cobra.Command{
 		Use: "list", Short: "List the operator keys, in force and retired, and how many must sign", Args: cobra.NoArgs,
 		Example: console.Examples("bailiwick operators list", "bailiwick operators list -o json"),
 	}, func(ctx context.Context, o client.Operator, _ []string) error {

@@ -81,7 +81,7 @@ func principalRow(p api.PrincipalInfo) string {
 }
 
 func (t *operatorVerbs) principalShowCommand() *cobra.Command {
-	return t.operatorVerb(&cobra.Command{
+	return t.operatorCommand(&cobra.Command{
 		Use: "show PRINCIPAL", Short: "Show the ceiling, grants, tokens and stops of a principal", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick principal show agent:claude", "bailiwick principal show local:ann -o json"),
 	}, func(ctx context.Context, o client.Operator, args []string) error {

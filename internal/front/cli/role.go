@@ -5,22 +5,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *findVerbs) roleNoun() *cobra.Command {
-	return console.Noun("role", "List and show the roles that you may use, and what they may call",
-		console.Group{Commands: []*cobra.Command{t.listCommand(api.KindRole), t.roleShowCommand(), t.matrixCommand()}})
-}
-
-func (t *findVerbs) toolNoun() *cobra.Command {
-	return console.Noun("tool", "List the tools of a role", console.Group{Commands: []*cobra.Command{t.toolListCommand()}})
-}
+// roleVerbs are the verbs about roles and their tools.
+type roleVerbs struct{ *findVerbs }
 
 // shownRole is the JSON answer of role show.
 type shownRole struct {
@@ -28,25 +20,20 @@ type shownRole struct {
 	Tools []api.RoleTool `json:"tools"`
 }
 
-func (t *findVerbs) roleShowCommand() *cobra.Command {
+func (t *roleVerbs) showCommand(v *console.Verb) {
 	var schemas bool
-	cmd := &cobra.Command{
-		Use: "show NAME", Short: "Show a role, its subagents and each tool that it may call", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick role show NAME", "bailiwick role show NAME --schemas"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			name := a.Name("role", args[0])
-			if a.Err != nil {
-				return a.Err
-			}
-			return t.withConn(func(c *client.Conn) error { return t.showRole(cmd.Context(), c, name, schemas) })
-		},
-	}
-	cmd.Flags().BoolVar(&schemas, "schemas", false, "with the schema of arguments and answers of each tool")
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		var a console.Args
+		name := a.Name("role", args[0])
+		if a.Err != nil {
+			return a.Err
+		}
+		return t.withConn(func(c *client.Conn) error { return t.showRole(ctx, c, name, schemas) })
+	})
+	v.Flag(&schemas, "schemas")
 }
 
-func (t *findVerbs) showRole(ctx context.Context, c *client.Conn, name api.Name, schemas bool) error {
+func (t *roleVerbs) showRole(ctx context.Context, c *client.Conn, name api.Name, schemas bool) error {
 	who, err := c.Runtime().Who(ctx)
 	if err != nil {
 		return err
@@ -73,7 +60,7 @@ func (t *findVerbs) showRole(ctx context.Context, c *client.Conn, name api.Name,
 }
 
 // printTool prints a tool of a role as people decide about it, and as agents see it.
-func (t *findVerbs) printTool(tool api.RoleTool) {
+func (t *roleVerbs) printTool(tool api.RoleTool) {
 	fmt.Fprintln(t.Stdout)
 	t.Row("tool", "%s: %s", console.Line(tool.Tool), toolRules(tool))
 	t.Row("agents see", "%s", console.Line(tool.Name))
@@ -115,25 +102,17 @@ type toolOfRole struct {
 	api.RoleTool
 }
 
-func (t *findVerbs) toolListCommand() *cobra.Command {
+func (t *roleVerbs) toolListCommand(v *console.Verb) {
 	var role string
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the tools of a role, or of each role that you may use", Args: cobra.NoArgs,
-		Long: `List the tools of a role, or of each role that you may use, one after the other. A tool is
-always one of a role: tier, approval and the rule for tainted dispatches are those of the
-role.`,
-		Example: console.Examples("bailiwick tool list --role NAME", "bailiwick tool list -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var a console.Args
-			name := a.Name("role", role)
-			if a.Err != nil {
-				return a.Err
-			}
-			return t.withConn(func(c *client.Conn) error { return t.listTools(cmd.Context(), c, name) })
-		},
-	}
-	cmd.Flags().StringVar(&role, "role", "", "only this role")
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error {
+		var a console.Args
+		name := a.Name("role", role)
+		if a.Err != nil {
+			return a.Err
+		}
+		return t.withConn(func(c *client.Conn) error { return t.listTools(ctx, c, name) })
+	})
+	v.Flag(&role, "role")
 }
 
 // toolsByRole returns the tools of a role, or of each role that the caller may use.
@@ -154,7 +133,7 @@ func (t *findVerbs) toolsByRole(ctx context.Context, c *client.Conn, role api.Na
 	return list, nil
 }
 
-func (t *findVerbs) listTools(ctx context.Context, c *client.Conn, role api.Name) error {
+func (t *roleVerbs) listTools(ctx context.Context, c *client.Conn, role api.Name) error {
 	roles, err := t.toolsByRole(ctx, c, role)
 	if err != nil {
 		return err

@@ -194,7 +194,7 @@ func (t *operatorVerbs) secretListCommand() *cobra.Command {
 }
 
 func (t *operatorVerbs) secretCheckCommand() *cobra.Command {
-	return t.operatorVerb(&cobra.Command{
+	return t.operatorCommand(&cobra.Command{
 		Use: "check", Short: "Read the value of each secret, and say which can be read", Args: cobra.NoArgs,
 		Long: `Have the service read the value of each secret as a dispatch would, and say which can be
 read. No value is shown. The exit code is 1 if one that is used cannot be read.`,

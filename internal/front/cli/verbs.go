@@ -19,7 +19,7 @@ var manual string
 
 func (t *tree) root() *cobra.Command {
 	verbs := t.ownVerbs()
-	for _, more := range []console.Verbs{t.dispatchVerbs(), runverbs.Verbs(t.runConfig())} {
+	for _, more := range []console.Verbs{t.dispatchVerbs(), t.findVerbs(), t.auditVerbs(), runverbs.Verbs(t.runConfig())} {
 		maps.Copy(verbs, more)
 	}
 	root := console.ParseManual(manual, runverbs.Manual).Command(verbs)
@@ -35,7 +35,6 @@ func (t *tree) root() *cobra.Command {
 func (t *tree) addOthers(root *cobra.Command) {
 	service := &serviceVerbs{t}
 	operator := &operatorVerbs{t}
-	find := &findVerbs{t}
 	console.AddGroups(root,
 		console.Group{Title: "Set up:", Commands: []*cobra.Command{
 			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
@@ -51,9 +50,8 @@ func (t *tree) addOthers(root *cobra.Command) {
 			t.delegatedCommand("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
 			service.gcCommand(),
 		}},
-		console.Group{Title: "Find:", Commands: append([]*cobra.Command{find.whoamiCommand(), find.canCommand()}, find.nouns()...)},
 		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.operatorsNoun(), operator.decisionNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}},
-		console.Group{Title: "Evidence:", Commands: []*cobra.Command{(&auditVerbs{t}).noun(), operator.anchorNoun()}})
+		console.Group{Title: "Evidence:", Commands: []*cobra.Command{operator.anchorNoun()}})
 }
 
 // programFlags has the flags of all verbs.
@@ -102,5 +100,37 @@ func (t *tree) dispatchVerbs() console.Verbs {
 		"dispatch attestation": d.attestationCommand,
 		"dispatch pin":         d.pinCommand(true),
 		"dispatch unpin":       d.pinCommand(false),
+	}
+}
+
+func (t *tree) findVerbs() console.Verbs {
+	f := &findVerbs{t}
+	role := &roleVerbs{f}
+	verbs := console.Verbs{
+		"whoami":      console.Made(f.whoamiCommand()),
+		"can":         f.canCommand,
+		"role list":   f.listCommand(api.KindRole),
+		"role show":   role.showCommand,
+		"role matrix": role.matrixCommand,
+		"tool list":   role.toolListCommand,
+	}
+	for _, kind := range []api.Kind{api.KindSubagent, api.KindModel, api.KindCapability, api.KindEnv, api.KindSource, api.KindTarget, api.KindGrant} {
+		verbs[string(kind)+" list"], verbs[string(kind)+" show"] = f.listCommand(kind), f.showCommand(kind)
+	}
+	return verbs
+}
+
+func (t *tree) auditVerbs() console.Verbs {
+	a := &auditVerbs{t}
+	return console.Verbs{
+		"audit list":   a.listCommand,
+		"audit show":   a.showCommand,
+		"audit watch":  a.watchCommand,
+		"audit export": a.exportCommand,
+		"audit verify": a.verifyCommand,
+		"audit trust":  a.trustCommand,
+		"audit key":    a.keyCommand,
+		"audit prove":  a.proveCommand,
+		"audit tiles":  a.tilesCommand,
 	}
 }
