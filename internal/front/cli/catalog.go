@@ -10,14 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
 // catalogCommand delegates to bailiwick-deploy, which does not talk to the service:
 // for the line that says what to type next, it is told the caller's ceiling.
-func (t *tree) catalogCommand() *cobra.Command {
-	cmd := t.delegatedCommand("catalog", "Plan, apply, sign, list, show, move and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'")
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (t *tree) catalogCommand(v *console.Verb) {
+	t.delegate(deployProgram, "catalog")(v)
+	run := v.RunE
+	v.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 && (args[0] == "plan" || args[0] == "apply") {
 			if ceiling, ok := t.ownCeiling(cmd.Context()); ok {
 				args = slices.Insert(slices.Clone(args), 1, "--caller-ceiling="+ceiling.String())
@@ -25,7 +26,6 @@ func (t *tree) catalogCommand() *cobra.Command {
 		}
 		return run(cmd, args)
 	}
-	return cmd
 }
 
 // ceilingWait is how long a service may take to answer: the line is not worth more.

@@ -79,14 +79,14 @@ func missing(path string, err error) error {
 	return api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of an installation must be in the same folder")
 }
 
-// delegatedCommand returns a verb that another program of the installation carries out.
-func (t *tree) delegatedCommand(use, short, program, verb string, examples ...string) *cobra.Command {
-	return &cobra.Command{
-		Use: use, Short: short, DisableFlagParsing: true, Example: console.Examples(examples...),
-		Long: short + ".\n\n" + program + " " + verb + " carries it out; see its help.", ValidArgsFunction: t.completeDelegated(program, verb),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.execute(cmd.Context(), program, slices.Concat([]string{verb}, args), t.Stdin, t.File())
-		},
+// delegate makes a verb that another program of the installation carries out.
+func (t *tree) delegate(program, verb string) func(*console.Verb) {
+	return func(v *console.Verb) {
+		v.Long = v.Short + ".\n\n" + program + " " + verb + " carries it out; see its help."
+		v.DisableFlagParsing, v.Args, v.ValidArgsFunction = true, nil, t.completeDelegated(program, verb)
+		v.Do(func(ctx context.Context, args []string) error {
+			return t.execute(ctx, program, slices.Concat([]string{verb}, args), t.Stdin, t.File())
+		})
 	}
 }
 

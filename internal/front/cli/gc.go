@@ -6,32 +6,22 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *serviceVerbs) gcCommand() *cobra.Command {
+func (t *serviceVerbs) gcCommand(v *console.Verb) {
 	var dryRun bool
-	cmd := t.operatorCommand(&cobra.Command{
-		Use: "gc", Short: "Remove what has expired by the retention rules", Args: cobra.NoArgs,
-		Long: `Remove what has expired by the retention rules of the service's configuration: content
-and evidence of ended dispatches, plans and tasks of settled runs, cached checkouts, and
-unreferenced files. The entries of the log are never removed. Without a rule, content,
-evidence and runs are kept. Pinned, running and waiting dispatches are not touched.`,
-		Example: console.Examples("bailiwick gc --dry-run", "bailiwick gc -o json"),
-	}, func(ctx context.Context, o client.Operator, _ []string) error {
+	t.operatorVerb(v, func(ctx context.Context, o client.Operator, _ []string) error {
 		report, err := o.GC(ctx, dryRun)
 		if err != nil {
 			return err
 		}
 		return t.printGC(report)
 	})
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be removed, and why")
-	return cmd
+	v.Flag(&dryRun, "dry-run")
 }
 
 func (t *serviceVerbs) printGC(r api.GCReport) error {

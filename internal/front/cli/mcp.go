@@ -12,18 +12,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
 // mcpVerbs are the verbs about the MCP server, which an AI client starts.
 type mcpVerbs struct{ *tree }
-
-func (t *mcpVerbs) noun() *cobra.Command {
-	return console.Noun("mcp", "Configure AI clients, and list the tools that they get", console.Group{Commands: []*cobra.Command{t.toolsCommand(), t.configCommand()}})
-}
 
 // mcpTool is a tool as the server describes it to a client.
 type mcpTool struct {
@@ -35,21 +29,16 @@ type mcpTool struct {
 	OutputSchema json.RawMessage `json:"outputSchema"`
 }
 
-func (t *mcpVerbs) toolsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "tools", Short: "List the tools that an AI client gets", Args: cobra.NoArgs,
-		Long:    "Start bailiwick-mcp as a client does, request its tools, and list them. It needs no service.",
-		Example: console.Examples("bailiwick mcp tools", "bailiwick mcp tools -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			tools, err := t.tools(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return console.List(&t.Output, tools, func(m mcpTool) string { return m.Name }, "TOOL\tDOES\tKIND", func(m mcpTool) string {
-				return m.Name + "\t" + console.Plain(m.Title) + "\t" + hintText(m.Annotations)
-			})
-		},
-	}
+func (t *mcpVerbs) toolsCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		tools, err := t.tools(ctx)
+		if err != nil {
+			return err
+		}
+		return console.List(&t.Output, tools, func(m mcpTool) string { return m.Name }, "TOOL\tDOES\tKIND", func(m mcpTool) string {
+			return m.Name + "\t" + console.Plain(m.Title) + "\t" + hintText(m.Annotations)
+		})
+	})
 }
 
 func hintText(hints map[string]any) string {
@@ -150,37 +139,29 @@ type mcpConfig struct {
 	Command []string `json:"command"` // of the server
 }
 
-func (t *mcpVerbs) configCommand() *cobra.Command {
+func (t *mcpVerbs) configCommand(v *console.Verb) {
 	var name, tokenFile string
 	clients := mcpClients()
 	var known []string
 	for _, c := range clients {
 		known = append(known, c.name)
 	}
-	cmd := &cobra.Command{
-		Use: "config", Short: "Print the configuration that gives an AI client the tools", Args: cobra.NoArgs,
-		Long: `Print the text for the configuration file of an AI client, and on standard error the name of
-that file. Without --principal-token-file the client acts as this account. With its own token
-it has its own grants, ceiling and log entries.`,
-		Example: console.Examples("bailiwick mcp config --client claude-code > .mcp.json", "bailiwick mcp config --client codex --principal-token-file ~/.config/bailiwick/codex.token >> ~/.codex/config.toml"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			i := slices.Index(known, name)
-			if i < 0 {
-				return api.Errorf(api.CodeInvalid, "--client %q: want one of %s", name, strings.Join(known, ", "))
-			}
-			if tokenFile == "" && cmd.Flags().Changed("principal-token-file") {
-				return api.Errorf(api.CodeInvalid, "--principal-token-file is empty: the client would act as this account").WithHint("name the file, or omit the flag")
-			}
-			command, err := t.startCommand(cmd.Context(), tokenFile)
-			if err != nil {
-				return err
-			}
-			return t.printConfig(clients[i], command)
-		},
-	}
-	cmd.Flags().StringVar(&name, "client", "", "the client: "+strings.Join(known, ", "))
-	cmd.Flags().StringVar(&tokenFile, "principal-token-file", "", "file with the client's token; create it with bailiwick token create --out")
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return api.Errorf(api.CodeInvalid, "--client %q: want one of %s", name, strings.Join(known, ", "))
+		}
+		if tokenFile == "" && v.Flags().Changed("principal-token-file") {
+			return api.Errorf(api.CodeInvalid, "--principal-token-file is empty: the client would act as this account").WithHint("name the file, or omit the flag")
+		}
+		command, err := t.startCommand(ctx, tokenFile)
+		if err != nil {
+			return err
+		}
+		return t.printConfig(clients[i], command)
+	})
+	v.Flag(&name, "client")
+	v.Flag(&tokenFile, "principal-token-file")
 }
 
 // startCommand is the command with which a client starts the server. Clients pass

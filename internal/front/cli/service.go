@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -35,22 +33,16 @@ type downReport struct {
 	Orchestrator bool       `json:"orchestrator"`
 }
 
-func (t *serviceVerbs) downCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "down", Short: "Stop the service; the next one adopts running workers", Args: cobra.NoArgs,
-		Long: `Stop the service. Running workers continue, and the next service adopts them. If no service
-is running, that is said, and the exit status is 0 too.`,
-		Example: console.Examples("bailiwick down", "bailiwick down --socket PATH", "bailiwick down -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := t.connect(false)
-			defer c.Close()
-			r, err := t.down(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			return t.Emit(r, r.Socket, func() { t.printDown(&r) })
-		},
-	}
+func (t *serviceVerbs) downCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		c := t.connect(false)
+		defer c.Close()
+		r, err := t.down(ctx, c)
+		if err != nil {
+			return err
+		}
+		return t.Emit(r, r.Socket, func() { t.printDown(&r) })
+	})
 }
 
 // down stops the running service, if there is one.
@@ -158,30 +150,26 @@ type statusAnswer struct {
 	Missing []readiness.Need `json:"missing,omitempty"` // what the caller lacks for a dispatch
 }
 
-func (t *serviceVerbs) statusCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "status", Short: "Show service status", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick status", "bailiwick status -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := t.connect(false)
-			defer c.Close()
-			s, err := c.Operator().Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			a := statusAnswer{ServiceStatus: s}
-			if l, err := t.readinessOf(cmd.Context(), c, false); err == nil { // a broken service cannot say
-				a.Missing = l.Missing()
-			}
-			if err := t.Emit(a, "", func() { t.printStatus(s, a.Missing) }); err != nil {
-				return err
-			}
-			if !s.Ready {
-				return console.Exit{Status: 1}
-			}
-			return nil
-		},
-	}
+func (t *serviceVerbs) statusCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		c := t.connect(false)
+		defer c.Close()
+		s, err := c.Operator().Status(ctx)
+		if err != nil {
+			return err
+		}
+		a := statusAnswer{ServiceStatus: s}
+		if l, err := t.readinessOf(ctx, c, false); err == nil { // a broken service cannot say
+			a.Missing = l.Missing()
+		}
+		if err := t.Emit(a, "", func() { t.printStatus(s, a.Missing) }); err != nil {
+			return err
+		}
+		if !s.Ready {
+			return console.Exit{Status: 1}
+		}
+		return nil
+	})
 }
 
 func (t *serviceVerbs) printStatus(s api.ServiceStatus, missing []readiness.Need) {

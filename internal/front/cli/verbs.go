@@ -33,23 +33,8 @@ func (t *tree) root() *cobra.Command {
 
 // addOthers adds the verbs that are not in the manual yet.
 func (t *tree) addOthers(root *cobra.Command) {
-	service := &serviceVerbs{t}
 	operator := &operatorVerbs{t}
 	console.AddGroups(root,
-		console.Group{Title: "Set up:", Commands: []*cobra.Command{
-			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
-			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
-			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
-			t.catalogCommand(),
-			t.delegatedCommand("agent", "Install and list agent programs", deployProgram, "agent", "bailiwick agent install claude-code", "bailiwick agent list"),
-			(&mcpVerbs{t}).noun(), t.webNoun(),
-		}},
-		console.Group{Title: "Service:", Commands: []*cobra.Command{
-			t.delegatedCommand("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
-			service.downCommand(), service.statusCommand(),
-			t.delegatedCommand("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
-			service.gcCommand(),
-		}},
 		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.operatorsNoun(), operator.decisionNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}},
 		console.Group{Title: "Evidence:", Commands: []*cobra.Command{operator.anchorNoun()}})
 }
@@ -74,12 +59,27 @@ func (t *tree) programFlags(v *console.Verb) {
 	}
 }
 
-// ownVerbs are about the program itself.
+// ownVerbs set the installation up, and start and stop the service.
 func (t *tree) ownVerbs() console.Verbs {
+	service, mcp := &serviceVerbs{t}, &mcpVerbs{t}
 	return console.Verbs{
-		"":        t.programFlags,
-		"version": t.versionCommand,
-		"man":     console.Man(t.writePages),
+		"":           t.programFlags,
+		"init":       t.delegate(deployProgram, "init"),
+		"key":        t.delegate(deployProgram, "key"),
+		"operator":   t.delegate(deployProgram, "operator"),
+		"catalog":    t.catalogCommand,
+		"agent":      t.delegate(deployProgram, "agent"),
+		"mcp tools":  mcp.toolsCommand,
+		"mcp config": mcp.configCommand,
+		"web serve":  t.webServeCommand,
+		"web open":   t.webOpenCommand,
+		"up":         t.delegate(daemonProgram, "start"),
+		"down":       service.downCommand,
+		"status":     service.statusCommand,
+		"doctor":     t.delegate(daemonProgram, "doctor"),
+		"gc":         service.gcCommand,
+		"version":    t.versionCommand,
+		"man":        console.Man(t.writePages),
 	}
 }
 
@@ -107,7 +107,7 @@ func (t *tree) findVerbs() console.Verbs {
 	f := &findVerbs{t}
 	role := &roleVerbs{f}
 	verbs := console.Verbs{
-		"whoami":      console.Made(f.whoamiCommand()),
+		"whoami":      f.whoamiCommand,
 		"can":         f.canCommand,
 		"role list":   f.listCommand(api.KindRole),
 		"role show":   role.showCommand,

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -21,20 +19,16 @@ type identity struct {
 	Queues       []api.Name         `json:"queues,omitempty"` // of an orchestrator; for an operator
 }
 
-func (t *findVerbs) whoamiCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "whoami", Short: "Show who you are to the service and what you may dispatch", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick whoami", "bailiwick whoami -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				id, err := t.identity(cmd.Context(), c)
-				if err != nil {
-					return err
-				}
-				return t.Emit(id, string(id.Principal), func() { t.printIdentity(id) })
-			})
-		},
-	}
+func (t *findVerbs) whoamiCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		return t.withConn(func(c *client.Conn) error {
+			id, err := t.identity(ctx, c)
+			if err != nil {
+				return err
+			}
+			return t.Emit(id, string(id.Principal), func() { t.printIdentity(id) })
+		})
+	})
 }
 
 // identity returns the caller with its grants. Where the catalog is refused it has
