@@ -8,65 +8,49 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-// anchorNoun is about an anchor for which the service does not start, so
-// bailiwickd carries it out without a service.
-func (t *operatorVerbs) anchorNoun() *cobra.Command {
-	var config string
-	noun := console.Noun("anchor", "Compare an anchor with the log, or name it as lost, while no service runs",
-		console.Group{Commands: []*cobra.Command{t.anchorShowCommand(&config), t.anchorLostCommand(&config)}})
-	noun.PersistentFlags().StringVar(&config, "config", "", "configuration of the service (default $XDG_CONFIG_HOME/bailiwick/service.yaml, if it exists)")
-	return noun
+// anchorVerbs are about an anchor for which the service does not start, so bailiwickd
+// carries them out without a service.
+type anchorVerbs struct {
+	*operatorVerbs
+	config string
 }
 
-func (t *operatorVerbs) anchorShowCommand(config *string) *cobra.Command {
-	return &cobra.Command{
-		Use: "show NAME", Short: "Compare all that an anchor holds with the log, as the start of the service does", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick anchor show disk", "bailiwick anchor show disk -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.execute(cmd.Context(), daemonProgram, anchorArgs(*config, t.Format, "show", args[0]), t.Stdin, t.File())
-		},
-	}
+func (t *anchorVerbs) noun(v *console.Verb) { v.FlagBelow(&t.config, "config") }
+
+func (t *anchorVerbs) showCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.execute(ctx, daemonProgram, t.args(t.Format, "show", args[0]), t.Stdin, t.File())
+	})
 }
 
-func anchorArgs(config, format, verb string, args ...string) []string {
+// args are the arguments of bailiwickd.
+func (t *anchorVerbs) args(format, verb string, args ...string) []string {
 	all := append([]string{"anchor", verb, "-o", format}, args...)
-	if config != "" {
-		all = append(all, "--config", config)
+	if t.config != "" {
+		all = append(all, "--config", t.config)
 	}
 	return all
 }
 
-func (t *operatorVerbs) anchorLostCommand(config *string) *cobra.Command {
+func (t *anchorVerbs) lostCommand(v *console.Verb) {
 	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "lost NAME", Short: "Start although an anchor refuses it; signed with the operator's key", Args: cobra.ExactArgs(1),
-		Long: `Let the service start although an anchor holds more of the log than the state, another log, or
-what the service did not write. The operator signs a decision that names the anchor and all
-that is wrong with it. It is in the log before it has effect, and holds for exactly that: if
-something else is found later, the service refuses again. The anchor gets no more checkpoints.
-Keep what it holds as evidence, and give the log another anchor. The service must be stopped.`,
-		Example: console.Examples("bailiwick anchor lost disk", "bailiwick anchor lost disk --reason 'the disk failed on Monday'"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := api.ParseAnchorName(args[0])
-			if err != nil {
-				return api.Errorf(api.CodeInvalid, "%w", err)
-			}
-			return t.nameLost(cmd.Context(), f, *config, name)
-		},
-	}
-	f.addKeys(cmd)
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		name, err := api.ParseAnchorName(args[0])
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		return t.nameLost(ctx, f, name)
+	})
+	f.addKeys(v)
 }
 
-func (t *operatorVerbs) nameLost(ctx context.Context, f decideFlags, config, name string) error {
+func (t *anchorVerbs) nameLost(ctx context.Context, f decideFlags, name string) error {
 	var finding api.AnchorFinding
-	if err := t.daemonAnswers(ctx, anchorArgs(config, "json", "show", name), nil, &finding); err != nil {
+	if err := t.daemonAnswers(ctx, t.args("json", "show", name), nil, &finding); err != nil {
 		return err
 	}
 	if finding.Found == "" {
@@ -78,7 +62,7 @@ func (t *operatorVerbs) nameLost(ctx context.Context, f decideFlags, config, nam
 		return err
 	}
 	var receipt api.OperatorReceipt
-	if err := t.daemonAnswers(ctx, anchorArgs(config, "json", "record"), bytes.NewReader(envelope), &receipt); err != nil {
+	if err := t.daemonAnswers(ctx, t.args("json", "record"), bytes.NewReader(envelope), &receipt); err != nil {
 		return err
 	}
 	return t.printReceipt(receipt, fmt.Sprintf("anchor %s is named as lost and gets no more checkpoints; give the log another anchor, with another name and place", name))
@@ -86,7 +70,7 @@ func (t *operatorVerbs) nameLost(ctx context.Context, f decideFlags, config, nam
 
 // daemonAnswers runs bailiwickd, reads its answer and returns its error, both in
 // JSON.
-func (t *operatorVerbs) daemonAnswers(ctx context.Context, args []string, stdin io.Reader, answer any) error {
+func (t *anchorVerbs) daemonAnswers(ctx context.Context, args []string, stdin io.Reader, answer any) error {
 	var out, said bytes.Buffer
 	err := t.executeTo(ctx, daemonProgram, args, stdin, &out, &said)
 	if _, failed := errors.AsType[console.Exit](err); failed {

@@ -81,7 +81,7 @@ call approved any more. A task ends as denied, and what depends on it is skipped
 
 func (t *approvalVerbs) approvalListCommand() *cobra.Command {
 	var all bool
-	cmd := listVerb(t.tree, &cobra.Command{
+	cmd := listCommandOf(t.tree, &cobra.Command{
 		Use: "list", Short: "List the calls and tasks that wait for you", Example: console.Examples("bailiwick approval list", "bailiwick approval list --all"),
 	}, func(ctx context.Context, c *client.Conn) ([]api.ApprovalView, error) {
 		r, err := t.voter(ctx, c)
@@ -273,7 +273,7 @@ func (t *approvalVerbs) voteCommand(cmd *cobra.Command, verb api.OperatorVerb) *
 		}
 		return t.printReceipt(receipt, text)
 	})
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 

@@ -182,7 +182,18 @@ func (t *tree) operatorCommand(cmd *cobra.Command, do func(ctx context.Context, 
 }
 
 // listVerb is a verb that prints a list of the service.
-func listVerb[T any](t *tree, cmd *cobra.Command, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) *cobra.Command {
+func listVerb[T any](t *tree, v *console.Verb, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) {
+	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
+		list, err := fetch(ctx, c)
+		if err != nil {
+			return err
+		}
+		return console.List(&t.Output, list, name, head, row)
+	})
+}
+
+// listCommandOf is a verb that prints a list of the service.
+func listCommandOf[T any](t *tree, cmd *cobra.Command, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return t.withConn(func(c *client.Conn) error {

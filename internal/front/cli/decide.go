@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,15 +25,18 @@ type decideFlags struct {
 	passkey bool // lodge the decision, to be signed at the signing page
 }
 
-func (f *decideFlags) add(cmd *cobra.Command) {
-	f.addKeys(cmd)
-	cmd.Flags().BoolVar(&f.passkey, "passkey", false, "lodge the decision and wait until it is signed: with a passkey, or with bailiwick decision sign")
+func (f *decideFlags) add(v *console.Verb) {
+	f.addKeys(v)
+	v.Flag(&f.passkey, "passkey")
 }
 
+// addTo is add for a verb that is not in the manual yet.
+func (f *decideFlags) addTo(cmd *cobra.Command) { f.add(console.VerbOf(cmd, manual)) }
+
 // addKeys is add for a verb without the service, which lodges nothing.
-func (f *decideFlags) addKeys(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.keys, "key", nil, "operator key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/operator.key)")
-	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the log")
+func (f *decideFlags) addKeys(v *console.Verb) {
+	v.Flag(&f.keys, "key")
+	v.Flag(&f.reason, "reason")
 }
 
 // decided has r signed and recorded, and prints the receipt; text is what it means.
@@ -102,85 +104,10 @@ func (t *operatorVerbs) signed(ctx context.Context, f decideFlags, head api.Oper
 	return t.sign(ctx, f.keys, payload)
 }
 
-// local reports whether a principal is an account of this machine, which the
-// operating system authenticates.
-func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
-
-// checkKnown refuses an unknown principal before anyone types a passphrase for
-// it. The service checks again when it gets the decision.
-func (t *operatorVerbs) checkKnown(ctx context.Context, verb api.OperatorVerb, p api.Principal) error {
-	return t.withOperator(func(o client.Operator) error {
-		info, err := o.Principal(ctx, p)
-		switch {
-		case err != nil:
-			return nil //nolint:nilerr // an unreadable catalog must not prevent a decision
-		case local(p):
-			t.noteNoGrant(info)
-			return nil
-		case !info.Known && verb == api.VerbPrincipalRemove:
-			return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("see: bailiwick principal list")
-		case !info.Known:
-			return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
-		}
-		return nil
-	})
-}
-
-// checkNew refuses a principal that exists, or that is easily taken for one that
-// exists or has grants, before anyone types a passphrase for it. The service checks
-// again when it gets the decision.
-func (t *operatorVerbs) checkNew(ctx context.Context, _ api.OperatorVerb, p api.Principal) error {
-	return t.withOperator(func(o client.Operator) error {
-		all, err := o.Principals(ctx)
-		if err != nil {
-			return nil //nolint:nilerr // an unreadable catalog must not prevent a decision
-		}
-		for _, other := range all {
-			switch {
-			case other.Principal == p && other.Known:
-				return api.Errorf(api.CodeConflict, "principal %s already exists", p).WithHint("see: bailiwick principal show %s", p)
-			case other.Principal.Resembles(p):
-				return api.Errorf(api.CodeConflict, "principal %s is easily taken for %s, which exists", p, other.Principal).WithHint("use %s, or a name that differs in more; see: bailiwick principal list", other.Principal)
-			}
-		}
-		return nil
-	})
-}
-
 // noteNoGrant points out an account without a grant. Accounts are not added, so a
 // misspelt one is not refused.
 func (t *operatorVerbs) noteNoGrant(p api.PrincipalInfo) {
 	if local(p.Principal) && len(p.Grants) == 0 {
 		fmt.Fprintf(t.Stderr, "note: %s has no grant; if the name is misspelt, see: bailiwick principal list\n", p.Principal)
 	}
-}
-
-// principalVerb is a verb about one known principal that an operator signs.
-func (t *operatorVerbs) principalVerb(cmd *cobra.Command, nargs int, record func(api.Principal, []string) (api.OperatorRecord, string, error)) *cobra.Command {
-	var f decideFlags
-	cmd.Args = cobra.ExactArgs(nargs)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var a console.Args
-		p := console.Parse(&a, args[0], api.ParsePrincipal)
-		r, text, err := record(p, args[1:])
-		if a.Fail(err); a.Err != nil {
-			return a.Err
-		}
-		check := t.checkKnown
-		if r.Verb == api.VerbPrincipalAdd {
-			check = t.checkNew
-		}
-		if err := check(cmd.Context(), r.Verb, p); err != nil {
-			return err
-		}
-		r.Principal = p
-		return t.decided(cmd.Context(), f, r, text)
-	}
-	f.add(cmd)
-	return cmd
-}
-
-// continues says what less authority does not stop.
-func continues(p api.Principal) string {
-	return fmt.Sprintf("Its running dispatches continue; cancel them with: bailiwick stop --principal %s", p)
 }

@@ -19,20 +19,11 @@ import (
 // lodgedEvery is how often a verb looks whether its decision is signed.
 const lodgedEvery = time.Second
 
-func (t *operatorVerbs) decisionNoun() *cobra.Command {
-	return console.Noun("decision", "Show and sign decisions that wait for signatures",
-		console.Group{Title: "Look:", Commands: []*cobra.Command{t.decisionListCommand(), t.decisionShowCommand()}},
-		console.Group{Title: "Sign:", Commands: []*cobra.Command{t.decisionSignCommand()}})
-}
+// decisionVerbs are the verbs about decisions that wait for signatures.
+type decisionVerbs struct{ *operatorVerbs }
 
-func (t *operatorVerbs) decisionListCommand() *cobra.Command {
-	return listVerb(t.tree, &cobra.Command{
-		Use: "list", Short: "List the decisions that wait for signatures, and those of the last ten minutes",
-		Long: `List the decisions that are lodged: the verbs that decide lodge theirs with --passkey, and
-so does the signing page. A passkey signs no other. Look here for decisions that you did not
-lodge: a page that lies about what it has you sign lodges it first.`,
-		Example: console.Examples("bailiwick decision list", "bailiwick decision list -o json"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.LodgedRecord, error) { return c.Operator().Lodged(ctx) },
+func (t *decisionVerbs) listCommand(v *console.Verb) {
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.LodgedRecord, error) { return c.Operator().Lodged(ctx) },
 		func(l api.LodgedRecord) string { return string(l.ID) }, "ID\tSTATE\tVERB\tABOUT\tSIGNED\tLODGED\tEXPIRES", func(l api.LodgedRecord) string {
 			r := l.Record
 			about := string(r.Principal)
@@ -49,32 +40,24 @@ lodge: a page that lies about what it has you sign lodges it first.`,
 }
 
 // lodgedVerb is a verb about one lodged record.
-func (t *operatorVerbs) lodgedVerb(cmd *cobra.Command, do func(context.Context, client.Operator, api.LodgedRecord) error) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (t *decisionVerbs) lodgedVerb(v *console.Verb, do func(context.Context, client.Operator, api.LodgedRecord) error) {
+	v.Do(func(ctx context.Context, args []string) error {
 		var id api.LodgedID
 		if err := id.UnmarshalText([]byte(args[0])); err != nil {
 			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: bailiwick decision list")
 		}
 		return t.withOperator(func(o client.Operator) error {
-			l, err := o.LodgedRecord(cmd.Context(), id)
+			l, err := o.LodgedRecord(ctx, id)
 			if err != nil {
 				return err
 			}
-			return do(cmd.Context(), o, l)
+			return do(ctx, o, l)
 		})
-	}
-	return cmd
+	})
 }
 
-func (t *operatorVerbs) decisionShowCommand() *cobra.Command {
-	cmd := t.lodgedVerb(&cobra.Command{
-		Use: "show ID|NUMBER", Short: "Show exactly what a decision decides",
-		Long: `Show in plain words what a lodged decision, or one in force with its number, decides, and
-what is signed: -o json has it as payload. Compare the challenge with the one that the
-signing page shows.`,
-		Example: console.Examples("bailiwick decision show ID", "bailiwick decision show 3", "bailiwick decision show ID -o json"),
-	}, func(_ context.Context, _ client.Operator, l api.LodgedRecord) error {
+func (t *decisionVerbs) showCommand(v *console.Verb) {
+	t.lodgedVerb(v, func(_ context.Context, _ client.Operator, l api.LodgedRecord) error {
 		return t.Emit(l, string(l.ID), func() {
 			fmt.Fprintln(t.Stdout, console.Plain(l.Text))
 			t.Row("lodged", "%s by %s, %s", t.Ago(l.At), l.By, l.State)
@@ -83,8 +66,8 @@ signing page shows.`,
 			t.OptionalRow("refused", "%s", console.Line(l.Refusal))
 		})
 	})
-	lodged := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	lodged := v.RunE
+	v.RunE = func(cmd *cobra.Command, args []string) error {
 		number, err := strconv.ParseUint(args[0], 10, 53)
 		if err != nil {
 			return lodged(cmd, args)
@@ -97,10 +80,9 @@ signing page shows.`,
 			return t.Emit(d, strconv.FormatUint(d.Number, 10), func() { t.printDecision(d) })
 		})
 	}
-	return cmd
 }
 
-func (t *operatorVerbs) printDecision(d api.Decision) {
+func (t *decisionVerbs) printDecision(d api.Decision) {
 	fmt.Fprintln(t.Stdout, console.Plain(d.Text))
 	t.Row("in force", "since log entry #%d", d.AuditEntry)
 	t.Row("set", "%d of the operator keys, %d must sign", d.Set, d.Threshold)
@@ -118,14 +100,9 @@ func (t *operatorVerbs) printDecision(d api.Decision) {
 	t.Row("challenge", "%x", d.Challenge)
 }
 
-func (t *operatorVerbs) decisionSignCommand() *cobra.Command {
+func (t *decisionVerbs) signCommand(v *console.Verb) {
 	var keys []string
-	cmd := t.lodgedVerb(&cobra.Command{
-		Use: "sign ID", Short: "Sign a lodged decision with an operator key of a file",
-		Long: `Show a lodged decision, ask for the passphrase of an operator key, and add its signature. The
-decision is in force with the last signature that the threshold asks for.`,
-		Example: console.Examples("bailiwick decision sign ID", "bailiwick decision sign ID --key bob.key"),
-	}, func(ctx context.Context, o client.Operator, l api.LodgedRecord) error {
+	t.lodgedVerb(v, func(ctx context.Context, o client.Operator, l api.LodgedRecord) error {
 		input := l.Payload
 		if l.Record.Approval != "" {
 			doc, err := t.actionOf(ctx, l.Record.Approval)
@@ -149,12 +126,11 @@ decision is in force with the last signature that the threshold asks for.`,
 			fmt.Fprintf(t.Stdout, "%s has %d of %d signatures.\n", l.ID, len(l.Signed), l.Threshold)
 		})
 	})
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "operator key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/operator.key)")
-	return cmd
+	v.Flag(&keys, "key")
 }
 
 // actionOf returns the action that a vote is about, in canonical form.
-func (t *operatorVerbs) actionOf(ctx context.Context, id api.ApprovalID) (doc []byte, err error) {
+func (t *decisionVerbs) actionOf(ctx context.Context, id api.ApprovalID) (doc []byte, err error) {
 	err = t.withConn(func(c *client.Conn) error {
 		v, err := c.Runtime().Approval(ctx, id)
 		if err == nil {

@@ -195,8 +195,8 @@ type keysFlags struct {
 	threshold int
 }
 
-func (f *keysFlags) add(cmd *cobra.Command) {
-	f.decideFlags.add(cmd)
+func (f *keysFlags) addTo(cmd *cobra.Command) {
+	f.decideFlags.addTo(cmd)
 	cmd.Flags().IntVar(&f.threshold, "threshold", 0, "how many people must sign each decision from then on (default: as before)")
 }
 
@@ -242,7 +242,7 @@ times. It is in force at once. operators.json stays the first set, and is not ch
 			})
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	cmd.Flags().StringVar(&of, "principal", "", "who holds the key, such as human:bob: votes count only under the voter's own key")
 	_ = cmd.MarkFlagRequired("principal")
 	return cmd
@@ -276,7 +276,7 @@ knows whose keys they have. A key never changes its principal: retire it, and ad
 			})
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 
@@ -332,7 +332,7 @@ signed before stays valid and verifiable; it signs nothing more, and cannot be a
 			})
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 
@@ -359,7 +359,7 @@ threshold says.`,
 			})
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 
@@ -386,7 +386,7 @@ up to its tier, its task or its grant.`,
 			})
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 

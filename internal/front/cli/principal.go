@@ -5,59 +5,37 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *operatorVerbs) principalNoun() *cobra.Command {
-	return console.Noun("principal", "Add, list and remove the callers of the service",
-		console.Group{Title: "Look:", Commands: []*cobra.Command{t.principalListCommand(), t.principalShowCommand()}},
-		console.Group{Title: "Change:", Commands: []*cobra.Command{t.principalAddCommand(), t.principalRemoveCommand()}})
-}
+// principalVerbs are the verbs about principals and their ceilings.
+type principalVerbs struct{ *operatorVerbs }
 
-func (t *operatorVerbs) principalAddCommand() *cobra.Command {
+func (t *principalVerbs) addCommand(v *console.Verb) {
 	var oauth api.OAuthSubject
-	cmd := &cobra.Command{
-		Use: "add PRINCIPAL", Short: "Add a principal; signed with the operator's key",
-		Long: `Add a principal: agent:NAME, ci:NAME or human:NAME. This gives it no token and no rights:
-see bailiwick token create, the grants of bailiwick.yaml, and bailiwick ceiling set.
-Principals named local:NAME are the accounts of the operating system and are not added.`,
-		Example: console.Examples("bailiwick principal add agent:claude", "bailiwick principal add agent:nightly --oauth-issuer https://idp.example --oauth-subject 0a1b2c"),
-	}
-	t.principalVerb(cmd, 1, func(p api.Principal, _ []string) (api.OperatorRecord, string, error) {
+
+	t.signedVerb(v, func(p api.Principal, _ []string) (api.OperatorRecord, string, error) {
 		r := api.OperatorRecord{Verb: api.VerbPrincipalAdd}
 		// Also if both are empty, as from unset variables: that is refused.
-		if cmd.Flags().Changed("oauth-issuer") || cmd.Flags().Changed("oauth-subject") {
+		if v.Flags().Changed("oauth-issuer") || v.Flags().Changed("oauth-subject") {
 			r.OAuth = &oauth
 		}
 		return r, fmt.Sprintf("%s was added. Next: bailiwick token create %[1]s, and bailiwick ceiling set %[1]s TIER", p), nil
 	})
-	cmd.Flags().StringVar(&oauth.Issuer, "oauth-issuer", "", "it authenticates with tokens of this issuer, which the service's configuration must have")
-	cmd.Flags().StringVar(&oauth.Subject, "oauth-subject", "", "the subject of those tokens")
-	return cmd
+	v.Flag(&oauth.Issuer, "oauth-issuer")
+	v.Flag(&oauth.Subject, "oauth-subject")
 }
 
-func (t *operatorVerbs) principalRemoveCommand() *cobra.Command {
-	return t.principalVerb(&cobra.Command{
-		Use: "remove PRINCIPAL", Short: "Remove a principal with its tokens and ceiling; signed with the operator's key",
-		Long: `Remove a principal: its tokens are revoked at once, tokens of another issuer no longer
-authenticate it, and its ceiling is observe. Its running dispatches continue; bailiwick
-stop --principal cancels them. Its grants are part of the catalog and stay there. It may be
-added again, also with another subject. A principal with an operator key in force is not
-removed: first retire the key, with bailiwick operators retire ID.`,
-		Example: console.Examples("bailiwick principal remove agent:claude", "bailiwick principal remove agent:nightly --reason 'left the team'"),
-	}, 1, func(p api.Principal, _ []string) (api.OperatorRecord, string, error) {
+func (t *principalVerbs) removeCommand(v *console.Verb) {
+	t.signedVerb(v, func(p api.Principal, _ []string) (api.OperatorRecord, string, error) {
 		return api.OperatorRecord{Verb: api.VerbPrincipalRemove}, fmt.Sprintf("%s was removed: its tokens are revoked, its ceiling is observe. %s", p, continues(p)), nil
 	})
 }
 
-func (t *operatorVerbs) principalListCommand() *cobra.Command {
-	return listVerb(t.tree, &cobra.Command{
-		Use: "list", Short: "List principals that were added or have grants", Example: console.Examples("bailiwick principal list", "bailiwick principal list -o name"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.PrincipalInfo, error) {
+func (t *principalVerbs) listCommand(v *console.Verb) {
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.PrincipalInfo, error) {
 		return c.Operator().Principals(ctx)
 	},
 		func(p api.PrincipalInfo) string { return string(p.Principal) }, "PRINCIPAL\tKNOWN\tCEILING\tTOKENS\tGRANTS\tSTOPS", principalRow)
@@ -80,11 +58,8 @@ func principalRow(p api.PrincipalInfo) string {
 	return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", p.Principal, known, p.Ceiling, active, console.Joined(p.Grants, ",", "-"), console.Joined(p.Stops, ",", "-"))
 }
 
-func (t *operatorVerbs) principalShowCommand() *cobra.Command {
-	return t.operatorCommand(&cobra.Command{
-		Use: "show PRINCIPAL", Short: "Show the ceiling, grants, tokens and stops of a principal", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick principal show agent:claude", "bailiwick principal show local:ann -o json"),
-	}, func(ctx context.Context, o client.Operator, args []string) error {
+func (t *principalVerbs) showCommand(v *console.Verb) {
+	t.operatorVerb(v, func(ctx context.Context, o client.Operator, args []string) error {
 		var a console.Args
 		principal := console.Parse(&a, args[0], api.ParsePrincipal)
 		if a.Err != nil {
@@ -98,7 +73,7 @@ func (t *operatorVerbs) principalShowCommand() *cobra.Command {
 	})
 }
 
-func (t *operatorVerbs) printPrincipal(p api.PrincipalInfo) {
+func (t *principalVerbs) printPrincipal(p api.PrincipalInfo) {
 	known := "added by an operator"
 	if !p.Known {
 		known = "not added by an operator; it comes from the operating system or from a grant"
@@ -117,4 +92,84 @@ func (t *operatorVerbs) printPrincipal(p api.PrincipalInfo) {
 	if len(p.Stops) > 0 {
 		t.Row("STOPPED BY", "%s; see: bailiwick stop list", strings.Join(p.Stops, ", "))
 	}
+}
+
+func (t *principalVerbs) ceilingSetCommand(v *console.Verb) {
+	t.signedVerb(v, func(p api.Principal, args []string) (api.OperatorRecord, string, error) {
+		tier, err := api.ParseTier(args[0])
+		return api.OperatorRecord{Verb: api.VerbCeilingSet, Ceiling: &tier}, fmt.Sprintf("%s may act up to %s, where grants and targets allow it.", p, tier), err
+	})
+}
+
+// local reports whether a principal is an account of this machine, which the
+// operating system authenticates.
+func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
+
+// checkKnown refuses an unknown principal before anyone types a passphrase for
+// it. The service checks again when it gets the decision.
+func (t *operatorVerbs) checkKnown(ctx context.Context, verb api.OperatorVerb, p api.Principal) error {
+	return t.withOperator(func(o client.Operator) error {
+		info, err := o.Principal(ctx, p)
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // an unreadable catalog must not prevent a decision
+		case local(p):
+			t.noteNoGrant(info)
+			return nil
+		case !info.Known && verb == api.VerbPrincipalRemove:
+			return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("see: bailiwick principal list")
+		case !info.Known:
+			return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
+		}
+		return nil
+	})
+}
+
+// checkNew refuses a principal that exists, or that is easily taken for one that
+// exists or has grants, before anyone types a passphrase for it. The service checks
+// again when it gets the decision.
+func (t *operatorVerbs) checkNew(ctx context.Context, _ api.OperatorVerb, p api.Principal) error {
+	return t.withOperator(func(o client.Operator) error {
+		all, err := o.Principals(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // an unreadable catalog must not prevent a decision
+		}
+		for _, other := range all {
+			switch {
+			case other.Principal == p && other.Known:
+				return api.Errorf(api.CodeConflict, "principal %s already exists", p).WithHint("see: bailiwick principal show %s", p)
+			case other.Principal.Resembles(p):
+				return api.Errorf(api.CodeConflict, "principal %s is easily taken for %s, which exists", p, other.Principal).WithHint("use %s, or a name that differs in more; see: bailiwick principal list", other.Principal)
+			}
+		}
+		return nil
+	})
+}
+
+// signedVerb is a verb about one known principal that an operator signs.
+func (t *principalVerbs) signedVerb(v *console.Verb, record func(api.Principal, []string) (api.OperatorRecord, string, error)) {
+	var f decideFlags
+	v.Do(func(ctx context.Context, args []string) error {
+		var a console.Args
+		p := console.Parse(&a, args[0], api.ParsePrincipal)
+		r, text, err := record(p, args[1:])
+		if a.Fail(err); a.Err != nil {
+			return a.Err
+		}
+		check := t.checkKnown
+		if r.Verb == api.VerbPrincipalAdd {
+			check = t.checkNew
+		}
+		if err := check(ctx, r.Verb, p); err != nil {
+			return err
+		}
+		r.Principal = p
+		return t.decided(ctx, f, r, text)
+	})
+	f.add(v)
+}
+
+// continues says what less authority does not stop.
+func continues(p api.Principal) string {
+	return fmt.Sprintf("Its running dispatches continue; cancel them with: bailiwick stop --principal %s", p)
 }

@@ -44,7 +44,7 @@ The value counts for dispatches that start from then on. Running workers keep th
 			return t.setSecret(cmd.Context(), f, name)
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 
@@ -171,12 +171,12 @@ set again; running workers keep theirs.`,
 			return t.decided(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbSecretRemove, Secret: name}, fmt.Sprintf("Secret %s was removed.", name))
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 
 func (t *operatorVerbs) secretListCommand() *cobra.Command {
-	return listVerb(t.tree, &cobra.Command{
+	return listCommandOf(t.tree, &cobra.Command{
 		Use: "list", Short: "List the secrets of the catalog, without their values", Example: console.Examples("bailiwick secret list", "bailiwick secret list -o json"),
 	}, func(ctx context.Context, c *client.Conn) ([]api.SecretInfo, error) {
 		list, err := c.Operator().Secrets(ctx, false)

@@ -117,7 +117,7 @@ func scopeText(s api.Stop) string {
 
 func (t *operatorVerbs) stopListCommand() *cobra.Command {
 	var all bool
-	cmd := listVerb(t.tree, &cobra.Command{
+	cmd := listCommandOf(t.tree, &cobra.Command{
 		Use: "list", Short: "List the emergency stops in force", Example: console.Examples("bailiwick stop list", "bailiwick stop list --all -o json"),
 	}, func(ctx context.Context, c *client.Conn) ([]api.Stop, error) {
 		list, err := c.Operator().Stops(ctx)
@@ -166,7 +166,7 @@ func (t *operatorVerbs) stopLiftCommand() *cobra.Command {
 			return t.printReceipt(receipt, t.liftedText(cmd.Context(), s.ID))
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 

@@ -29,8 +29,8 @@ type tokenFlags struct {
 	expires, out string
 }
 
-func (f *tokenFlags) add(cmd *cobra.Command) {
-	f.decideFlags.add(cmd)
+func (f *tokenFlags) addTo(cmd *cobra.Command) {
+	f.decideFlags.addTo(cmd)
 	cmd.Flags().StringVar(&f.expires, "expires", "90d", "how long it is valid: days such as 90d, or a duration such as 12h")
 	cmd.Flags().StringVar(&f.out, "out", "", "write it to this new file, readable by this account only, instead of printing it")
 }
@@ -67,7 +67,7 @@ that --out names.`,
 			return t.createToken(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbTokenCreate, Principal: p})
 		},
 	}
-	f.add(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 
@@ -76,7 +76,7 @@ func (t *operatorVerbs) tokenRotateCommand() *cobra.Command {
 		r.Verb = api.VerbTokenRotate
 		return t.createToken(ctx, f, r)
 	}
-	return t.tokenVerb("rotate ID", "Replace a token, which is revoked at once; signed with the operator's key", (*tokenFlags).add, rotate,
+	return t.tokenVerb("rotate ID", "Replace a token, which is revoked at once; signed with the operator's key", (*tokenFlags).addTo, rotate,
 		"bailiwick token rotate ID --out claude.token", "bailiwick token rotate ID --expires 30d")
 }
 
@@ -85,7 +85,7 @@ func (t *operatorVerbs) tokenRevokeCommand() *cobra.Command {
 		r.Verb = api.VerbTokenRevoke
 		return t.decided(ctx, f.decideFlags, r, fmt.Sprintf("token %s of %s is revoked. %s", r.Replaces, r.Principal, continues(r.Principal)))
 	}
-	addFlags := func(f *tokenFlags, cmd *cobra.Command) { f.decideFlags.add(cmd) }
+	addFlags := func(f *tokenFlags, cmd *cobra.Command) { f.decideFlags.addTo(cmd) }
 	return t.tokenVerb("revoke ID", "Revoke a token at once; signed with the operator's key", addFlags, revoke, "bailiwick token revoke ID", "bailiwick token revoke ID --reason 'laptop lost'")
 }
 
@@ -244,7 +244,7 @@ func parseExpires(text string) (time.Duration, error) {
 }
 
 func (t *operatorVerbs) tokenListCommand() *cobra.Command {
-	return listVerb(t.tree, &cobra.Command{
+	return listCommandOf(t.tree, &cobra.Command{
 		Use: "list", Short: "List all tokens ever created, without their secrets", Example: console.Examples("bailiwick token list", "bailiwick token list -o json"),
 	}, func(ctx context.Context, c *client.Conn) ([]api.TokenInfo, error) { return c.Operator().Tokens(ctx) },
 		func(i api.TokenInfo) string { return string(i.ID) }, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES", func(i api.TokenInfo) string {

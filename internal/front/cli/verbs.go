@@ -19,7 +19,7 @@ var manual string
 
 func (t *tree) root() *cobra.Command {
 	verbs := t.ownVerbs()
-	for _, more := range []console.Verbs{t.dispatchVerbs(), t.findVerbs(), t.auditVerbs(), runverbs.Verbs(t.runConfig())} {
+	for _, more := range []console.Verbs{t.dispatchVerbs(), t.findVerbs(), t.authorityVerbs(), t.auditVerbs(), runverbs.Verbs(t.runConfig())} {
 		maps.Copy(verbs, more)
 	}
 	root := console.ParseManual(manual, runverbs.Manual).Command(verbs)
@@ -35,8 +35,7 @@ func (t *tree) root() *cobra.Command {
 func (t *tree) addOthers(root *cobra.Command) {
 	operator := &operatorVerbs{t}
 	console.AddGroups(root,
-		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.operatorsNoun(), operator.decisionNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}},
-		console.Group{Title: "Evidence:", Commands: []*cobra.Command{operator.anchorNoun()}})
+		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.tokenNoun(), operator.operatorsNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}})
 }
 
 // programFlags has the flags of all verbs.
@@ -118,6 +117,25 @@ func (t *tree) findVerbs() console.Verbs {
 		verbs[string(kind)+" list"], verbs[string(kind)+" show"] = f.listCommand(kind), f.showCommand(kind)
 	}
 	return verbs
+}
+
+// authorityVerbs are about who may do what. Operators sign most of them.
+func (t *tree) authorityVerbs() console.Verbs {
+	o := &operatorVerbs{t}
+	principal, decision, anchor := &principalVerbs{o}, &decisionVerbs{o}, &anchorVerbs{operatorVerbs: o}
+	return console.Verbs{
+		"principal list":   principal.listCommand,
+		"principal show":   principal.showCommand,
+		"principal add":    principal.addCommand,
+		"principal remove": principal.removeCommand,
+		"ceiling set":      principal.ceilingSetCommand,
+		"decision list":    decision.listCommand,
+		"decision show":    decision.showCommand,
+		"decision sign":    decision.signCommand,
+		"anchor":           anchor.noun,
+		"anchor show":      anchor.showCommand,
+		"anchor lost":      anchor.lostCommand,
+	}
 }
 
 func (t *tree) auditVerbs() console.Verbs {

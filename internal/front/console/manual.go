@@ -224,3 +224,6 @@ func Made(cmd *cobra.Command) func(*Verb) {
 		v.GroupID = group
 	}
 }
+
+// VerbOf is a command that is not in the manual yet, with the texts of its flags.
+func VerbOf(cmd *cobra.Command, manual string) *Verb { return &Verb{cmd, ParseManual(manual)} }
