@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -48,42 +46,11 @@ func readToken(path string) (string, error) {
 	return token, api.CheckToken(token)
 }
 
-func (t *operatorVerbs) approvalNoun() *cobra.Command {
-	return (&approvalVerbs{operatorVerbs: t}).noun()
-}
+func (t *approvalVerbs) noun(v *console.Verb) { v.FlagBelow(&t.tokenFile, "principal-token-file") }
 
-func (t *approvalVerbs) noun() *cobra.Command {
-	cmd := console.Noun("approval", "Show the calls and tasks that wait for people, approve and deny them", console.Group{Title: "Look:", Commands: []*cobra.Command{
-		t.approvalListCommand(), t.approvalShowCommand(), t.approvalWatchCommand(),
-	}}, console.Group{Title: "Vote:", Commands: []*cobra.Command{
-		t.voteCommand(&cobra.Command{
-			Use: "approve ID", Short: "Approve one call of an agent, or one task of a run; signed with your operator key",
-			Long: `Approve the call that show prints, once and only with these arguments. A grant with approve
-for the role of the dispatch lets you; who submitted the work approves it only where the
-grant has approveOwn. A call at tier irreversible needs two other people. Your vote counts only
-under an operator key of your own: bailiwick operators list shows whose each key is.
-
-A task of a run is approved by the people that its approval.by lists, never by who
-submitted the run. What a task writes is approved by the people that writes.by of a grant
-lists, before it starts. You sign the digests of exactly what show prints.`,
-			Example: console.Examples("bailiwick approval approve ID", "bailiwick approval approve ID --reason 'ticket 12'"),
-		}, api.VerbApprove),
-		t.voteCommand(&cobra.Command{
-			Use: "deny ID", Short: "Deny one call of an agent, or one task of a run; signed with your operator key",
-			Long: `Deny the call that show prints. One denial is enough, and the dispatch does not get the same
-call approved any more. A task ends as denied, and what depends on it is skipped.`,
-			Example: console.Examples("bailiwick approval deny ID", "bailiwick approval deny ID --reason 'not on Fridays'"),
-		}, api.VerbDeny),
-	}})
-	cmd.PersistentFlags().StringVar(&t.tokenFile, "principal-token-file", "", "act as the person whose token this file has (default: this account)")
-	return cmd
-}
-
-func (t *approvalVerbs) approvalListCommand() *cobra.Command {
+func (t *approvalVerbs) listCommand(v *console.Verb) {
 	var all bool
-	cmd := listCommandOf(t.tree, &cobra.Command{
-		Use: "list", Short: "List the calls and tasks that wait for you", Example: console.Examples("bailiwick approval list", "bailiwick approval list --all"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.ApprovalView, error) {
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.ApprovalView, error) {
 		r, err := t.voter(ctx, c)
 		if err != nil {
 			return nil, err
@@ -110,42 +77,32 @@ func (t *approvalVerbs) approvalListCommand() *cobra.Command {
 		}
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", a.ID, v.State, tool, tier, dispatch, task, a.Principal, t.Ago(v.RequestedAt), t.Ago(a.Expires))
 	})
-	cmd.Flags().BoolVar(&all, "all", false, "also those that wait for others, and those that are settled")
-	return cmd
+	v.Flag(&all, "all")
 }
 
 // approvalVerb is a verb about one request.
-func (t *approvalVerbs) approvalVerb(cmd *cobra.Command, do func(context.Context, client.Runtime, api.ApprovalView) error) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (t *approvalVerbs) approvalVerb(v *console.Verb, do func(context.Context, client.Runtime, api.ApprovalView) error) {
+	v.Do(func(ctx context.Context, args []string) error {
 		var id api.ApprovalID
 		if err := id.UnmarshalText([]byte(args[0])); err != nil {
 			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: bailiwick approval list")
 		}
 		return t.withConn(func(c *client.Conn) error {
-			r, err := t.voter(cmd.Context(), c)
+			r, err := t.voter(ctx, c)
 			if err != nil {
 				return err
 			}
-			v, err := r.Approval(cmd.Context(), id)
+			v, err := r.Approval(ctx, id)
 			if err != nil {
 				return err
 			}
-			return do(cmd.Context(), r, v)
+			return do(ctx, r, v)
 		})
-	}
-	return cmd
+	})
 }
 
-func (t *approvalVerbs) approvalShowCommand() *cobra.Command {
-	return t.approvalVerb(&cobra.Command{
-		Use: "show ID", Short: "Show a call or a task that waits for people, completely",
-		Long: `Show everything that an approval is bound to. In the arguments, a character that people may
-not see or may take for another is escaped as in JSON. Of a task these are the products of the
-tasks that it shows: changed files, results and final texts, whose digests are in what you
-sign, and the commands that print patches and outputs.`,
-		Example: console.Examples("bailiwick approval show ID", "bailiwick approval show ID -o json"),
-	}, func(_ context.Context, _ client.Runtime, v api.ApprovalView) error {
+func (t *approvalVerbs) showCommand(v *console.Verb) {
+	t.approvalVerb(v, func(_ context.Context, _ client.Runtime, v api.ApprovalView) error {
 		return t.Emit(v, string(v.Action.ID), func() { t.printApproval(v) })
 	})
 }
@@ -236,49 +193,50 @@ func (t *approvalVerbs) printProducts(v api.ApprovalView) {
 // revealed shows a path with what is invisible in it.
 func revealed(name string) string { return console.Reveal(console.Line(name)) }
 
-// voteCommand is a vote. bailiwick-deploy shows what it signs, and refuses an action
+// vote makes a verb that votes. bailiwick-deploy shows what it signs, and refuses an action
 // that the record does not name.
-func (t *approvalVerbs) voteCommand(cmd *cobra.Command, verb api.OperatorVerb) *cobra.Command {
-	var f decideFlags
-	cmd = t.approvalVerb(cmd, func(ctx context.Context, r client.Runtime, v api.ApprovalView) error {
-		id := v.Action.ID
-		if v.Head == nil {
-			code := api.CodeDenied
-			if v.State != api.ApprovalOpen {
-				code = api.CodeConflict
+func (t *approvalVerbs) vote(verb api.OperatorVerb) func(*console.Verb) {
+	return func(v *console.Verb) {
+		var f decideFlags
+		t.approvalVerb(v, func(ctx context.Context, r client.Runtime, v api.ApprovalView) error {
+			id := v.Action.ID
+			if v.Head == nil {
+				code := api.CodeDenied
+				if v.State != api.ApprovalOpen {
+					code = api.CodeConflict
+				}
+				return api.Errorf(code, "approval %s: %s", id, v.WhyNot).WithHint("see: bailiwick approval show %s", id)
 			}
-			return api.Errorf(code, "approval %s: %s", id, v.WhyNot).WithHint("see: bailiwick approval show %s", id)
-		}
-		doc, err := canon.Marshal(v.Action)
-		if err != nil {
-			return err
-		}
-		if api.DigestOf(doc) != v.Digest {
-			return api.Errorf(api.CodeIntegrity, "approval %s: the service shows another action than %s", id, v.Digest)
-		}
-		who, err := r.Who(ctx)
-		if err != nil {
-			return err
-		}
-		receipt, err := t.vote(ctx, f, r, v, api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: v.Digest}, doc)
-		if err != nil {
-			return err
-		}
-		text := fmt.Sprintf("%s denied %s, action %s.", who.Principal, id, v.Digest)
-		if verb == api.VerbApprove {
-			text = fmt.Sprintf("%s approved %s, action %s.", who.Principal, id, v.Digest)
-			if missing := v.Action.Needs - len(v.Votes) - 1; missing > 0 {
-				text += fmt.Sprintf(" It needs %d more.", missing)
+			doc, err := canon.Marshal(v.Action)
+			if err != nil {
+				return err
 			}
-		}
-		return t.printReceipt(receipt, text)
-	})
-	f.addTo(cmd)
-	return cmd
+			if api.DigestOf(doc) != v.Digest {
+				return api.Errorf(api.CodeIntegrity, "approval %s: the service shows another action than %s", id, v.Digest)
+			}
+			who, err := r.Who(ctx)
+			if err != nil {
+				return err
+			}
+			receipt, err := t.submitVote(ctx, f, r, v, api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: v.Digest}, doc)
+			if err != nil {
+				return err
+			}
+			text := fmt.Sprintf("%s denied %s, action %s.", who.Principal, id, v.Digest)
+			if verb == api.VerbApprove {
+				text = fmt.Sprintf("%s approved %s, action %s.", who.Principal, id, v.Digest)
+				if missing := v.Action.Needs - len(v.Votes) - 1; missing > 0 {
+					text += fmt.Sprintf(" It needs %d more.", missing)
+				}
+			}
+			return t.printReceipt(receipt, text)
+		})
+		f.add(v)
+	}
 }
 
-// vote has a vote signed and submits it.
-func (t *approvalVerbs) vote(ctx context.Context, f decideFlags, r client.Runtime, v api.ApprovalView, rec api.OperatorRecord, doc []byte) (api.OperatorReceipt, error) {
+// submitVote has a vote signed and submits it.
+func (t *approvalVerbs) submitVote(ctx context.Context, f decideFlags, r client.Runtime, v api.ApprovalView, rec api.OperatorRecord, doc []byte) (api.OperatorReceipt, error) {
 	switch {
 	case f.passkey && t.tokenFile != "":
 		return api.OperatorReceipt{}, api.Errorf(api.CodeInvalid, "--passkey: the account of the service votes with it, a person with a token does not").WithHint("vote with --key")
@@ -295,20 +253,16 @@ func (t *approvalVerbs) vote(ctx context.Context, f decideFlags, r client.Runtim
 // watchEvery is how often watch looks.
 const watchEvery = time.Second
 
-func (t *approvalVerbs) approvalWatchCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "watch", Short: "Show each call and task that begins to wait for people, and what becomes of it, until interrupted", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick approval watch", "bailiwick approval watch -o jsonl"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				r, err := t.voter(cmd.Context(), c)
-				if err != nil {
-					return err
-				}
-				return t.watchApprovals(cmd.Context(), r)
-			})
-		},
-	}
+func (t *approvalVerbs) watchCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		return t.withConn(func(c *client.Conn) error {
+			r, err := t.voter(ctx, c)
+			if err != nil {
+				return err
+			}
+			return t.watchApprovals(ctx, r)
+		})
+	})
 }
 
 func (t *approvalVerbs) watchApprovals(ctx context.Context, r client.Runtime) error {

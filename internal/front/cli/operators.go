@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -19,11 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *operatorVerbs) operatorsNoun() *cobra.Command {
-	return console.Noun("operators", "List, add, assign, rotate and retire the operator keys of a service",
-		console.Group{Title: "Look:", Commands: []*cobra.Command{t.operatorsListCommand()}},
-		console.Group{Title: "Change:", Commands: []*cobra.Command{t.operatorsAddCommand(), t.operatorsAssignCommand(), t.operatorsRotateCommand(), t.operatorsRetireCommand(), t.operatorsThresholdCommand()}})
-}
+// keyVerbs are the verbs about the operator keys of a service.
+type keyVerbs struct{ *operatorVerbs }
 
 // keySet is a set of operator keys that a person changes. This program does not interpret
 // keys: bailiwick-deploy shows them before it signs, and the service validates them.
@@ -162,7 +157,7 @@ func readKey(path string) (json.RawMessage, keyName, error) {
 
 // changeKeys has a changed set of the operator keys signed and recorded. change returns
 // what it means.
-func (t *operatorVerbs) changeKeys(ctx context.Context, f decideFlags, change func(*keySet) (string, error)) error {
+func (t *keyVerbs) changeKeys(ctx context.Context, f decideFlags, change func(*keySet) (string, error)) error {
 	var now api.OperatorKeys
 	if err := t.withOperator(func(o client.Operator) (err error) {
 		now, err = o.Keys(ctx)
@@ -195,9 +190,9 @@ type keysFlags struct {
 	threshold int
 }
 
-func (f *keysFlags) addTo(cmd *cobra.Command) {
-	f.decideFlags.addTo(cmd)
-	cmd.Flags().IntVar(&f.threshold, "threshold", 0, "how many people must sign each decision from then on (default: as before)")
+func (f *keysFlags) add(v *console.Verb) {
+	f.decideFlags.add(v)
+	v.Flag(&f.threshold, "threshold")
 }
 
 // apply sets the threshold that the user named.
@@ -207,45 +202,36 @@ func (f *keysFlags) apply(s *keySet) {
 	}
 }
 
-func (t *operatorVerbs) operatorsAddCommand() *cobra.Command {
+func (t *keyVerbs) addCommand(v *console.Verb) {
 	var f keysFlags
 	var of string
-	cmd := &cobra.Command{
-		Use: "add FILE", Short: "Add an operator key; signed with the operators' keys", Args: cobra.ExactArgs(1),
-		Long: `Add the key whose public half is FILE, as operator keygen --key KEY writes it to KEY.pub, as a
-key of --principal. A key belongs to one principal for good; a person may have several. The
-operators sign the new set of keys, as many people as the threshold says: --key, several
-times. It is in force at once. operators.json stays the first set, and is not changed.`,
-		Example: console.Examples("bailiwick operators add bob.key.pub --principal human:bob", "bailiwick operators add bob.key.pub --principal human:bob --threshold 2"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			owner, err := api.ParsePrincipal(of)
-			if err != nil {
-				return api.Errorf(api.CodeInvalid, "--principal: %w", err).WithHint("name who holds the key, such as human:bob")
+	v.Do(func(ctx context.Context, args []string) error {
+		owner, err := api.ParsePrincipal(of)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "--principal: %w", err).WithHint("name who holds the key, such as human:bob")
+		}
+		raw, k, err := readKey(args[0])
+		if err == nil {
+			raw, err = owned(raw, owner)
+		}
+		if err != nil {
+			return err
+		}
+		return t.changeKeys(ctx, f.decideFlags, func(s *keySet) (string, error) {
+			if _, err := s.index(k.ID); err == nil {
+				return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
 			}
-			raw, k, err := readKey(args[0])
-			if err == nil {
-				raw, err = owned(raw, owner)
+			if list, err := s.unassigned(); err != nil || len(list) > 0 {
+				return "", errors.Join(err, notAssigned(list))
 			}
-			if err != nil {
-				return err
-			}
-			return t.changeKeys(cmd.Context(), f.decideFlags, func(s *keySet) (string, error) {
-				if _, err := s.index(k.ID); err == nil {
-					return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
-				}
-				if list, err := s.unassigned(); err != nil || len(list) > 0 {
-					return "", errors.Join(err, notAssigned(list))
-				}
-				s.Keys = append(s.Keys, raw)
-				f.apply(s)
-				return fmt.Sprintf("Operator key %s was added for %s.", k.text(), owner), nil
-			})
-		},
-	}
-	f.addTo(cmd)
-	cmd.Flags().StringVar(&of, "principal", "", "who holds the key, such as human:bob: votes count only under the voter's own key")
-	_ = cmd.MarkFlagRequired("principal")
-	return cmd
+			s.Keys = append(s.Keys, raw)
+			f.apply(s)
+			return fmt.Sprintf("Operator key %s was added for %s.", k.text(), owner), nil
+		})
+	})
+	f.add(v)
+	v.Flag(&of, "principal")
+	_ = v.MarkFlagRequired("principal")
 }
 
 // notAssigned says that keys have no principal.
@@ -253,31 +239,22 @@ func notAssigned(ids []string) error {
 	return api.Errorf(api.CodeConflict, "operator key %s has no principal", strings.Join(ids, ", ")).WithHint("say once whose each key is: bailiwick operators assign %s=PRINCIPAL", strings.Join(ids, "=PRINCIPAL "))
 }
 
-func (t *operatorVerbs) operatorsAssignCommand() *cobra.Command {
+func (t *keyVerbs) assignCommand(v *console.Verb) {
 	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "assign KEY=PRINCIPAL...", Short: "Say whose each operator key is; signed with the operators' keys", Args: cobra.MinimumNArgs(1),
-		Long: `Give each operator key its principal, in one decision. KEY is the id of a key, or its name. Keys
-from before keys had principals need it once, all of them together: until then nobody can
-vote about an approval. Votes of before about what is not decided yet are withdrawn: nobody
-knows whose keys they have. A key never changes its principal: retire it, and add another.`,
-		Example: console.Examples("bailiwick operators assign ann=human:ann bob=human:bob", "bailiwick operators assign ed25519:ID=local:root"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.changeKeys(cmd.Context(), f, func(s *keySet) (string, error) {
-				for _, arg := range args {
-					if err := s.assign(arg); err != nil {
-						return "", err
-					}
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.changeKeys(ctx, f, func(s *keySet) (string, error) {
+			for _, arg := range args {
+				if err := s.assign(arg); err != nil {
+					return "", err
 				}
-				if list, err := s.unassigned(); err != nil || len(list) > 0 {
-					return "", errors.Join(err, notAssigned(list))
-				}
-				return fmt.Sprintf("%d operator keys have their principals.", len(s.Keys)), nil
-			})
-		},
-	}
-	f.addTo(cmd)
-	return cmd
+			}
+			if list, err := s.unassigned(); err != nil || len(list) > 0 {
+				return "", errors.Join(err, notAssigned(list))
+			}
+			return fmt.Sprintf("%d operator keys have their principals.", len(s.Keys)), nil
+		})
+	})
+	f.add(v)
 }
 
 // assign gives a key the principal of KEY=PRINCIPAL.
@@ -301,100 +278,73 @@ func (s *keySet) assign(arg string) error {
 	return err
 }
 
-func (t *operatorVerbs) operatorsRotateCommand() *cobra.Command {
+func (t *keyVerbs) rotateCommand(v *console.Verb) {
 	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "rotate ID FILE", Short: "Replace an operator key by another one of its principal; signed with the operators' keys", Args: cobra.ExactArgs(2),
-		Long: `Replace the operator key ID by the one whose public half is FILE, at once. What the old key
-signed before stays valid and verifiable; it signs nothing more, and cannot be added again.`,
-		Example: console.Examples("bailiwick operators rotate ID new.key.pub", "bailiwick operators rotate ID new.key.pub --reason 'a new laptop'"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			raw, k, err := readKey(args[1])
+	v.Do(func(ctx context.Context, args []string) error {
+		raw, k, err := readKey(args[1])
+		if err != nil {
+			return err
+		}
+		return t.changeKeys(ctx, f, func(s *keySet) (string, error) {
+			i, err := s.index(args[0])
 			if err != nil {
-				return err
+				return "", err
 			}
-			return t.changeKeys(cmd.Context(), f, func(s *keySet) (string, error) {
-				i, err := s.index(args[0])
-				if err != nil {
-					return "", err
-				}
-				if _, err := s.index(k.ID); err == nil {
-					return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
-				}
-				was, err := nameOf(s.Keys[i])
-				if err == nil {
-					s.Keys[i], err = owned(raw, was.Principal)
-				}
-				if err != nil {
-					return "", err
-				}
-				return fmt.Sprintf("Operator key %s is retired: %s replaces it.", args[0], k.text()), nil
-			})
-		},
-	}
-	f.addTo(cmd)
-	return cmd
+			if _, err := s.index(k.ID); err == nil {
+				return "", api.Errorf(api.CodeConflict, "operator key %s is already in force", k.ID).WithHint("see: bailiwick operators list")
+			}
+			was, err := nameOf(s.Keys[i])
+			if err == nil {
+				s.Keys[i], err = owned(raw, was.Principal)
+			}
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("Operator key %s is retired: %s replaces it.", args[0], k.text()), nil
+		})
+	})
+	f.add(v)
 }
 
-func (t *operatorVerbs) operatorsRetireCommand() *cobra.Command {
+func (t *keyVerbs) retireCommand(v *console.Verb) {
 	var f keysFlags
-	cmd := &cobra.Command{
-		Use: "retire ID", Short: "Retire an operator key; signed with the operators' keys", Args: cobra.ExactArgs(1),
-		Long: `Retire the operator key ID, at once. What it signed before stays valid and verifiable; it
-signs nothing more, and cannot be added again. At least one key stays, and as many as the
-threshold says.`,
-		Example: console.Examples("bailiwick operators retire ID", "bailiwick operators retire ID --key bob.key --reason 'ann left'"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.changeKeys(cmd.Context(), f.decideFlags, func(s *keySet) (string, error) {
-				i, err := s.index(args[0])
-				if err != nil {
-					return "", err
-				}
-				if len(s.Keys) == 1 {
-					return "", api.Errorf(api.CodeInvalid, "operator key %s is the only one: without it no decision could be signed", args[0]).WithHint("replace it: bailiwick operators rotate ID FILE")
-				}
-				s.Keys = slices.Delete(s.Keys, i, i+1)
-				f.apply(s)
-				return fmt.Sprintf("Operator key %s is retired.", args[0]), nil
-			})
-		},
-	}
-	f.addTo(cmd)
-	return cmd
-}
-
-func (t *operatorVerbs) operatorsThresholdCommand() *cobra.Command {
-	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "threshold NUMBER", Short: "Set how many people must sign a decision; signed with the operators' keys", Args: cobra.ExactArgs(1),
-		Long: `Set how many people must sign each decision from then on, each with an operator key of their
-own. The decision itself is signed under the threshold in force before it. A vote about an
-approval is of one person, and takes one key of the voter: how many people have to approve is
-up to its tier, its task or its grant.`,
-		Example: console.Examples("bailiwick operators threshold 2 --key ann.key", "bailiwick operators threshold 1 --key ann.key --key bob.key"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var n int
-			if _, err := fmt.Sscanf(args[0], "%d", &n); err != nil || fmt.Sprint(n) != args[0] {
-				return api.Errorf(api.CodeInvalid, "threshold %.40q: want a number", args[0])
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.changeKeys(ctx, f.decideFlags, func(s *keySet) (string, error) {
+			i, err := s.index(args[0])
+			if err != nil {
+				return "", err
 			}
-			return t.changeKeys(cmd.Context(), f, func(s *keySet) (string, error) {
-				if n == s.Threshold {
-					return "", api.Errorf(api.CodeConflict, "the threshold is %d already", n).WithHint("see: bailiwick operators list")
-				}
-				s.Threshold = n
-				return "The threshold was changed.", nil
-			})
-		},
-	}
-	f.addTo(cmd)
-	return cmd
+			if len(s.Keys) == 1 {
+				return "", api.Errorf(api.CodeInvalid, "operator key %s is the only one: without it no decision could be signed", args[0]).WithHint("replace it: bailiwick operators rotate ID FILE")
+			}
+			s.Keys = slices.Delete(s.Keys, i, i+1)
+			f.apply(s)
+			return fmt.Sprintf("Operator key %s is retired.", args[0]), nil
+		})
+	})
+	f.add(v)
 }
 
-func (t *operatorVerbs) operatorsListCommand() *cobra.Command {
-	return t.operatorCommand(&cobra.Command{
-		Use: "list", Short: "List the operator keys, in force and retired, and how many must sign", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick operators list", "bailiwick operators list -o json"),
-	}, func(ctx context.Context, o client.Operator, _ []string) error {
+func (t *keyVerbs) thresholdCommand(v *console.Verb) {
+	var f decideFlags
+	v.Do(func(ctx context.Context, args []string) error {
+		var n int
+		if _, err := fmt.Sscanf(args[0], "%d", &n); err != nil || fmt.Sprint(n) != args[0] {
+			return api.Errorf(api.CodeInvalid, "threshold %.40q: want a number", args[0])
+		}
+		return t.changeKeys(ctx, f, func(s *keySet) (string, error) {
+			if n == s.Threshold {
+				return "", api.Errorf(api.CodeConflict, "the threshold is %d already", n).WithHint("see: bailiwick operators list")
+			}
+			s.Threshold = n
+			return "The threshold was changed.", nil
+		})
+	})
+	f.add(v)
+}
+
+func (t *keyVerbs) listCommand(v *console.Verb) {
+	t.operatorVerb(v, func(ctx context.Context, o client.Operator, _ []string) error {
 		keys, err := o.Keys(ctx)
 		if err != nil {
 			return err
@@ -421,7 +371,7 @@ func (t *operatorVerbs) operatorsListCommand() *cobra.Command {
 	})
 }
 
-func (t *operatorVerbs) operatorKeyRow(k api.OperatorKey) string {
+func (t *keyVerbs) operatorKeyRow(k api.OperatorKey) string {
 	state, since := "in force", "set 1 (operators.json)"
 	change := k.Added
 	if k.Retired != nil {

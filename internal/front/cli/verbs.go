@@ -35,7 +35,7 @@ func (t *tree) root() *cobra.Command {
 func (t *tree) addOthers(root *cobra.Command) {
 	operator := &operatorVerbs{t}
 	console.AddGroups(root,
-		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.tokenNoun(), operator.operatorsNoun(), operator.secretNoun(), operator.approvalNoun(), operator.stopNoun()}})
+		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.tokenNoun(), operator.secretNoun(), operator.stopNoun()}})
 }
 
 // programFlags has the flags of all verbs.
@@ -122,19 +122,32 @@ func (t *tree) findVerbs() console.Verbs {
 // authorityVerbs are about who may do what. Operators sign most of them.
 func (t *tree) authorityVerbs() console.Verbs {
 	o := &operatorVerbs{t}
-	principal, decision, anchor := &principalVerbs{o}, &decisionVerbs{o}, &anchorVerbs{operatorVerbs: o}
+	principal, key, decision := &principalVerbs{o}, &keyVerbs{o}, &decisionVerbs{o}
+	approval, anchor := &approvalVerbs{operatorVerbs: o}, &anchorVerbs{operatorVerbs: o}
 	return console.Verbs{
-		"principal list":   principal.listCommand,
-		"principal show":   principal.showCommand,
-		"principal add":    principal.addCommand,
-		"principal remove": principal.removeCommand,
-		"ceiling set":      principal.ceilingSetCommand,
-		"decision list":    decision.listCommand,
-		"decision show":    decision.showCommand,
-		"decision sign":    decision.signCommand,
-		"anchor":           anchor.noun,
-		"anchor show":      anchor.showCommand,
-		"anchor lost":      anchor.lostCommand,
+		"principal list":      principal.listCommand,
+		"principal show":      principal.showCommand,
+		"principal add":       principal.addCommand,
+		"principal remove":    principal.removeCommand,
+		"ceiling set":         principal.ceilingSetCommand,
+		"operators list":      key.listCommand,
+		"operators add":       key.addCommand,
+		"operators assign":    key.assignCommand,
+		"operators rotate":    key.rotateCommand,
+		"operators retire":    key.retireCommand,
+		"operators threshold": key.thresholdCommand,
+		"decision list":       decision.listCommand,
+		"decision show":       decision.showCommand,
+		"decision sign":       decision.signCommand,
+		"approval":            approval.noun,
+		"approval list":       approval.listCommand,
+		"approval show":       approval.showCommand,
+		"approval watch":      approval.watchCommand,
+		"approval approve":    approval.vote(api.VerbApprove),
+		"approval deny":       approval.vote(api.VerbDeny),
+		"anchor":              anchor.noun,
+		"anchor show":         anchor.showCommand,
+		"anchor lost":         anchor.lostCommand,
 	}
 }
 
