@@ -21,8 +21,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
@@ -173,14 +171,6 @@ func (t *tree) operatorVerb(v *console.Verb, do func(ctx context.Context, o clie
 	t.connVerb(v, func(ctx context.Context, c *client.Conn, args []string) error { return do(ctx, c.Operator(), args) })
 }
 
-// operatorCommand is a verb that calls the operator's part of the API.
-func (t *tree) operatorCommand(cmd *cobra.Command, do func(ctx context.Context, o client.Operator, args []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return t.withOperator(func(o client.Operator) error { return do(cmd.Context(), o, args) })
-	}
-	return cmd
-}
-
 // listVerb is a verb that prints a list of the service.
 func listVerb[T any](t *tree, v *console.Verb, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) {
 	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
@@ -190,21 +180,6 @@ func listVerb[T any](t *tree, v *console.Verb, fetch func(context.Context, *clie
 		}
 		return console.List(&t.Output, list, name, head, row)
 	})
-}
-
-// listCommandOf is a verb that prints a list of the service.
-func listCommandOf[T any](t *tree, cmd *cobra.Command, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) *cobra.Command {
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return t.withConn(func(c *client.Conn) error {
-			list, err := fetch(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			return console.List(&t.Output, list, name, head, row)
-		})
-	}
-	return cmd
 }
 
 // trace is the parent span from the environment, or nothing if the variable is

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -29,9 +27,6 @@ func (f *decideFlags) add(v *console.Verb) {
 	f.addKeys(v)
 	v.Flag(&f.passkey, "passkey")
 }
-
-// addTo is add for a verb that is not in the manual yet.
-func (f *decideFlags) addTo(cmd *cobra.Command) { f.add(console.VerbOf(cmd, manual)) }
 
 // addKeys is add for a verb without the service, which lodges nothing.
 func (f *decideFlags) addKeys(v *console.Verb) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"filippo.io/age"
-	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -18,37 +17,23 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *operatorVerbs) secretNoun() *cobra.Command {
-	return console.Noun("secret", "Set, check, list and remove the values of secrets",
-		console.Group{Title: "Look:", Commands: []*cobra.Command{t.secretListCommand(), t.secretCheckCommand()}},
-		console.Group{Title: "Change:", Commands: []*cobra.Command{t.secretSetCommand(), t.secretRemoveCommand()}})
-}
+// secretVerbs are the verbs about the values of secrets.
+type secretVerbs struct{ *operatorVerbs }
 
-func (t *operatorVerbs) secretSetCommand() *cobra.Command {
+func (t *secretVerbs) setCommand(v *console.Verb) {
 	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Set the value of file:NAME; signed with the operator's key", Args: cobra.ExactArgs(1),
-		Long: `Set the value that the reference file:NAME of the catalog names. It is asked for on the
-terminal without echo, or read from standard input if that is no terminal; one newline at
-its end is removed. It is never an argument. It is encrypted here, to the service's key: the
-service stores it so, and the log has only the digest of the encrypted form.
-
-The value counts for dispatches that start from then on. Running workers keep theirs.`,
-		Example: console.Examples("bailiwick secret set anthropic", "bailiwick secret set deploy-key < deploy.pem"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			name := console.Parse(&a, args[0], api.ParseName)
-			if a.Err != nil {
-				return a.Err
-			}
-			return t.setSecret(cmd.Context(), f, name)
-		},
-	}
-	f.addTo(cmd)
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		var a console.Args
+		name := console.Parse(&a, args[0], api.ParseName)
+		if a.Err != nil {
+			return a.Err
+		}
+		return t.setSecret(ctx, f, name)
+	})
+	f.add(v)
 }
 
-func (t *operatorVerbs) setSecret(ctx context.Context, f decideFlags, name api.Name) error {
+func (t *secretVerbs) setSecret(ctx context.Context, f decideFlags, name api.Name) error {
 	list, err := t.secrets(ctx, false)
 	if err != nil {
 		return err
@@ -80,7 +65,7 @@ func (t *operatorVerbs) setSecret(ctx context.Context, f decideFlags, name api.N
 }
 
 // checkSetting refuses a name whose value is elsewhere, before anyone types it.
-func (t *operatorVerbs) checkSetting(list api.SecretList, name api.Name) error {
+func (t *secretVerbs) checkSetting(list api.SecretList, name api.Name) error {
 	ref, used := "file:"+string(name), false
 	for _, s := range list.Secrets {
 		used = used || s.Ref == ref && len(s.UsedBy) > 0
@@ -103,7 +88,7 @@ func settingHint(ref string) string {
 }
 
 // secretValue returns the value that the user gives.
-func (t *operatorVerbs) secretValue(ctx context.Context, name api.Name) (string, error) {
+func (t *secretVerbs) secretValue(ctx context.Context, name api.Name) (string, error) {
 	var value string
 	if t.Interactive {
 		var err error
@@ -139,7 +124,7 @@ func encrypted(recipient, value string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func (t *operatorVerbs) secrets(ctx context.Context, check bool) (list api.SecretList, err error) {
+func (t *secretVerbs) secrets(ctx context.Context, check bool) (list api.SecretList, err error) {
 	err = t.withOperator(func(o client.Operator) error {
 		list, err = o.Secrets(ctx, check)
 		return err
@@ -147,38 +132,29 @@ func (t *operatorVerbs) secrets(ctx context.Context, check bool) (list api.Secre
 	return list, err
 }
 
-func (t *operatorVerbs) secretRemoveCommand() *cobra.Command {
+func (t *secretVerbs) removeCommand(v *console.Verb) {
 	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "remove NAME", Short: "Remove the value of file:NAME; signed with the operator's key", Args: cobra.ExactArgs(1),
-		Long: `Remove the value that bailiwick secret set stored. Dispatches that need it fail until it is
-set again; running workers keep theirs.`,
-		Example: console.Examples("bailiwick secret remove anthropic", "bailiwick secret remove anthropic --reason 'leaked'"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			name := console.Parse(&a, args[0], api.ParseName)
-			if a.Err != nil {
-				return a.Err
-			}
-			list, err := t.secrets(cmd.Context(), false)
-			if err != nil {
-				return err
-			}
-			set := func(s api.SecretInfo) bool { return s.Ref == "file:"+string(name) && s.SetAt != nil }
-			if !slices.ContainsFunc(list.Secrets, set) {
-				return api.Errorf(api.CodeNotFound, "secret %q is not set", name).WithHint("see: bailiwick secret list")
-			}
-			return t.decided(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbSecretRemove, Secret: name}, fmt.Sprintf("Secret %s was removed.", name))
-		},
-	}
-	f.addTo(cmd)
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		var a console.Args
+		name := console.Parse(&a, args[0], api.ParseName)
+		if a.Err != nil {
+			return a.Err
+		}
+		list, err := t.secrets(ctx, false)
+		if err != nil {
+			return err
+		}
+		set := func(s api.SecretInfo) bool { return s.Ref == "file:"+string(name) && s.SetAt != nil }
+		if !slices.ContainsFunc(list.Secrets, set) {
+			return api.Errorf(api.CodeNotFound, "secret %q is not set", name).WithHint("see: bailiwick secret list")
+		}
+		return t.decided(ctx, f, api.OperatorRecord{Verb: api.VerbSecretRemove, Secret: name}, fmt.Sprintf("Secret %s was removed.", name))
+	})
+	f.add(v)
 }
 
-func (t *operatorVerbs) secretListCommand() *cobra.Command {
-	return listCommandOf(t.tree, &cobra.Command{
-		Use: "list", Short: "List the secrets of the catalog, without their values", Example: console.Examples("bailiwick secret list", "bailiwick secret list -o json"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.SecretInfo, error) {
+func (t *secretVerbs) listCommand(v *console.Verb) {
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.SecretInfo, error) {
 		list, err := c.Operator().Secrets(ctx, false)
 		return list.Secrets, err
 	}, func(s api.SecretInfo) string { return string(s.Name) }, "NAME\tREFERENCE\tSET\tUSED BY", func(s api.SecretInfo) string {
@@ -193,13 +169,8 @@ func (t *operatorVerbs) secretListCommand() *cobra.Command {
 	})
 }
 
-func (t *operatorVerbs) secretCheckCommand() *cobra.Command {
-	return t.operatorCommand(&cobra.Command{
-		Use: "check", Short: "Read the value of each secret, and say which can be read", Args: cobra.NoArgs,
-		Long: `Have the service read the value of each secret as a dispatch would, and say which can be
-read. No value is shown. The exit code is 1 if one that is used cannot be read.`,
-		Example: console.Examples("bailiwick secret check", "bailiwick secret check -o json"),
-	}, func(ctx context.Context, o client.Operator, _ []string) error {
+func (t *secretVerbs) checkCommand(v *console.Verb) {
+	t.operatorVerb(v, func(ctx context.Context, o client.Operator, _ []string) error {
 		list, err := o.Secrets(ctx, true)
 		if err != nil {
 			return err

@@ -13,6 +13,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
+// stopVerbs are the verbs about emergency stops.
+type stopVerbs struct{ *operatorVerbs }
+
 // stopFlags are the scope of a stop.
 type stopFlags struct {
 	all                                        bool
@@ -20,39 +23,28 @@ type stopFlags struct {
 	reason                                     string
 }
 
-func (t *operatorVerbs) stopNoun() *cobra.Command {
+func (t *stopVerbs) stopCommand(v *console.Verb) {
 	var f stopFlags
-	cmd := &cobra.Command{
-		Use: "stop", Short: "Engage an emergency stop: cancel running work and refuse new work until it is lifted",
-		Long: `Engage an emergency stop. Running and waiting dispatches in its scope are cancelled, and
-work done so far is kept. Until it is lifted nothing in its scope is dispatched or answered,
-even after a restart of the service. Engaging a stop needs no key; lifting one needs the
-operator's signature.`,
-		Example: console.Examples("bailiwick stop --all --reason 'strange patches'", "bailiwick stop --principal agent:claude", "bailiwick stop --run nightly-7", "bailiwick stop list", "bailiwick stop lift s-1"),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] == "all" {
-				return api.Errorf(api.CodeInvalid, "stop: unknown argument \"all\"").WithHint("run: bailiwick stop --all")
-			}
-			return cobra.NoArgs(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			req, err := f.request()
-			if err != nil {
-				return err
-			}
-			return t.engage(cmd.Context(), req)
-		},
+	v.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] == "all" {
+			return api.Errorf(api.CodeInvalid, "stop: unknown argument \"all\"").WithHint("run: bailiwick stop --all")
+		}
+		return cobra.NoArgs(cmd, args)
 	}
-	fl := cmd.Flags()
-	fl.BoolVar(&f.all, "all", false, "stop everything")
-	fl.StringVar(&f.principal, "principal", "", "stop the dispatches of this principal")
-	fl.StringVar(&f.target, "target", "", "stop the dispatches on this target")
-	fl.StringVar(&f.run, "run", "", "stop this run: its dispatches are cancelled and no more start")
-	fl.StringVar(&f.dispatch, "dispatch", "", "stop this dispatch: it is cancelled and cannot be answered")
-	fl.StringVar(&f.schedule, "schedule", "", "stop this schedule: the dispatches of its runs are cancelled and it submits no more")
-	fl.StringVar(&f.reason, "reason", "", "why, for the log")
-	console.AddGroups(cmd, console.Group{Commands: []*cobra.Command{t.stopListCommand(), t.stopLiftCommand()}})
-	return cmd
+	v.Do(func(ctx context.Context, _ []string) error {
+		req, err := f.request()
+		if err != nil {
+			return err
+		}
+		return t.engage(ctx, req)
+	})
+	v.Flag(&f.all, "all")
+	v.Flag(&f.principal, "principal")
+	v.Flag(&f.target, "target")
+	v.Flag(&f.run, "run")
+	v.Flag(&f.dispatch, "dispatch")
+	v.Flag(&f.schedule, "schedule")
+	v.Flag(&f.reason, "reason")
 }
 
 func (f stopFlags) request() (api.StopRequest, error) {
@@ -79,7 +71,7 @@ func (f stopFlags) request() (api.StopRequest, error) {
 	return req, nil
 }
 
-func (t *operatorVerbs) engage(ctx context.Context, req api.StopRequest) error {
+func (t *stopVerbs) engage(ctx context.Context, req api.StopRequest) error {
 	return t.withOperator(func(o client.Operator) error {
 		s, err := o.Engage(ctx, req)
 		if err != nil {
@@ -115,16 +107,13 @@ func scopeText(s api.Stop) string {
 	return string(s.Scope) + " " + console.Line(s.Name)
 }
 
-func (t *operatorVerbs) stopListCommand() *cobra.Command {
+func (t *stopVerbs) listCommand(v *console.Verb) {
 	var all bool
-	cmd := listCommandOf(t.tree, &cobra.Command{
-		Use: "list", Short: "List the emergency stops in force", Example: console.Examples("bailiwick stop list", "bailiwick stop list --all -o json"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.Stop, error) {
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.Stop, error) {
 		list, err := c.Operator().Stops(ctx)
 		return slices.DeleteFunc(list, func(s api.Stop) bool { return !all && s.LiftedAt != nil }), err
 	}, func(s api.Stop) string { return s.ID }, "ID\tCOVERS\tSINCE\tBY\tLIFTED\tREASON", func(s api.Stop) string { return stopRow(&t.Output, s) })
-	cmd.Flags().BoolVar(&all, "all", false, "include lifted stops")
-	return cmd
+	v.Flag(&all, "all")
 }
 
 func stopRow(o *console.Output, s api.Stop) string {
@@ -135,43 +124,38 @@ func stopRow(o *console.Output, s api.Stop) string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", s.ID, scopeText(s), o.Ago(s.At), s.By, lifted, console.Cell(s.Reason))
 }
 
-func (t *operatorVerbs) stopLiftCommand() *cobra.Command {
+func (t *stopVerbs) liftCommand(v *console.Verb) {
 	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "lift ID", Short: "Lift an emergency stop; signed with the operator's key", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick stop lift s-1", "bailiwick stop lift s-1 --reason 'patches reviewed'"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := api.ParseStopID(args[0])
-			if err != nil {
-				return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: bailiwick stop list")
-			}
-			var list []api.Stop
-			err = t.withOperator(func(o client.Operator) error {
-				list, err = o.Stops(cmd.Context())
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			i := slices.IndexFunc(list, func(s api.Stop) bool { return s.ID == id && s.LiftedAt == nil })
-			if i < 0 {
-				return api.Errorf(api.CodeNotFound, "no stop %s is in force", id).WithHint("see: bailiwick stop list --all")
-			}
-			s := list[i]
-			fmt.Fprintf(t.Stderr, "stop %s covers %s since %s, by %s: %s\n", s.ID, scopeText(s), t.Time(s.At), s.By, console.Cell(s.Reason))
-			receipt, err := t.decide(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbStopLift, Stop: s.ID})
-			if err != nil {
-				return err
-			}
-			return t.printReceipt(receipt, t.liftedText(cmd.Context(), s.ID))
-		},
-	}
-	f.addTo(cmd)
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		id, err := api.ParseStopID(args[0])
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: bailiwick stop list")
+		}
+		var list []api.Stop
+		err = t.withOperator(func(o client.Operator) error {
+			list, err = o.Stops(ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(list, func(s api.Stop) bool { return s.ID == id && s.LiftedAt == nil })
+		if i < 0 {
+			return api.Errorf(api.CodeNotFound, "no stop %s is in force", id).WithHint("see: bailiwick stop list --all")
+		}
+		s := list[i]
+		fmt.Fprintf(t.Stderr, "stop %s covers %s since %s, by %s: %s\n", s.ID, scopeText(s), t.Time(s.At), s.By, console.Cell(s.Reason))
+		receipt, err := t.decide(ctx, f, api.OperatorRecord{Verb: api.VerbStopLift, Stop: s.ID})
+		if err != nil {
+			return err
+		}
+		return t.printReceipt(receipt, t.liftedText(ctx, s.ID))
+	})
+	f.add(v)
 }
 
 // liftedText says that a stop was lifted and which stops are still in force.
-func (t *operatorVerbs) liftedText(ctx context.Context, id string) string {
+func (t *stopVerbs) liftedText(ctx context.Context, id string) string {
 	var list []api.Stop
 	err := t.withOperator(func(o client.Operator) (err error) {
 		list, err = o.Stops(ctx)

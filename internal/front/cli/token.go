@@ -11,17 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *operatorVerbs) tokenNoun() *cobra.Command {
-	return console.Noun("token", "Create, list, rotate and revoke tokens that authenticate principals",
-		console.Group{Commands: []*cobra.Command{t.tokenCreateCommand(), t.tokenListCommand(), t.tokenRotateCommand(), t.tokenRevokeCommand()}})
-}
+// tokenVerbs are the verbs about tokens.
+type tokenVerbs struct{ *operatorVerbs }
 
 // tokenFlags are the flags of the verbs that create a token.
 type tokenFlags struct {
@@ -29,88 +25,75 @@ type tokenFlags struct {
 	expires, out string
 }
 
-func (f *tokenFlags) addTo(cmd *cobra.Command) {
-	f.decideFlags.addTo(cmd)
-	cmd.Flags().StringVar(&f.expires, "expires", "90d", "how long it is valid: days such as 90d, or a duration such as 12h")
-	cmd.Flags().StringVar(&f.out, "out", "", "write it to this new file, readable by this account only, instead of printing it")
+func (f *tokenFlags) add(v *console.Verb) {
+	f.decideFlags.add(v)
+	f.expires = "90d"
+	v.Flag(&f.expires, "expires")
+	v.Flag(&f.out, "out")
 }
 
 // check refuses an empty --out, as from an unset variable: the token would be
 // printed.
-func (f *tokenFlags) check(cmd *cobra.Command) error {
-	if cmd.Flags().Changed("out") && f.out == "" {
+func (f *tokenFlags) check(v *console.Verb) error {
+	if v.Flags().Changed("out") && f.out == "" {
 		return api.Errorf(api.CodeInvalid, "--out: want the name of a new file").WithHint("omit it to print the token")
 	}
 	return nil
 }
 
-func (t *operatorVerbs) tokenCreateCommand() *cobra.Command {
+func (t *tokenVerbs) createCommand(v *console.Verb) {
 	var f tokenFlags
-	cmd := &cobra.Command{
-		Use: "create PRINCIPAL", Short: "Create a token for a principal and print it once; signed with the operator's key", Args: cobra.ExactArgs(1),
-		Long: `Create a token that authenticates a principal. It is made here, of 256 random bits; the
-service gets only its hash. It is printed once, on standard output, or written to the file
-that --out names.`,
-		Example: console.Examples("bailiwick token create agent:claude --out ~/.config/bailiwick/claude.token", "bailiwick token create ci:nightly --expires 12h"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			p := console.Parse(&a, args[0], api.ParsePrincipal)
-			if a.Err != nil {
-				return a.Err
-			}
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			if err := t.checkKnown(cmd.Context(), api.VerbTokenCreate, p); err != nil {
-				return err
-			}
-			return t.createToken(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbTokenCreate, Principal: p})
-		},
-	}
-	f.addTo(cmd)
-	return cmd
+	v.Do(func(ctx context.Context, args []string) error {
+		var a console.Args
+		p := console.Parse(&a, args[0], api.ParsePrincipal)
+		if a.Err != nil {
+			return a.Err
+		}
+		if err := f.check(v); err != nil {
+			return err
+		}
+		if err := t.checkKnown(ctx, api.VerbTokenCreate, p); err != nil {
+			return err
+		}
+		return t.create(ctx, f, api.OperatorRecord{Verb: api.VerbTokenCreate, Principal: p})
+	})
+	f.add(v)
 }
 
-func (t *operatorVerbs) tokenRotateCommand() *cobra.Command {
-	rotate := func(ctx context.Context, f tokenFlags, r api.OperatorRecord) error {
+func (t *tokenVerbs) rotateCommand(v *console.Verb) {
+	var f tokenFlags
+	t.endingVerb(v, &f, func(ctx context.Context, r api.OperatorRecord) error {
 		r.Verb = api.VerbTokenRotate
-		return t.createToken(ctx, f, r)
-	}
-	return t.tokenVerb("rotate ID", "Replace a token, which is revoked at once; signed with the operator's key", (*tokenFlags).addTo, rotate,
-		"bailiwick token rotate ID --out claude.token", "bailiwick token rotate ID --expires 30d")
+		return t.create(ctx, f, r)
+	})
+	f.add(v)
 }
 
-func (t *operatorVerbs) tokenRevokeCommand() *cobra.Command {
-	revoke := func(ctx context.Context, f tokenFlags, r api.OperatorRecord) error {
+func (t *tokenVerbs) revokeCommand(v *console.Verb) {
+	var f tokenFlags
+	t.endingVerb(v, &f, func(ctx context.Context, r api.OperatorRecord) error {
 		r.Verb = api.VerbTokenRevoke
 		return t.decided(ctx, f.decideFlags, r, fmt.Sprintf("token %s of %s is revoked. %s", r.Replaces, r.Principal, continues(r.Principal)))
-	}
-	addFlags := func(f *tokenFlags, cmd *cobra.Command) { f.decideFlags.addTo(cmd) }
-	return t.tokenVerb("revoke ID", "Revoke a token at once; signed with the operator's key", addFlags, revoke, "bailiwick token revoke ID", "bailiwick token revoke ID --reason 'laptop lost'")
+	})
+	f.decideFlags.add(v)
 }
 
-// tokenVerb is a verb that ends a token. do gets a record that names it.
-func (t *operatorVerbs) tokenVerb(use, short string, addFlags func(*tokenFlags, *cobra.Command), do func(context.Context, tokenFlags, api.OperatorRecord) error, examples ...string) *cobra.Command {
-	var f tokenFlags
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1), Example: console.Examples(examples...),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			old, err := t.token(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return do(cmd.Context(), f, api.OperatorRecord{Principal: old.Principal, Replaces: old.ID})
-		},
-	}
-	addFlags(&f, cmd)
-	return cmd
+// endingVerb is a verb that ends a token. do gets a record that names it.
+func (t *tokenVerbs) endingVerb(v *console.Verb, f *tokenFlags, do func(context.Context, api.OperatorRecord) error) {
+	v.Do(func(ctx context.Context, args []string) error {
+		if err := f.check(v); err != nil {
+			return err
+		}
+		old, err := t.token(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return do(ctx, api.OperatorRecord{Principal: old.Principal, Replaces: old.ID})
+	})
 }
 
 // token returns the token that an argument names.
-func (t *operatorVerbs) token(ctx context.Context, text string) (info api.TokenInfo, err error) {
+func (t *tokenVerbs) token(ctx context.Context, text string) (info api.TokenInfo, err error) {
 	var id api.TokenID
 	if err := id.UnmarshalText([]byte(text)); err != nil {
 		if strings.HasPrefix(text, api.TokenPrefix) { // must not be printed
@@ -145,9 +128,9 @@ type newToken struct {
 	Entry     uint64        `json:"auditEntry"`
 }
 
-// createToken makes a token, has r signed with its hash, and prints or writes the
+// create makes a token, has r signed with its hash, and prints or writes the
 // token once it is in force.
-func (t *operatorVerbs) createToken(ctx context.Context, f tokenFlags, r api.OperatorRecord) (err error) {
+func (t *tokenVerbs) create(ctx context.Context, f tokenFlags, r api.OperatorRecord) (err error) {
 	validity, err := parseExpires(f.expires)
 	if err != nil {
 		return err
@@ -173,7 +156,7 @@ func (t *operatorVerbs) createToken(ctx context.Context, f tokenFlags, r api.Ope
 	return t.printToken(newToken{r.Token.ID, r.Principal, r.Token.ExpiresAt, text, f.out, receipt.Number, receipt.AuditEntry})
 }
 
-func (t *operatorVerbs) printToken(n newToken) error {
+func (t *tokenVerbs) printToken(n newToken) error {
 	where := "printed only once, above"
 	if n.File != "" {
 		n.Token, where = "", "written to "+n.File
@@ -243,10 +226,8 @@ func parseExpires(text string) (time.Duration, error) {
 	return total, nil
 }
 
-func (t *operatorVerbs) tokenListCommand() *cobra.Command {
-	return listCommandOf(t.tree, &cobra.Command{
-		Use: "list", Short: "List all tokens ever created, without their secrets", Example: console.Examples("bailiwick token list", "bailiwick token list -o json"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.TokenInfo, error) { return c.Operator().Tokens(ctx) },
+func (t *tokenVerbs) listCommand(v *console.Verb) {
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.TokenInfo, error) { return c.Operator().Tokens(ctx) },
 		func(i api.TokenInfo) string { return string(i.ID) }, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES", func(i api.TokenInfo) string {
 			ends := i.ExpiresAt
 			if i.EndedAt != nil {

@@ -23,19 +23,11 @@ func (t *tree) root() *cobra.Command {
 		maps.Copy(verbs, more)
 	}
 	root := console.ParseManual(manual, runverbs.Manual).Command(verbs)
-	t.addOthers(root)
 	root.SetHelpCommandGroupID("Help:")
 	root.SetCompletionCommandGroupID("Help:")
 	suggestFor(root)
 	t.addCompletions(root)
 	return root
-}
-
-// addOthers adds the verbs that are not in the manual yet.
-func (t *tree) addOthers(root *cobra.Command) {
-	operator := &operatorVerbs{t}
-	console.AddGroups(root,
-		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.tokenNoun(), operator.secretNoun(), operator.stopNoun()}})
 }
 
 // programFlags has the flags of all verbs.
@@ -122,14 +114,18 @@ func (t *tree) findVerbs() console.Verbs {
 // authorityVerbs are about who may do what. Operators sign most of them.
 func (t *tree) authorityVerbs() console.Verbs {
 	o := &operatorVerbs{t}
-	principal, key, decision := &principalVerbs{o}, &keyVerbs{o}, &decisionVerbs{o}
-	approval, anchor := &approvalVerbs{operatorVerbs: o}, &anchorVerbs{operatorVerbs: o}
+	principal, token, key, decision := &principalVerbs{o}, &tokenVerbs{o}, &keyVerbs{o}, &decisionVerbs{o}
+	secret, approval, stop, anchor := &secretVerbs{o}, &approvalVerbs{operatorVerbs: o}, &stopVerbs{o}, &anchorVerbs{operatorVerbs: o}
 	return console.Verbs{
 		"principal list":      principal.listCommand,
 		"principal show":      principal.showCommand,
 		"principal add":       principal.addCommand,
 		"principal remove":    principal.removeCommand,
 		"ceiling set":         principal.ceilingSetCommand,
+		"token create":        token.createCommand,
+		"token list":          token.listCommand,
+		"token rotate":        token.rotateCommand,
+		"token revoke":        token.revokeCommand,
 		"operators list":      key.listCommand,
 		"operators add":       key.addCommand,
 		"operators assign":    key.assignCommand,
@@ -139,12 +135,19 @@ func (t *tree) authorityVerbs() console.Verbs {
 		"decision list":       decision.listCommand,
 		"decision show":       decision.showCommand,
 		"decision sign":       decision.signCommand,
+		"secret list":         secret.listCommand,
+		"secret check":        secret.checkCommand,
+		"secret set":          secret.setCommand,
+		"secret remove":       secret.removeCommand,
 		"approval":            approval.noun,
 		"approval list":       approval.listCommand,
 		"approval show":       approval.showCommand,
 		"approval watch":      approval.watchCommand,
 		"approval approve":    approval.vote(api.VerbApprove),
 		"approval deny":       approval.vote(api.VerbDeny),
+		"stop":                stop.stopCommand,
+		"stop list":           stop.listCommand,
+		"stop lift":           stop.liftCommand,
 		"anchor":              anchor.noun,
 		"anchor show":         anchor.showCommand,
 		"anchor lost":         anchor.lostCommand,
