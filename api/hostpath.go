@@ -66,7 +66,7 @@ func (v Private) CheckReadOnly(p string) error {
 	for _, form := range v.forms(p) {
 		for _, place := range places {
 			if covers(place, form) || covers(form, place) {
-				return fmt.Errorf("path %q is, contains or lies in %s, which jails are not shown; name another path", p, place)
+				return fmt.Errorf("path %q is, contains or is below %s, which no jail may see; name another path", p, place)
 			}
 		}
 		for _, home := range slices.Concat(homes, homeOf(form)) {

@@ -58,8 +58,8 @@ type OperatorRecord struct {
 	Content   Digest        `json:"content,omitempty"` // of the encrypted value, or of the ToolAction
 	Approval  ApprovalID    `json:"approval,omitempty"`
 	Set       *OperatorSet  `json:"set,omitempty"`
-	// Nonce is of a record that is lodged before it is signed: 32 hexadecimal digits. A
-	// passkey signs no other.
+	// Nonce is set in a record that is lodged before it is signed: 32 hexadecimal digits.
+	// A passkey signs only such records.
 	Nonce  string `json:"nonce,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
 }

@@ -53,7 +53,7 @@ func GrownTaskIDPattern() string { return grownIDPattern.String() }
 func ParseTaskID(s string) (TaskID, error) {
 	if !taskIDPattern.MatchString(s) && grownIDPattern.MatchString(s) {
 		from, _, _ := strings.Cut(s, "[")
-		return "", fmt.Errorf("task id %.150q: a plan names no task that grows; name the one that it grows from, %q", s, from)
+		return "", fmt.Errorf("task id %.150q: this task is generated at run time; refer to the task that generates it, %q", s, from)
 	}
 	if !taskIDPattern.MatchString(s) {
 		return "", fmt.Errorf("task id %.80q: want 1 to 64 of a-z A-Z 0-9 . _ - beginning and ending with a letter or digit", s)

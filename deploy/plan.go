@@ -87,7 +87,7 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 		return nil, err
 	}
 	if m.derived && opt.Prune {
-		return nil, api.Errorf(api.CodeInvalid, "--prune: %s names no project, and the manifest in another directory of the same name would be of the same one", m.shown).
+		return nil, api.Errorf(api.CodeInvalid, "--prune: %s has no project key, and a manifest in another directory of the same name would count as the same project", m.shown).
 			WithHint("add to it: project: %s", m.project)
 	}
 	if err := p.owned(m, declared); err != nil {

@@ -237,9 +237,9 @@ func TestInvalidToolsAreRefusedWithTheirPlace(t *testing.T) {
 		{"append without a subagent", "approveOwn: true", "append: true", `append: has no effect without subagents`},
 		{"writes approved by nobody", `ceiling: stateful}`, `ceiling: stateful, writes: {count: 1}}`, `the key "by" is missing`},
 		{"writes approved by a program", `ceiling: stateful}`, `ceiling: stateful, writes: {by: ["ci:build"]}}`, `writes.by[0]: ci:build is not a person`},
-		{"writes approved by fewer than have to", `ceiling: stateful}`, `ceiling: stateful, writes: {by: ["human:ann"], count: 2}}`, `writes: wants 2 to approve, but lists 1 beside agent:claude`},
+		{"writes approved by fewer than have to", `ceiling: stateful}`, `ceiling: stateful, writes: {by: ["human:ann"], count: 2}}`, `writes: 2 approvals are required, but only 1 of the listed people can give one: agent:claude submits`},
 		{"writes approved by one as two", `ceiling: stateful}`, `ceiling: stateful, writes: {by: ["human:ann", "local:ann"], count: 2}}`, `local:ann is taken for another one of the list`},
-		{"writes approved by who submits", `approveOwn: true}`, `approveOwn: true, writes: {by: ["local:ann"]}}`, `lists 0 beside human:ann, who submits`},
+		{"writes approved by who submits", `approveOwn: true}`, `approveOwn: true, writes: {by: ["local:ann"]}}`, `only 0 of the listed people can give one: human:ann submits`},
 		{"writes approved for too long", `ceiling: stateful}`, `ceiling: stateful, writes: {by: ["human:ann"], timeout: 9000h}}`, `writes.timeout: at most 2160h0m0s`},
 		{"name of a tool of every role", "  - command: ticket", "  - command: report", `tool/report: allow: agents call it report, as a tool of every role`},
 		{"two tools of one name", "  - command: ticket", "  - command: search_find", `agents call it search_find, as search/find; rename the server`},
@@ -347,7 +347,7 @@ func TestAServerThatCannotBeAskedKeepsOnlyPinnedDefinitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.open().Plan(t.Context(), m, Options{})
-	if err == nil || !strings.Contains(err.Error(), "tool/warehouse: cannot ask the server for its tools: it exited with status 1; it ran without its egress and connect") {
+	if err == nil || !strings.Contains(err.Error(), "tool/warehouse: cannot ask the server for its tools: it exited with status 1; its egress and connect are not signed yet, so it ran without them") {
 		t.Fatalf("err = %v: no definitions are in force", err)
 	}
 	said["warehouse"] = definitions()["warehouse"]

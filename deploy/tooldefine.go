@@ -159,7 +159,7 @@ func (c *Catalog) askAll(ctx context.Context, p *Plan, m *Manifest, declared, se
 			offer, err := c.definitions(ctx, server, files)
 			<-turn
 			if err != nil && without {
-				err = fmt.Errorf("%w; it ran without its egress and connect, which are not signed yet: --connect lets it have them", err)
+				err = fmt.Errorf("%w; its egress and connect are not signed yet, so it ran without them; --connect allows them", err)
 			}
 			mu.Lock()
 			all[ref] = answer{offer, err}

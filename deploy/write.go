@@ -55,6 +55,6 @@ func (r *reader) checkWrites(d *decl, v api.Grant) {
 	}
 	others := slices.DeleteFunc(slices.Clone(w.By), v.Principal.SamePerson)
 	if len(others) < w.Needs() {
-		r.At(d.at("writes"), "writes: wants %d to approve, but lists %d beside %s, who submits: another person always approves", w.Needs(), len(others), v.Principal)
+		r.At(d.at("writes"), "writes: %d approvals are required, but only %d of the listed people can give one: %s submits and cannot approve", w.Needs(), len(others), v.Principal)
 	}
 }

@@ -63,7 +63,7 @@ bailiwick-tool call web '{"page": "bailiwick-secret-page"}'
 				}
 			}
 			show := w.must("dispatch", "show", id)
-			for _, want := range []string{"tools       calls allowed: 2, denied: 1; see: bailiwick dispatch tools " + id, "tainted     text from outside came by call 3 of attempt 1, to web", "| halfway: ", "reports     at "} {
+			for _, want := range []string{"tools       calls allowed: 2, denied: 1; see: bailiwick dispatch tools " + id, "tainted     call 3 of attempt 1 returned untrusted text from web", "| halfway: ", "reports     at "} {
 				if !strings.Contains(show, want) {
 					t.Errorf("%s: dispatch show lacks %q:\n%s", when, want, show)
 				}

@@ -66,7 +66,7 @@ func TestABrowserReadsEveryPageThatSteers(t *testing.T) {
 		for _, found := range tab.planted() {
 			t.Errorf("%s: %s", path, found)
 		}
-		// What is typed goes to no spelling service of the browser.
+		// Fields turn the browser's spell checker off: it may send the text to a third party.
 		if n := tab.count("input:not([type=hidden], [type=radio], [type=checkbox], [spellcheck=false]), textarea:not([spellcheck=false])"); n > 0 {
 			t.Errorf("%s has %d fields that a browser may send to a spelling service", path, n)
 		}

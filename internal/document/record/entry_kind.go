@@ -35,7 +35,7 @@ const (
 	KindToolDenied      Kind = "tool.denied"   // also malformed calls, and those of unknown tools
 	KindToolReturned    Kind = "tool.returned" // it answered, or failed
 	KindToolUnknown     Kind = "tool.unknown"  // its attempt or the service ended while it was out
-	KindToolChanged     Kind = "tool.changed"  // its server defines it otherwise than its pin: it is closed
+	KindToolChanged     Kind = "tool.changed"  // its definition differs from its pin: it is disabled
 	KindApprovalRequest Kind = "approval.requested"
 	KindApprovalExpired Kind = "approval.expired"
 

@@ -76,7 +76,7 @@ type ToolChange struct {
 }
 
 func (d ToolChange) describe(e *Entry) string {
-	return fmt.Sprintf("tool %s is closed: its server defines it otherwise than its pin", Word(e.Tool))
+	return fmt.Sprintf("tool %s is closed: its definition differs from its pin", Word(e.Tool))
 }
 
 // ApprovalRequest is the detail of KindApprovalRequest and KindApprovalExpired. RefAction

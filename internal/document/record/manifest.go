@@ -52,8 +52,8 @@ type Manifest struct {
 	Input    api.Digest      `json:"input"`           // of the canonical input, a blob
 	Pure     *Pure           `json:"pure,omitempty"`  // of a pure subagent: see ReuseKey
 	Resume   *Resume         `json:"resume,omitempty"`
-	// Of a task's dispatch: its run and task, the fencing token of the lease under
-	// which this attempt runs, and its needs.
+	// Run, Task, Fence and Needs are set in a task's dispatch: its run and task, the
+	// fencing token of this attempt's lease, and its needs.
 	Run   api.RunID  `json:"run,omitempty"`
 	Task  api.TaskID `json:"task,omitempty"`
 	Fence uint64     `json:"fence,omitempty"`

@@ -6,7 +6,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// DispatchStanding is how a dispatch stands, as its entries say. A stored row
+// DispatchStanding is the state of a dispatch, folded from its entries. A stored row
 // that says otherwise was changed. The zero value is before the first entry.
 type DispatchStanding struct {
 	DispatchChain
@@ -94,7 +94,7 @@ type RunStanding struct {
 	Tasks     map[string]TaskStanding
 }
 
-// TaskStanding is how a task stands that has an entry.
+// TaskStanding is the state of a task that has an entry.
 type TaskStanding struct {
 	TaskChain
 	Fence int64

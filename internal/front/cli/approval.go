@@ -239,7 +239,7 @@ func (t *approvalVerbs) vote(verb api.OperatorVerb) func(*console.Verb) {
 func (t *approvalVerbs) submitVote(ctx context.Context, f decideFlags, r client.Runtime, v api.ApprovalView, rec api.OperatorRecord, doc []byte) (api.OperatorReceipt, error) {
 	switch {
 	case f.passkey && t.tokenFile != "":
-		return api.OperatorReceipt{}, api.Errorf(api.CodeInvalid, "--passkey: the account of the service votes with it, a person with a token does not").WithHint("vote with --key")
+		return api.OperatorReceipt{}, api.Errorf(api.CodeInvalid, "--passkey works only for the service's account").WithHint("with a token use --key")
 	case f.passkey:
 		return t.decide(ctx, f, rec)
 	}

@@ -151,7 +151,7 @@ func (t *dispatchVerbs) printTools(d *api.Dispatch) {
 		if k.Dispatch != d.ID {
 			from = fmt.Sprintf("dispatch %s, whose products it has; there by %s", k.Dispatch, from)
 		}
-		t.Row("tainted", "text from outside came by %s, to %s: a human approves calls at tier stateful and above", from, console.Line(k.Tool))
+		t.Row("tainted", "%s returned untrusted text from %s; calls at tier stateful and above now need an approval", from, console.Line(k.Tool))
 	}
 }
 

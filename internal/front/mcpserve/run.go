@@ -69,7 +69,7 @@ func (s *Server) append(ctx context.Context, c *call, in submitInput) (runOutput
 	}
 	if len(members) != 1 || members["tasks"] == nil || in.RunID != "" || len(in.Parameters) > 0 {
 		return runOutput{}, api.Errorf(api.CodeInvalid, "appendTo: want a plan with tasks and nothing else, and neither runId nor parameters").
-			WithHint("the rest is that of the run; to start a run, leave appendTo out")
+			WithHint("with appendTo pass only tasks; omit appendTo to start a new run")
 	}
 	run, err := withRuntime(ctx, c, func(rt client.Runtime) (api.Run, error) {
 		return rt.Append(ctx, in.AppendTo, api.RunAppend{Tasks: members["tasks"]})

@@ -50,7 +50,7 @@ func (t *commands) readTasks(file string) (plan.Text, json.RawMessage, error) {
 	}
 	for name := range members {
 		if name != "tasks" {
-			problems = append(problems, api.Problem{Path: plan.Member("$", name), Message: "unknown key: the file has tasks only; the rest is that of the run's plan"})
+			problems = append(problems, api.Problem{Path: plan.Member("$", name), Message: "unknown key: the file has tasks only; everything else is in the run's plan"})
 		}
 	}
 	if len(problems) > 0 {

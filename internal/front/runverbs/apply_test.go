@@ -349,7 +349,7 @@ func TestApplyWritesOnlyWhereTheRepositoryLies(t *testing.T) {
 		s := newRunService()
 		s.did("edit", w.base, w.edit("fresh.txt", "fresh\n"))
 		prepare(w)
-		if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "is not the folder that it lies in") {
+		if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "not the repository's own folder") {
 			t.Errorf("%s: status %d, %s", name, status, errs)
 		}
 		if _, err := os.Lstat(filepath.Join(victim, "fresh.txt")); err == nil {

@@ -121,7 +121,7 @@ func TestAWorkTreeElsewhereIsNotCompared(t *testing.T) {
 		}
 	}
 	w.git("config", "core.worktree", "/nonexistent")
-	if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "names /nonexistent as its work tree") || !strings.Contains(errs, "core.worktree") {
+	if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "is /nonexistent, not the repository's own folder") || !strings.Contains(errs, "core.worktree") {
 		t.Errorf("status %d, %s", status, errs)
 	}
 }

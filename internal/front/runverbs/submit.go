@@ -203,7 +203,7 @@ func (t *commands) newRunID(a *console.Args, id string) api.RunID {
 // service.
 func retryHint(err error, id api.RunID, command string, args ...any) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
-		return e.WithHint("if no service is running: bailiwick up --orchestrator; then repeat the request, which is safe even if run %s exists: %s", id, fmt.Sprintf(command, args...))
+		return e.WithHint("start the service: bailiwick up --orchestrator; then run this, which never starts %s twice: %s", id, fmt.Sprintf(command, args...))
 	}
 	return err
 }

@@ -199,7 +199,7 @@ func (t *commands) printChange(ctx context.Context, people *approvalReports, id 
 			defer people.report(&run) // behind the line
 		}
 		if more > 0 {
-			line += "; after " + record.Plural(more, "other change")
+			line += " (" + record.Plural(more, "event") + " not shown)"
 		}
 	}
 	_, err := fmt.Fprintln(t.Stdout, line)

@@ -50,7 +50,7 @@ func TestWatchPrintsALinePerChange(t *testing.T) {
 	if status != 1 || len(lines) < 4 || controls(out) {
 		t.Fatalf("status %d, %q, %s", status, out, errs)
 	}
-	for i, want := range []string{"task.started of a [#1104]; 1 done, 1 running; after 505 other changes", "task.done of b [#9000]; 1 done, 1 running", "run.settled of  [#9001]"} {
+	for i, want := range []string{"task.started of a [#1104]; 1 done, 1 running (505 events not shown)", "task.done of b [#9000]; 1 done, 1 running", "run.settled of  [#9001]"} {
 		if !strings.HasSuffix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q in\n%s", i+1, lines[i], want, out)
 		}

@@ -109,7 +109,7 @@ func (m *mergeRepo) checkTop() error {
 	if !elsewhere(m.user) {
 		return nil
 	}
-	return api.Errorf(api.CodeInvalid, "repository %s names %s as its work tree, which is not the folder that it lies in", m.user.GitDir, m.user.Named).
+	return api.Errorf(api.CodeInvalid, "core.worktree of repository %s is %s, not the repository's own folder", m.user.GitDir, m.user.Named).
 		WithHint("check core.worktree of the repository, or put the patch on a new branch with --branch; nothing was written")
 }
 

@@ -183,7 +183,7 @@ func ownTools(role api.Name) []api.Tool {
 		}
 	}
 	return []api.Tool{
-		own(api.ToolAsk, "Ask the human who owns this work a question that you cannot answer yourself. Your attempt ends, and you continue with the answer when it has come.",
+		own(api.ToolAsk, "Ask the human who owns this work a question that you cannot answer yourself. Your attempt ends, and you resume when someone answers.",
 			fmt.Sprintf(`{"additionalProperties":false,"properties":{"options":{"description":"Suggested answers.","items":{"type":"string"},"maxItems":100,"type":"array"},"question":{"maxLength":%d,"minLength":1,"type":"string"}},"required":["question"],"type":"object"}`, api.MaxAnswer)),
 		own(api.ToolReport, "Report progress in one line, for the humans who watch this work.",
 			fmt.Sprintf(`{"additionalProperties":false,"properties":{"text":{"maxLength":%d,"minLength":1,"type":"string"}},"required":["text"],"type":"object"}`, api.MaxReport)),

@@ -106,7 +106,7 @@ func TestConstructsThatMakeNoSenseAreRefused(t *testing.T) {
 		`{"id":"t","subagent":"a","for_each":{"items":"$.x[*]"}}`:                                                                          `missing key "from": the task whose outputs or result have the list`,
 		`{"id":"t","subagent":"a","for_each":{"from":"u","values":["a"]}},{"id":"u","subagent":"a"}`:                                       `$.tasks[0].for_each (task t): from does not go with values`,
 		`{"id":"t","quorum":{"of":["agent:x"],"approve":1}}`:                                                                               `"agent:x": want a subagent, or a person`,
-		`{"id":"t","subagent":"a","depends_on":["u[b]"]},{"id":"u","subagent":"a"}`:                                                        `"u[b]": a plan names no task that grows; name the one that it grows from, "u"`,
+		`{"id":"t","subagent":"a","depends_on":["u[b]"]},{"id":"u","subagent":"a"}`:                                                        `"u[b]": this task is generated at run time; refer to the task that generates it, "u"`,
 	} {
 		_, problems := Parse([]byte(`{"tasks":[` + raw + `]}`))
 		var all []string

@@ -52,12 +52,12 @@ func clipped(err error) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// ended is how a task stands, as package plan wants it.
+// ended returns a task's state and cause for package plan.
 func (r *run) ended(i int) (api.TaskState, int) { return r.tasks[i].state, int(r.tasks[i].cause) }
 
 func (r *run) end(i int32) plan.End { return r.plan.EndOf(int(i), r.ended) }
 
-// advance continues a pending task that no dependency keeps any more.
+// advance continues a pending task whose dependencies are met.
 func (e *engine) advance(b *batch, r *run, i int32) {
 	t, p := &r.tasks[i], &r.plan.Tasks[i]
 	switch {

@@ -36,7 +36,7 @@ type asking struct {
 	again   bool // likewise; without one, the task tries again, which asks
 }
 
-// waitsFor says what a task waits for that people approve.
+// waitsFor returns the approvers a task awaits.
 func waitsFor(by []api.Principal) string {
 	names := make([]string, len(by))
 	for i, p := range by {
@@ -63,7 +63,7 @@ func (b *batch) ask(r *run, i int32) {
 
 var errNotWaiting = errors.New("the task does not wait any more")
 
-// ask has people asked, and reports what they decided.
+// ask requests an approval and reports the decision.
 func (p *performer) ask(ctx context.Context, x effect) error {
 	fail := func(reason api.Reason, err error) error {
 		p.inbox.put(voted{run: x.run, task: x.task, of: x.ask.action.Starts(), outcome: record.EventFail, step: record.TaskStep{Reason: string(reason), Message: clipped(err)}})

@@ -48,7 +48,7 @@ type Rules interface {
 }
 
 // Owners returns who submitted the runs whose id begins with prefix and has length
-// characters, by id. Of the expired ones it knows that whose id is prefix. It checks
+// characters, by id. Among expired runs it finds only the one whose id equals prefix. It checks
 // no permissions.
 func (a *Archive) Owners(ctx context.Context, prefix string, length int) (map[string]api.Principal, error) {
 	found, err := dispatch.OwnersIn(ctx, a.cfg.Store, "run", prefix, length)

@@ -8,7 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
 
-// schedule starts the tasks that have their locks, as far as there are slots.
+// schedule starts tasks that hold their locks while slots are free.
 func (e *engine) schedule(b *batch) {
 	for more := true; more; {
 		e.resources.budgets.queueFirst()

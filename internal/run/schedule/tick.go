@@ -430,7 +430,7 @@ func (k *Keeper) openRun(ctx context.Context, name api.Name) (api.RunID, error) 
 			newest = s
 		}
 	}
-	if newest != nil { // its run is about to be there, or is there and nobody has noted that yet
+	if newest != nil { // its run is submitted, and the slot is not yet updated
 		state, ok, err := k.cfg.RunState(ctx, newest.RunID)
 		if err == nil && ok && state.Settled() {
 			return "", nil

@@ -64,7 +64,7 @@ func (f *follower) page(v *store.View, to uint64) error {
 	return nil
 }
 
-const foreignEntry = "the service writes no such entry: find out who did, and restore the state from a backup of before"
+const foreignEntry = "the service did not write this entry: someone changed its database; restore an earlier backup"
 
 func (f *follower) follow(v *store.View, e *record.Entry, seq uint64) error {
 	want, err := f.chains.next(v, e, seq)

@@ -142,7 +142,7 @@ func (d tiles) state() (size uint64, root logproof.Hash, err error) {
 	return s.Size, logproof.Hash(s.Root), nil
 }
 
-// setState makes the state that of the edge.
+// setState writes the state of an edge.
 func (d tiles) setState(e *edge) error {
 	root, err := e.sum.Root()
 	if err != nil {

@@ -125,7 +125,7 @@ func TestACallIsNotRepeated(t *testing.T) {
 	go func() { got <- sendAs(v, http.MethodPost, "out", query) }()
 	<-began
 	v.Stop()
-	if r := <-got; r.undecided || !strings.Contains(r.text, "the service stopped while the call was out; it is not known whether") {
+	if r := <-got; r.undecided || !strings.Contains(r.text, "the service stopped during the call; it is not known whether") {
 		t.Errorf("out when the service stops: %+v", r)
 	}
 	v.Close()

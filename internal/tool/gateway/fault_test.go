@@ -27,7 +27,7 @@ func TestNothingIsCalledOrAnsweredWithoutTheLog(t *testing.T) {
 	}
 	r := call1(t, v, "warehouse_query")
 	if !r.Result.IsError || strings.Contains(r.raw, "secret rows") || !strings.Contains(r.text(), "cannot be logged") {
-		t.Errorf("the log failed while the call was out: %s", r.raw)
+		t.Errorf("the log failed during the call: %s", r.raw)
 	}
 	n := len(w.calls)
 	r = call1(t, v, "warehouse_query")
@@ -123,7 +123,7 @@ func TestCancelledCallsAreInTheLog(t *testing.T) {
 	}); !strings.Contains(r.text(), "the agent cancelled") {
 		t.Errorf("a notification: %s", r.raw)
 	}
-	if r := wait(v.Close); !strings.Contains(r.text(), "the attempt ended while the call was out") {
+	if r := wait(v.Close); !strings.Contains(r.text(), "the attempt ended during the call") {
 		t.Errorf("a closed view: %s", r.raw)
 	}
 	for i, c := range w.entries() {

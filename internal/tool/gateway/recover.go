@@ -47,7 +47,7 @@ func (g *Gateway) unknown(ctx context.Context, where string, args store.Args) er
 		d := record.ToolReturn{Number: o.line.Number, Millis: max(0, g.cfg.Now().Sub(o.line.At).Milliseconds())}
 		e := record.CallEntry(record.KindToolUnknown, &m, o.line.Tool, &o.line.Tier, d)
 		_, err = g.cfg.Ledger.Record(ctx, e, func(tx *store.Tx) error {
-			d.Error = "the service ended while the call was out: nobody knows whether it took effect"
+			d.Error = "the service stopped during the call: it may have taken effect"
 			return settle(tx, o.id, o.line.Attempt, o.line.Number, stateUnknown, d, content{}, 0)
 		})
 		if errors.Is(err, errSettled) {

@@ -114,9 +114,9 @@ func faultText(ctx context.Context, err error) string {
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errStopping):
-		return "the service stopped while the call was out; " + effect
+		return "the service stopped during the call; " + effect
 	case errors.Is(cause, errClosed):
-		return "the attempt ended while the call was out; " + effect
+		return "the attempt ended during the call; " + effect
 	case ctx.Err() != nil:
 		return "the agent cancelled the call; " + effect
 	case ok:
@@ -155,7 +155,7 @@ func (v *View) runOwn(ctx context.Context, c *call) (toolcall.Answer, error) {
 		if err := v.a.Running.Ask(ctx, *c.question); err != nil {
 			return toolcall.Answer{}, &toolcall.Fault{Message: "the question is stored, but your worker does not answer"}
 		}
-		text = "The question was passed on. Your attempt ends now, and you continue with the answer when it has come."
+		text = "The question was passed on. Your attempt ends now, and you resume when someone answers."
 	} else {
 		v.mu.Lock()
 		v.words = c.progress.Text

@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
-// errFull is why a server gets no place.
+// errFull means that the limit of servers is reached.
 var errFull = errors.New("too many tool servers run at once")
 
 func unsent(format string, args ...any) *Fault {
@@ -42,7 +42,7 @@ func (s *source) call(ctx context.Context, c Call) (Answer, error) {
 			return Answer{}, err
 		}
 		if s.isClosed(c.Tool) {
-			return Answer{}, unsent("this tool of server %s is closed: the server now defines it otherwise than the operator reviewed", s.name())
+			return Answer{}, unsent("this tool of server %s is closed: its definition differs from the one that the operator reviewed", s.name())
 		}
 		got, err := l.session.Call(ctx, toolclient.Call{Definition: definition, Arguments: c.Arguments, Progress: clean(s.redactor(l), c.Progress)})
 		var no *toolclient.UnsentError

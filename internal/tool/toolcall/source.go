@@ -290,7 +290,7 @@ func (s *source) check(l *live) error {
 		return nil
 	}
 	for _, c := range closed {
-		s.pool.cfg.Logger.WarnContext(ctx, "a tool is closed: its server defines it otherwise than the catalog pins", slog.String("server", s.name()), slog.String("tool", c.Tool))
+		s.pool.cfg.Logger.WarnContext(ctx, "a tool is closed: its definition differs from its pin in the catalog", slog.String("server", s.name()), slog.String("tool", c.Tool))
 	}
 	if s.pool.cfg.Changed != nil {
 		s.pool.cfg.Changed(s.order.server.Name, closed)

@@ -41,7 +41,7 @@ type toolCall struct {
 	arguments  json.RawMessage
 }
 
-// Session is a connection to a server that has said hello. It is safe for concurrent
+// Session is a connection to a server that completed the handshake. It is safe for concurrent
 // use.
 type Session struct {
 	link     link
@@ -279,7 +279,7 @@ func (s *Session) take(n int) bool {
 	if s.bucket.take(n) {
 		return true
 	}
-	_, _ = s.finish("the server broke a bound: it sends more by itself than anybody reads", true)
+	_, _ = s.finish("the server exceeded the limit for unsolicited messages", true)
 	return false
 }
 

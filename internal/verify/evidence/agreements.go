@@ -203,7 +203,8 @@ func checkCaller(s *scene) verdict {
 	return may(s.e.Principal != owner && s.e.Principal != "")
 }
 
-// checkService verifies whose act an entry about what the service did is.
+// checkService checks that an entry about the service's own action names no principal, or the
+// owner.
 func checkService(s *scene) verdict {
 	owner, ok := s.owner()
 	return may(s.e.Principal == "" || !ok || s.e.Principal == owner)

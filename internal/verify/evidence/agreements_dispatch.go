@@ -108,7 +108,7 @@ func checkOption(s *scene) verdict {
 }
 
 // ended is a row about the detail of the end of an attempt that follows from the
-// worker's result. Without one it is the service's word.
+// worker's result. Without one the service asserts it.
 func ended(field, claim string, check func(d, want record.DispatchEnd) verdict) agreement {
 	return agreement{kinds: endKinds(), field: "detail." + field, truth: byResult, claim: claim, check: func(s *scene) verdict {
 		if s.a == nil || s.a.end == nil {

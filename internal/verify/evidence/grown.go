@@ -33,7 +33,7 @@ func (s *taskStep) grow() error {
 		if err := s.r.explain(s.e, &want); err != nil {
 			return err
 		}
-		return fmt.Errorf("grew by another %s than its cause gives", want.Cause)
+		return fmt.Errorf("its %s differs from the derived growth", want.Cause)
 	}
 	return s.r.extend(s.e, want)
 }

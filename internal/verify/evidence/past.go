@@ -53,7 +53,7 @@ func (p past) due(i int, was api.TaskState) (g plan.Growth, err error) {
 	return g, nil
 }
 
-// product is an error of what a task has produced, in the words of who wants it.
+// product is an error in what a task produced, worded for the consumer.
 type product struct{ error }
 
 // items are those of a for_each.

@@ -21,7 +21,7 @@ func (r *replay) people(e *entry) error {
 		return r.askedToWrite(i, e)
 	}
 	if !ok || r.plan.Tasks[i].Approval == nil {
-		return fmt.Errorf("%s for task %.80q, which the plan lets nobody approve", e.Kind, e.Task)
+		return fmt.Errorf("%s for task %.80q, which has no approval in the plan", e.Kind, e.Task)
 	}
 	t := &r.tasks[i]
 	switch {

@@ -18,7 +18,7 @@ type Options struct {
 	Calls  *CallRecords // read with the bundle; nil: its content is not compared
 }
 
-// Copy is what an auditor has fetched: a file with signed checkpoints.
+// Copy is an auditor's copy of checkpoints: a file with signed checkpoints.
 type Copy struct {
 	File        string   // what the auditor calls it
 	Anchor      string   // the anchor of the trust file that it was fetched from; empty: from none

@@ -68,7 +68,7 @@ type RanWork struct {
 	Files     int             `json:"files,omitempty"`     // that the patch changes
 	Verify    string          `json:"verify,omitempty"`    // passed or failed
 	Changed   []string        `json:"changed,omitempty"`   // files of the patch that verify is known to run
-	Signed    bool            `json:"signed"`              // a worker signed the outcome; else it is the service's word
+	Signed    bool            `json:"signed"`              // a worker signed the outcome; else the service asserts it
 	Statement api.Digest      `json:"statement,omitempty"` // of the signed statement; empty: there is no statement
 }
 

@@ -16,8 +16,8 @@ func codex() *Adapter {
 }
 
 // codexConfig is its configuration: model, system prompt, and base URL. It sends a
-// request to its model only, and has no sandbox of its own, which cannot nest. Of a
-// project without a trust level it reads no configuration, such as further servers of tools.
+// request to its model only, and has no sandbox of its own, which cannot nest. Codex
+// ignores the configuration of untrusted projects, such as extra tool servers.
 const codexConfig = `model = %[1]s
 review_model = %[1]s
 model_provider = "bailiwick"

@@ -33,7 +33,7 @@ func TestRequestsOfAnAttemptAreBounded(t *testing.T) {
 	}
 	cut := 0
 	for _, l := range w.lines(6) {
-		if strings.Contains(l.Error, "more bytes with this host") {
+		if strings.Contains(l.Error, "byte limit for this host") {
 			cut++
 		}
 	}
@@ -56,7 +56,7 @@ func TestBytesOfATunnelAreBounded(t *testing.T) {
 	if _, body := w.get("https://a.example.com/"); !strings.Contains(body, "EOF") && !strings.Contains(body, "reset") {
 		t.Errorf("%.200s, %d bytes", body[max(0, len(body)-200):], len(body))
 	}
-	if l := w.lines(1)[0]; !strings.Contains(l.Error, "more bytes with this host") || l.Received > 20<<20 {
+	if l := w.lines(1)[0]; !strings.Contains(l.Error, "byte limit for this host") || l.Received > 20<<20 {
 		t.Errorf("record: %+v", l)
 	}
 }

@@ -35,7 +35,7 @@ func (q *request) check(text, what string, allowed func(held) bool) error {
 	}
 }
 
-// judge says why the placeholder with a core may not be in what.
+// judge returns an error if the placeholder with this core may not be in what.
 func (q *request) judge(core, what string, allowed func(held) bool) error {
 	for _, h := range q.own {
 		if h.core != core {
@@ -65,8 +65,8 @@ func (h held) place() string {
 	return "the field " + h.Field + " of the body"
 }
 
-// pick returns the secret for one of several uses of a place: that whose placeholder is
-// there, or else the first.
+// pick chooses among the secrets that may be used in one place: the one whose
+// placeholder is there, otherwise the first.
 func pick(all []held, there string) held {
 	for _, h := range all {
 		if strings.Contains(there, h.core) {

@@ -128,7 +128,7 @@ func (b *Broker) relay(w http.ResponseWriter, r *http.Request, x *exchange, t ta
 	}
 }
 
-// leg is the way of one request to t and back.
+// leg is one proxied request to t and its answer.
 type leg struct {
 	b              *Broker
 	x              *exchange

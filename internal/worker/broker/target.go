@@ -109,4 +109,4 @@ func (q *quota) bytes(t target, n int64) error {
 	return nil
 }
 
-var errHostBytes = errors.New("the dispatch has exchanged more bytes with this host than it may")
+var errHostBytes = errors.New("the byte limit for this host is exceeded")

@@ -27,9 +27,8 @@ func BundleVariables() []string {
 	}
 }
 
-// Bundle returns the certificates that a program has to trust, if they are others than
-// those of its jail: own, the authority of a broker, with those of the file given, or
-// else of the system. It is nil without either.
+// Bundle returns the CA bundle that a program needs if it differs from the jail's: the
+// broker's CA own plus the file given, or the system's bundle. It is nil without either.
 func Bundle(given string, own []byte) []byte {
 	if own == nil && given == "" {
 		return nil

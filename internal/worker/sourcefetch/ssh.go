@@ -61,7 +61,7 @@ func (s *session) explain(ctx context.Context, said string) error {
 		if offered := s.offeredKey(ctx); offered != "" {
 			line = strconv.Quote(offered)
 		}
-		return fmt.Errorf("the server has none of the keys in knownHosts for %s. It offers %s. If that is the key that the host publishes, add it to knownHosts; else somebody answers in its place", s.host, line)
+		return fmt.Errorf("the server has none of the keys in knownHosts for %s. It offers %s. If that is the key that the host publishes, add it to knownHosts; otherwise another machine may be impersonating the server", s.host, line)
 	case strings.Contains(said, "Permission denied (publickey"):
 		return fmt.Errorf("the server does not accept secret %q as the key of user %s", secret, user)
 	case strings.Contains(said, "cannot run ssh"):

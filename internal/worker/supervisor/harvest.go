@@ -99,7 +99,7 @@ func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
 			return err
 		}
 		if kept.Redacted && bytes.IndexByte(head, 0) >= 0 {
-			a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: outputsDir + "/" + o.Path, Why: "a binary file that has the value of a secret"})
+			a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: outputsDir + "/" + o.Path, Why: "a binary file that contains a secret"})
 			return os.Remove(filepath.Join(a.cfg.Dir, record.WorkOut, kept.Digest.Hex()))
 		}
 		kept.Path = o.Path
