@@ -16,6 +16,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalogdiff"
@@ -198,8 +199,7 @@ func judge(l *strictyaml.List, p *Plan, d *decl, a answer) *Unpinned {
 		u.InForce = inForce.Definitions
 	}
 	if a.err != nil {
-		reason := strings.ToValidUTF8(strictyaml.OneLine(a.err.Error()), "?")
-		reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
+		reason := cuttext.Text(strings.ToValidUTF8(strictyaml.OneLine(a.err.Error()), "?"), maxReason)
 		if u.Tools, u.Pin = pinned(*d.tool, inForce.Definitions); u.Pin == d.pin && d.pin != "" {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s: not asked for its tools: %s; the definitions in force have the pin of the manifest and stay", d.ref, reason))
 			return u

@@ -30,6 +30,8 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 const (
@@ -104,7 +106,7 @@ type Cmd struct {
 	*exec.Cmd
 	ctx    context.Context
 	verb   string
-	stderr prefix
+	stderr cuttext.Head
 }
 
 // Args returns the arguments of `git args`, after those that keep a repository from
@@ -135,7 +137,7 @@ func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
 		return nil, fmt.Errorf("git program: %w; install git 2.39 or later", err)
 	}
 	c := &Cmd{Cmd: exec.CommandContext(ctx, bin, Args(args...)...), ctx: ctx, verb: args[0]} //nolint:gosec // G204: the program is git; for the arguments see the package comment
-	c.stderr.limit = maxStderr
+	c.stderr.Most = maxStderr
 	c.Env, c.Stdin, c.Stdout, c.Stderr = g.Environ(), g.Stdin, g.Stdout, &c.stderr
 	if g.Repo.dir == "" { // git must not search for a repository
 		c.Env = append(c.Env, "GIT_DIR="+nowhere)
@@ -181,7 +183,7 @@ func (c *Cmd) Wrap(err error) error {
 	if c.ctx.Err() != nil {
 		return fmt.Errorf("git %s: %w", c.verb, context.Cause(c.ctx))
 	}
-	return &Error{c.verb, oneLine(string(c.stderr.b)), err}
+	return &Error{c.verb, oneLine(string(c.stderr.Bytes())), err}
 }
 
 // oneLine makes text of a hostile repository fit to print.
@@ -206,18 +208,15 @@ func (g Git) Run(ctx context.Context, args ...string) error {
 // Output runs `git args` and returns what it printed, without the last newline,
 // also when git failed.
 func (g Git) Output(ctx context.Context, args ...string) (string, error) {
-	out := &prefix{limit: g.MaxOutput}
-	if out.limit == 0 {
-		out.limit = defaultMaxOutput
-	}
+	out := &cuttext.Head{Most: cmp.Or(g.MaxOutput, defaultMaxOutput)}
 	if g.Stdout == nil {
 		g.Stdout = out
 	}
 	err := g.Run(ctx, args...)
-	if err == nil && out.cut {
-		err = fmt.Errorf("git %s: printed more than %d bytes", args[0], out.limit)
+	if err == nil && out.Cut() {
+		err = fmt.Errorf("git %s: printed more than %d bytes", args[0], out.Most)
 	}
-	return string(bytes.TrimSuffix(out.b, []byte("\n"))), err
+	return string(bytes.TrimSuffix(out.Bytes(), []byte("\n"))), err
 }
 
 // Exited reports whether err is git having exited with this status.
@@ -233,19 +232,6 @@ func Version(ctx context.Context) (text string, major, minor int, err error) {
 		_, err = fmt.Sscanf(text, "git version %d.%d", &major, &minor)
 	}
 	return text, major, minor, err
-}
-
-// prefix keeps the first limit bytes of what is written to it.
-type prefix struct {
-	b     []byte
-	limit int
-	cut   bool
-}
-
-func (p *prefix) Write(b []byte) (int, error) {
-	n := min(len(b), p.limit-len(p.b))
-	p.b, p.cut = append(p.b, b[:n]...), p.cut || n < len(b)
-	return len(b), nil
 }
 
 // Quote quotes a path as git does in its files and streams.

@@ -13,11 +13,11 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // MaxMessage is the largest accepted message in bytes.
@@ -76,7 +76,7 @@ func Parse(raw []byte) (Message, error) {
 	}
 	text, err := canon.Canonicalize(raw)
 	if err != nil {
-		return Message{}, Refuse(jsonrpc.CodeParseError, "not strict JSON: "+Truncate(err.Error(), 500))
+		return Message{}, Refuse(jsonrpc.CodeParseError, "not strict JSON: "+cuttext.Text(err.Error(), 500))
 	}
 	e, err := envelopeOf(text)
 	if err != nil {
@@ -188,12 +188,4 @@ func idOf(raw []byte) (id json.RawMessage, ok bool) {
 	}
 	_, err := dec.Token()
 	return id, id != nil && errors.Is(err, io.EOF)
-}
-
-// Truncate shortens text to about n bytes, at a character boundary.
-func Truncate(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "") + "..."
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 const (
@@ -181,12 +182,7 @@ func KindOf(n *yaml.Node) string {
 }
 
 // Clip shortens a quotation for a message.
-func Clip(s string) string {
-	if len(s) > 60 {
-		return strings.ToValidUTF8(api.Cut(s, 60), "") + "..."
-	}
-	return s
-}
+func Clip(s string) string { return cuttext.Text(s, 60) }
 
 // Text reads a string. It refuses YAML numbers and booleans, whose spelling would be
 // lost.

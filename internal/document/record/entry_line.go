@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
@@ -39,11 +39,11 @@ func Word[T ~string](s T) string {
 func Quote[T ~string](s T) string {
 	text := string(s)
 	if len(text) > maxQuoted {
-		text = api.Cut(text, maxQuoted)
+		text = cuttext.Within(text, maxQuoted)
 	}
 	quoted := visibletext.Quote(text)
 	for len(quoted) > maxQuoted+len(`""`) { // escapes are longer than what they stand for
-		text = api.Cut(text, len(text)*maxQuoted/len(quoted))
+		text = cuttext.Within(text, len(text)*maxQuoted/len(quoted))
 		quoted = visibletext.Quote(text)
 	}
 	if len(text) < len(s) {

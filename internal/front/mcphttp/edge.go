@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/front/mcpserve"
@@ -226,7 +227,7 @@ func (e *edge) checkSession(w http.ResponseWriter, r *http.Request, id *identity
 // report has the service log a refusal under the client's principal. The
 // request stays refused if that fails.
 func (e *edge) report(r *http.Request, id *identity, message string) {
-	_, err := e.auth.runtime(id).Refused(r.Context(), api.Refused{Operation: r.Method + " " + Path, Message: mcpwire.Truncate(message, 1000)})
+	_, err := e.auth.runtime(id).Refused(r.Context(), api.Refused{Operation: r.Method + " " + Path, Message: cuttext.Text(message, 1000)})
 	if err != nil && api.CodeOf(err) != api.CodeThrottled { // the service counts throttled ones
 		e.logger.WarnContext(r.Context(), "cannot log a refusal", slog.Any("err", err))
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
@@ -101,7 +101,7 @@ var emptyText = regexp.MustCompile(`pattern: "" does not match.*`)
 
 // explain rewrites a schema error to a path and a reason.
 func explain(err error) error {
-	return errors.New(mcpwire.Truncate(emptyText.ReplaceAllString(canon.SchemaText(err), "must not be empty; omit it instead"), 500))
+	return errors.New(cuttext.Text(emptyText.ReplaceAllString(canon.SchemaText(err), "must not be empty; omit it instead"), 500))
 }
 
 // call is one call of a tool.

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 )
 
@@ -51,7 +52,7 @@ func checkCeilings(text []byte, method string) error {
 		delete(params, "arguments")
 	}
 	if name, found := stray(message, nil, method); found {
-		return mcpwire.Refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q has no effect there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", mcpwire.Truncate(name, 64), ceilingKey))
+		return mcpwire.Refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q has no effect there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", cuttext.Text(name, 64), ceilingKey))
 	}
 	return nil
 }

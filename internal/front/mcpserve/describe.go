@@ -8,7 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
@@ -257,7 +257,7 @@ func recordOf(d *api.Dispatch) record {
 	r.Removed, _ = shorten(d.Removed, func(x api.Removal) int { return len(x.Rule) })
 	earlier, _ := shorten(d.Attempts, func(x api.Attempt) int { return min(len(x.Message), 200) })
 	for _, a := range earlier {
-		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, mcpwire.Truncate(usererror.WithoutPaths(a.Message), 200)})
+		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, cuttext.Text(usererror.WithoutPaths(a.Message), 200)})
 	}
 	if d.Outcome != nil {
 		r.Outcome = outcomeOf(d.Outcome)
@@ -267,7 +267,7 @@ func recordOf(d *api.Dispatch) record {
 
 func outcomeOf(o *api.ResultSummary) *outcome {
 	out := &outcome{Partial: o.Partial, Patch: o.Patch, Verify: o.Verify, Value: o.Value, ExitCode: o.ExitCode, LogBytes: o.LogBytes, Usage: o.Usage}
-	out.Program, out.Text = o.Agent, mcpwire.Truncate(o.Text, pageBytes/3)
+	out.Program, out.Text = o.Agent, cuttext.Text(o.Text, pageBytes/3)
 	out.Redacted, _ = shorten(o.Redacted, func(s string) int { return len(s) })
 	if o.Refusals != nil {
 		out.Refused = o.Refusals.Count

@@ -7,7 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
@@ -159,7 +159,7 @@ func (s *Server) await(ctx context.Context, c *call, id api.DispatchID, seconds 
 
 // stateOf returns the state of a dispatch, and what a model can do next.
 func stateOf(d *api.Dispatch) dispatchState {
-	out := dispatchState{DispatchID: d.ID, State: d.State, Ended: d.State.Ended(), Attempt: d.Attempt, Reason: d.Reason, Message: mcpwire.Truncate(usererror.WithoutPaths(d.Message), 4<<10)}
+	out := dispatchState{DispatchID: d.ID, State: d.State, Ended: d.State.Ended(), Attempt: d.Attempt, Reason: d.Reason, Message: cuttext.Text(usererror.WithoutPaths(d.Message), 4<<10)}
 	switch {
 	case d.State == api.EventNeedsInput && d.CancelBy == "":
 		out.Advice = "read the question with " + toolDescribe + " and include question, then call " + toolDispatch + " with resume and answer"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // reportTime bounds reporting a refusal to the service.
@@ -85,7 +85,7 @@ func (s *Server) logRefusal(ctx context.Context, c *call, operation string, refu
 	e := *refusal
 	// The refusal stands even if it cannot be logged.
 	if receipt, err := withRuntime(ctx, c, func(rt client.Runtime) (api.RefusedReceipt, error) {
-		return rt.Refused(ctx, api.Refused{Operation: operation, Message: mcpwire.Truncate(refusal.Message, 1000)})
+		return rt.Refused(ctx, api.Refused{Operation: operation, Message: cuttext.Text(refusal.Message, 1000)})
 	}); err == nil {
 		e.AuditEntry = &receipt.AuditEntry
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) guard(who *caller) mcp.Middleware {
 // unknownTool refuses a tool that does not exist. The answers to two unknown names
 // differ only in the name and the audit entry.
 func (s *Server) unknownTool(ctx context.Context, who *caller, req *mcp.CallToolRequest) error {
-	name := mcpwire.Truncate(req.Params.Name, 128)
+	name := cuttext.Text(req.Params.Name, 128)
 	e := toolError(s.logRefusal(ctx, newCall(who, req), "tools/call", api.Errorf(api.CodeDenied, "unknown tool %q", name)))
 	e.Hint = "do not retry; tools/list has the available tools"
 	data, err := json.Marshal(e)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
@@ -180,7 +180,7 @@ type approvalWait struct {
 // approvalWaits returns the first of what a run waits for, and how many more there are.
 func approvalWaits(open []api.OpenApproval) (list []approvalWait, more int) {
 	for _, a := range open[:min(len(open), runApprovals)] {
-		list = append(list, approvalWait{a.ID, a.Task, a.DispatchID, mcpwire.Truncate(a.Tool, runText), a.By, a.Needs, a.Approved, a.Expires})
+		list = append(list, approvalWait{a.ID, a.Task, a.DispatchID, cuttext.Text(a.Tool, runText), a.By, a.Needs, a.Approved, a.Expires})
 	}
 	return list, len(open) - len(list)
 }
@@ -220,16 +220,16 @@ func taskOf(t *api.RunTask) runTask {
 		reused = t.Reused.DispatchID
 	}
 	return runTask{
-		Task: t.Task, State: t.State, Subagent: t.Subagent, GrewFrom: t.GrewFrom, After: few, MoreAfter: len(t.After) - len(few), Reason: t.Reason, Message: mcpwire.Truncate(message, runText),
+		Task: t.Task, State: t.State, Subagent: t.Subagent, GrewFrom: t.GrewFrom, After: few, MoreAfter: len(t.After) - len(few), Reason: t.Reason, Message: cuttext.Text(message, runText),
 		Cause: t.Cause, DispatchID: t.DispatchID, Attempt: t.Attempt, Attempts: t.Attempts, Asks: t.Asks, NotBefore: t.NotBefore, CancelledBy: t.CancelBy,
-		StartedAt: t.StartedAt, EndedAt: t.EndedAt, Blocked: mcpwire.Truncate(t.Blocked, runText), TakenOver: t.TakenOver, ReusedFrom: reused,
+		StartedAt: t.StartedAt, EndedAt: t.EndedAt, Blocked: cuttext.Text(t.Blocked, runText), TakenOver: t.TakenOver, ReusedFrom: reused,
 	}
 }
 
 func runOf(r *api.Run, tasks []runTask) runOutput {
 	out := runOutput{
 		RunID: r.RunID, State: r.State, Settled: r.State.Settled(), Queue: r.Queue, Revision: r.Revision, Plan: r.Plan, SubmittedAt: r.SubmittedAt,
-		SettledAt: r.SettledAt, Deadline: r.Deadline, RetryOf: r.RetryOf, CancelledBy: r.CancelBy, CancelReason: mcpwire.Truncate(r.CancelReason, runText),
+		SettledAt: r.SettledAt, Deadline: r.Deadline, RetryOf: r.RetryOf, CancelledBy: r.CancelBy, CancelReason: cuttext.Text(r.CancelReason, runText),
 		Total: r.Total, Counts: r.Counts, Usage: r.Usage, Tasks: tasks, Next: r.Next,
 	}
 	if out.Tasks == nil {
@@ -271,7 +271,7 @@ func runAdvice(r *api.Run) string {
 func approvalAdvice(a *api.OpenApproval) string {
 	what := "task " + string(a.Task)
 	if a.DispatchID != "" {
-		what = "a call of " + mcpwire.Truncate(a.Tool, runText) + " by task " + string(a.Task)
+		what = "a call of " + cuttext.Text(a.Tool, runText) + " by task " + string(a.Task)
 	}
 	who := "a human"
 	if a.Needs > 1 {
@@ -318,7 +318,7 @@ func eventPage(all api.RunEvents) api.RunEvents {
 	size := 0
 	for i := range all.Events {
 		e := &all.Events[i]
-		e.Text = mcpwire.Truncate(usererror.WithoutPaths(e.Text), runText)
+		e.Text = cuttext.Text(usererror.WithoutPaths(e.Text), runText)
 		if size += len(e.Text) + 200; size > runPageMax {
 			all.Next, all.Done = strconv.FormatUint(e.Seq, 10), false
 			all.Events = all.Events[:i]

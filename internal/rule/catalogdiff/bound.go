@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // Bounds of what Bound returns.
@@ -104,7 +105,7 @@ func (b *bounds) text(s string, from int) string {
 		before = fmt.Sprintf("(%d bytes, which have not changed)\n", from)
 	}
 	if len(rest) > MaxText {
-		n := len(api.Cut(rest, MaxText))
+		n := len(cuttext.Within(rest, MaxText))
 		b.omitted.Texts++
 		b.omitted.Bytes += int64(len(rest) - n)
 		rest, after = rest[:n], fmt.Sprintf("\n(%d bytes more)", len(rest)-n)

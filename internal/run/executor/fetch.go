@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
@@ -28,7 +28,7 @@ func (l *Local) Fetch(ctx context.Context, req record.FetchRequest) (string, err
 	cmd := exec.CommandContext(ctx, l.Fetcher) //nolint:gosec // G204: our own program
 	cmd.Env, cmd.Dir, cmd.WaitDelay = l.Env, "/", time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, said := &limited{most: record.MaxFetchLine}, &limited{most: 4 << 10}
+	out, said := &cuttext.Head{Most: record.MaxFetchLine}, &cuttext.Head{Most: 4 << 10}
 	cmd.Stdout, cmd.Stderr = out, said
 	in, err := cmd.StdinPipe() // open until the process has exited
 	if err != nil {
@@ -41,7 +41,7 @@ func (l *Local) Fetch(ctx context.Context, req record.FetchRequest) (string, err
 	if waited := cmd.Wait(); ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	} else if err = errors.Join(err, waited); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", l.Fetcher, err, strings.TrimSpace(said.String()))
+		return "", fmt.Errorf("%s: %w: %s", l.Fetcher, err, said.Text())
 	}
 	var result record.FetchResult
 	if err := canon.Decode(bytes.TrimSpace(out.Bytes()), &result); err != nil {
@@ -51,15 +51,4 @@ func (l *Local) Fetch(ctx context.Context, req record.FetchRequest) (string, err
 		return "", fmt.Errorf("%w %s: %s", ErrFetch, req.Source.Repo, result.Error)
 	}
 	return result.Commit, nil
-}
-
-// limited keeps the beginning of what is written to it.
-type limited struct {
-	bytes.Buffer
-	most int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.Buffer.Write(p[:min(len(p), l.most-l.Len())])
-	return len(p), nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
@@ -46,10 +47,7 @@ func clipped(err error) string {
 	if bad, ok := err.(*api.Error); ok { //nolint:errorlint // the message of a wrapped one is in the text
 		s = bad.Message
 	}
-	if len(s) > most {
-		s = api.Cut(s, most) + "…"
-	}
-	return strings.ToValidUTF8(s, "")
+	return strings.ToValidUTF8(cuttext.Text(s, most), "")
 }
 
 // ended returns a task's state and cause for package plan.

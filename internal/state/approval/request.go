@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
@@ -217,4 +218,4 @@ func newID() api.ApprovalID {
 	return api.ApprovalID("a-" + strings.ToLower(text[:12]))
 }
 
-func cut(s string) string { return api.Cut(strings.ToValidUTF8(s, "\uFFFD"), maxWords) }
+func cut(s string) string { return cuttext.Text(strings.ToValidUTF8(s, "\uFFFD"), maxWords) }

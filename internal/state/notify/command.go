@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/hostcommand"
 )
 
@@ -32,18 +32,10 @@ func (c *Command) Place() string { return c.program.Argv[0] }
 
 // Send implements Receiver.
 func (c *Command) Send(ctx context.Context, _ *Message, body []byte) error {
-	said := &head{}
+	said := &cuttext.Head{Most: maxOutput}
 	err := c.program.Run(ctx, bytes.NewReader(body), nil, said)
-	if err != nil && len(said.text) > 0 {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(said.text)))
+	if text := said.Text(); err != nil && text != "" {
+		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err
-}
-
-// head keeps the beginning of what is written to it.
-type head struct{ text []byte }
-
-func (h *head) Write(p []byte) (int, error) {
-	h.text = append(h.text, p[:min(len(p), maxOutput-len(h.text))]...)
-	return len(p), nil
 }

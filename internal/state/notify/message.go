@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 )
@@ -146,10 +146,7 @@ func (m *Message) asks(d *api.Dispatch) {
 			return s
 		}
 		u.Cut = u.Cut || was > n
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		return s[:n]
+		return cuttext.Within(s, n)
 	}
 	u.Question = cut(d.Question.Question, maxQuestion)
 	for i, o := range d.Question.Options {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -86,7 +87,7 @@ const maxOvertaken = 3
 // unknownTool refuses a name that is not in the view. Two such names get answers that
 // differ in the name and the entry, whether or not either exists, and take the same path.
 func (v *View) unknownTool(ctx context.Context, c *call, name string) error {
-	c.about = api.Tool{ID: mcpwire.Truncate(name, maxName)}
+	c.about = api.Tool{ID: cuttext.Text(name, maxName)}
 	if above, ok := v.set.above[name]; ok {
 		c.about = above
 	}
@@ -94,7 +95,7 @@ func (v *View) unknownTool(ctx context.Context, c *call, name string) error {
 	if undecided(ctx, a) {
 		return errUndecided
 	}
-	a.message = fmt.Sprintf("unknown tool %q", mcpwire.Truncate(name, maxName))
+	a.message = fmt.Sprintf("unknown tool %q", cuttext.Text(name, maxName))
 	if a.code == api.CodeDenied {
 		a.hint = "do not retry; tools/list has the tools of your role"
 	}
@@ -122,7 +123,7 @@ func (c *call) check(v *View) error {
 			return err
 		}
 		if err := c.tool.input.Validate(value); err != nil {
-			return fmt.Errorf("arguments: %s", mcpwire.Truncate(canon.SchemaText(err), 500))
+			return fmt.Errorf("arguments: %s", cuttext.Text(canon.SchemaText(err), 500))
 		}
 	}
 	return c.readOwn(v)
@@ -343,7 +344,7 @@ func (v *View) check(tx *store.Tx, c *call, r policy.ToolRequest, d policy.Decis
 // a message that cannot be read. Larger arguments of a denied call are not kept.
 func (v *View) contentOf(c *call, d policy.Decision) []byte {
 	if c.malformed {
-		text, err := json.Marshal(mcpwire.Truncate(string(c.raw), 1<<10))
+		text, err := json.Marshal(cuttext.Text(string(c.raw), 1<<10))
 		if err != nil {
 			return nil
 		}

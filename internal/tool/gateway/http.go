@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
@@ -153,7 +154,7 @@ func (s *stream) progress(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.token != nil {
-		s.notifyLocked("notifications/progress", map[string]any{"progressToken": s.token, "progress": s.sent + 1, "message": mcpwire.Truncate(text, maxProgressText)})
+		s.notifyLocked("notifications/progress", map[string]any{"progressToken": s.token, "progress": s.sent + 1, "message": cuttext.Text(text, maxProgressText)})
 	}
 }
 

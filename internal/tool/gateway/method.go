@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
@@ -143,7 +144,7 @@ func mismatch(format string, args ...any) error {
 }
 
 func unsupported(version string) error {
-	data, err := json.Marshal(map[string]any{"supported": mcpwire.Revisions(), "requested": mcpwire.Truncate(version, 64)})
+	data, err := json.Marshal(map[string]any{"supported": mcpwire.Revisions(), "requested": cuttext.Text(version, 64)})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
@@ -100,7 +100,7 @@ func (c *call) checkAnswer(a toolcall.Answer) error {
 		return &toolcall.Fault{Message: "the tool answered with something that is not a result"}
 	}
 	if err := c.tool.output.Validate(result.Structured); err != nil {
-		return &toolcall.Fault{Message: "the tool answered with something else than its definition says: " + mcpwire.Truncate(canon.SchemaText(err), 500)}
+		return &toolcall.Fault{Message: "the tool answered with something else than its definition says: " + cuttext.Text(canon.SchemaText(err), 500)}
 	}
 	return nil
 }

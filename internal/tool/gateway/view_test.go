@@ -94,7 +94,7 @@ func TestNamesThatAreNotInTheViewAreAlike(t *testing.T) {
 		s := strings.ReplaceAll(r.raw, fmt.Sprintf(`"auditEntry":%d`, seq), "SEQ")
 		shown := name
 		if len(shown) > 128 {
-			shown = shown[:128] + "..."
+			shown = shown[:125] + "..."
 		}
 		quoted, err := json.Marshal(fmt.Sprintf("%q", shown))
 		if err != nil {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // Bounds of what a server sends, in bytes.
@@ -111,7 +113,7 @@ func parseFailure(raw json.RawMessage) (*RefusedError, error) {
 
 // words shortens a text of a server to one printable line.
 func words(text string) string {
-	text = string(bytes.ToValidUTF8([]byte(text[:min(len(text), maxWords)]), nil))
+	text = strings.ToValidUTF8(cuttext.Text(text, maxWords), "")
 	out := make([]rune, 0, len(text))
 	for _, r := range text {
 		if !strconv.IsPrint(r) {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // UseNewer is what to do about evidence that matches canon.ErrNewer.
@@ -33,7 +33,7 @@ func (f *Finding) Fail(format string, args ...any) {
 		}
 	}
 	if len(f.wrong) < maxWrong {
-		f.wrong = append(f.wrong, clip(fmt.Sprintf(format, args...)))
+		f.wrong = append(f.wrong, cuttext.Text(fmt.Sprintf(format, args...), 500))
 	} else {
 		f.more++
 	}
@@ -80,11 +80,4 @@ func NewFindings() Findings {
 		f[name] = &Finding{}
 	}
 	return f
-}
-
-func clip(s string) string {
-	if len(s) <= 500 {
-		return s
-	}
-	return api.Cut(s, 500) + "..."
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 )
 
@@ -117,9 +118,9 @@ var version = regexp.MustCompile(`\b\d+\.\d+\.\d+[0-9A-Za-z.+-]*`)
 
 // ParseVersion finds the version in the output of a program's --version.
 func ParseVersion(output string) (string, error) {
-	for line := range strings.Lines(Shorten(output, maxSaid)) {
+	for line := range strings.Lines(cuttext.Text(output, maxSaid)) {
 		if v := version.FindString(line); v != "" {
-			return Shorten(v, 64), nil
+			return cuttext.Text(v, 64), nil
 		}
 	}
 	return "", fmt.Errorf("--version printed no version: %s", oneLine(output))

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // Bounds of a session.
@@ -71,7 +73,7 @@ func (a *Adapter) ParseSession(archive []byte) (*Session, error) {
 		s.Files = append(s.Files, File{h.Name, content})
 	}
 	if !validID(s.ID) {
-		return nil, fmt.Errorf("%q is no id of a session", Shorten(s.ID, 100))
+		return nil, fmt.Errorf("%q is no id of a session", cuttext.Text(s.ID, 100))
 	}
 	return s, nil
 }

@@ -6,7 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // Bounds of what is read from a program's event stream.
@@ -27,16 +28,7 @@ type Report struct {
 }
 
 // addText continues Text, within its bound.
-func (r *Report) addText(s string) { r.Text = Shorten(r.Text+s, maxText) }
-
-// Shorten returns the first most bytes of s, at a border of characters.
-func Shorten(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	const mark = "..."
-	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
-}
+func (r *Report) addText(s string) { r.Text = cuttext.Text(r.Text+s, maxText) }
 
 // Reader reads a program's event stream: a JSON document a line. It writes a short
 // line for each event to a log, and lines that are no events as they are.
@@ -96,7 +88,7 @@ func (r *Reader) say(text string) error {
 	if text == "" {
 		return nil
 	}
-	_, err := io.WriteString(r.log, Shorten(text, maxSaid)+"\n")
+	_, err := io.WriteString(r.log, cuttext.Text(text, maxSaid)+"\n")
 	return err
 }
 
@@ -104,7 +96,7 @@ func (r *Reader) say(text string) error {
 func (r *Reader) Close() (Report, error) {
 	err := r.end()
 	report := r.report
-	report.Text, report.Error, report.Session = Shorten(report.Text, maxText), Shorten(report.Error, maxShort*4), Shorten(report.Session, maxShort)
+	report.Text, report.Error, report.Session = cuttext.Text(report.Text, maxText), cuttext.Text(report.Error, maxShort*4), cuttext.Text(report.Session, maxShort)
 	return report, err
 }
 
@@ -144,11 +136,7 @@ func argument(input json.RawMessage) string {
 
 // oneLine is s on one line of at most maxShort characters.
 func oneLine(s string) string {
-	s = strings.Join(strings.Fields(Shorten(s, maxSaid)), " ")
-	if utf8.RuneCountInString(s) > maxShort {
-		s = string([]rune(s)[:maxShort-3]) + "..."
-	}
-	return s
+	return cuttext.Characters(strings.Join(strings.Fields(cuttext.Text(s, maxSaid)), " "), maxShort)
 }
 
 // firstOf returns the first text that is not empty.

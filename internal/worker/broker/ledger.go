@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
@@ -50,7 +51,7 @@ func (b *Broker) begin(form, host, method, path string) *exchange {
 	n := b.ledger.begun
 	b.ledger.mu.Unlock()
 	return &exchange{b: b, start: now, late: n > b.cfg.bounds.requests, line: api.NetworkLine{
-		At: now.UTC(), Form: form, Host: b.clean(host), Method: api.Cut(method, 32), Path: b.clean(path),
+		At: now.UTC(), Form: form, Host: b.clean(host), Method: cuttext.Within(method, 32), Path: b.clean(path),
 	}}
 }
 
@@ -130,7 +131,7 @@ func (b *Broker) spend(limit string) {
 }
 
 // clean makes text of the agent or of a server fit for the record.
-func (b *Broker) clean(s string) string { return api.Cut(b.cfg.Clean(s), maxPath) }
+func (b *Broker) clean(s string) string { return cuttext.Text(b.cfg.Clean(s), maxPath) }
 
 // next returns the number of a line that is about to be written.
 func (l *ledger) next() int64 {

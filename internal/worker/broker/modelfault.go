@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 )
 
@@ -118,6 +118,6 @@ func (f *faults) String() string {
 
 // line returns the beginning of s as one line without control characters.
 func line(s string) string {
-	s = strings.ToValidUTF8(api.Cut(s, maxFaultText), "")
+	s = strings.ToValidUTF8(cuttext.Text(s, maxFaultText), "")
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }), " ")
 }

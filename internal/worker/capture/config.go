@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 // Config bounds a workspace. Zero bounds mean the defaults beside them.
@@ -128,7 +129,7 @@ func (r *report) done() []api.LeftOut {
 func Printable(p string) string {
 	cut := ""
 	if len(p) > maxReportedPath {
-		p, cut = api.Cut(p, maxReportedPath), fmt.Sprintf("... (%d bytes)", len(p))
+		p, cut = cuttext.Within(p, maxReportedPath), fmt.Sprintf("... (%d bytes)", len(p))
 	}
 	if q := strconv.Quote(p); q != `"`+p+`"` {
 		return q + cut

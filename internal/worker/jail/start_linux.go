@@ -9,11 +9,11 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 )
 
@@ -32,7 +32,7 @@ type Jail struct {
 	upper     *os.File      // nil unless the workspace is an overlay
 	replies   chan reply    // from the reader goroutine
 	ended     chan struct{} // closed when pid 1 has been reaped
-	problems  *tail         // stderr of pid 1; complete once ended is closed
+	problems  *cuttext.Head // stderr of pid 1; complete once ended is closed
 
 	running  sync.Mutex // held by Run
 	close    sync.Once
@@ -79,7 +79,7 @@ func start(ctx context.Context, spec Spec) (*Jail, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Jail{spec: spec, groups: groups, ports: map[int]net.Listener{}, replies: make(chan reply, 1), ended: make(chan struct{}), problems: &tail{}}
+	j := &Jail{spec: spec, groups: groups, ports: map[int]net.Listener{}, replies: make(chan reply, 1), ended: make(chan struct{}), problems: &cuttext.Head{Most: 2048}}
 	if err := j.launch(owner); err != nil {
 		return nil, errors.Join(err, groups.remove())
 	}
@@ -224,7 +224,7 @@ func (m *message) failure() error {
 func (j *Jail) gone() error {
 	_ = j.process.Kill()
 	<-j.ended
-	if said := j.problems.text(); said != "" {
+	if said := j.problems.Text(); said != "" {
 		return fmt.Errorf("%w: pid 1 said: %s", ErrClosed, said)
 	}
 	return ErrClosed
@@ -272,16 +272,3 @@ func (j *Jail) Close() error {
 	})
 	return j.closeErr
 }
-
-// tail keeps the beginning of pid 1's stderr. It is read only after the process has
-// been waited for.
-type tail []byte
-
-const tailSize = 2048
-
-func (t *tail) Write(p []byte) (int, error) {
-	*t = append(*t, p[:min(len(p), tailSize-len(*t))]...)
-	return len(p), nil
-}
-
-func (t *tail) text() string { return strings.TrimSpace(string(*t)) }

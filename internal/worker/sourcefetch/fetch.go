@@ -16,6 +16,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -88,7 +89,7 @@ func message(err error, req record.FetchRequest) string {
 			return unicode.ReplacementChar
 		}
 		return r
-	}, strings.Join(strings.Fields(text[:min(len(text), maxMessage)]), " "))
+	}, strings.Join(strings.Fields(cuttext.Text(text, maxMessage)), " "))
 }
 
 // get returns the commit that a request names once it is in the cache.

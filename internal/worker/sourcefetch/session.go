@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
@@ -115,29 +116,21 @@ const maxOutput = 1 << 20
 
 // run runs a program in the jail and returns what it prints.
 func (s *session) run(ctx context.Context, argv []string) (string, error) {
-	var out, said clipped
-	exit, err := s.jail.Run(ctx, jail.Command{Argv: argv, Env: s.env, Stdout: &out, Stderr: &said})
+	out, said := &cuttext.Head{Most: maxOutput}, &cuttext.Head{Most: maxOutput}
+	exit, err := s.jail.Run(ctx, jail.Command{Argv: argv, Env: s.env, Stdout: out, Stderr: said})
 	switch why := s.out.failure(); {
 	case err != nil:
 		return "", err
 	case exit.Code == 0 && exit.Signal == 0:
-		return string(out), nil
+		return string(out.Bytes()), nil
 	case len(exit.Hit) > 0:
 		return "", fmt.Errorf("it takes more than a fetch may: %s", strings.Join(exit.Hit, ", "))
 	case why != nil:
 		return "", why
 	case exit.Signal != 0:
 		return "", errors.New("git was ended by " + exit.Signal.String())
-	case len(said) == 0:
+	case len(said.Bytes()) == 0:
 		return "", errors.New("git failed with status " + strconv.Itoa(exit.Code))
 	}
-	return "", s.explain(ctx, string(said))
-}
-
-// clipped keeps the beginning of what is written to it.
-type clipped []byte
-
-func (c *clipped) Write(p []byte) (int, error) {
-	*c = append(*c, p[:min(len(p), maxOutput-len(*c))]...)
-	return len(p), nil
+	return "", s.explain(ctx, string(said.Bytes()))
 }

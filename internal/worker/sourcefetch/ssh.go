@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
@@ -74,15 +75,15 @@ func (s *session) explain(ctx context.Context, said string) error {
 
 // offeredKey returns a line of known_hosts for the key that the server has.
 func (s *session) offeredKey(ctx context.Context) string {
-	var out clipped
+	out := &cuttext.Head{Most: maxOutput}
 	_, err := s.jail.Run(ctx, jail.Command{
 		Argv: []string{"ssh-keyscan", "-T", "10", "-t", "ed25519,ecdsa,rsa", "-p", strconv.Itoa(jail.ListenPort), "127.0.0.1"},
-		Env:  s.env, Stdout: &out,
+		Env:  s.env, Stdout: out,
 	})
 	if err != nil {
 		return ""
 	}
-	lines := strings.Split(string(out), "\n")
+	lines := strings.Split(string(out.Bytes()), "\n")
 	slices.SortFunc(lines, func(a, b string) int { return len(a) - len(b) }) // the shortest is that of ed25519
 	for _, line := range lines {
 		if f := strings.Fields(line); len(f) == 3 && f[0][0] == '[' {

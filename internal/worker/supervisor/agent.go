@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
@@ -85,9 +86,9 @@ func (a *attempt) checkProgram(ctx context.Context, j *jail.Jail) error {
 		return nil
 	}
 	return a.step("agent version", func() error {
-		var out firstBytes
+		out := &cuttext.Head{Most: 4 << 10}
 		cmd := a.command([]string{a.plan.adapter.Program, "--version"}, nil)
-		cmd.Stdout = &out
+		cmd.Stdout = out
 		exit, err := j.Run(ctx, cmd)
 		a.count(exit)
 		if context.Cause(ctx) != nil {
@@ -100,22 +101,13 @@ func (a *attempt) checkProgram(ctx context.Context, j *jail.Jail) error {
 		if err := a.judge(ctx, api.ReasonSetup, "the agent's --version", exit, nil); err != nil {
 			return err
 		}
-		v, err := agent.ParseVersion(string(out))
+		v, err := agent.ParseVersion(out.Text())
 		if err != nil {
 			return fail(api.ReasonSetup, "agent %s on the PATH of target %q: %w", a.manifest.Agent, a.manifest.Target, err)
 		}
 		a.summary.Agent.Version = v
 		return nil
 	})
-}
-
-// firstBytes keeps the beginning of what is written to it.
-type firstBytes []byte
-
-func (b *firstBytes) Write(p []byte) (int, error) {
-	const most = 4 << 10
-	*b = append(*b, p[:min(len(p), most-len(*b))]...)
-	return len(p), nil
 }
 
 // turnTime is how long an agent program may take to end its turn after it asked a

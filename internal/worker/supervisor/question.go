@@ -16,6 +16,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
@@ -158,15 +159,11 @@ func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 
 // brief shortens a question to one line.
 func brief(question string) string {
-	const most = 200
 	line, _, more := strings.Cut(strings.TrimSpace(question), "\n")
-	if runes := []rune(line); len(runes) > most {
-		line, more = string(runes[:most]), true
-	}
 	if more {
-		line += "..."
+		line += cuttext.Mark
 	}
-	return line
+	return cuttext.Characters(line, 200)
 }
 
 // layEarlier lays the work of the attempt before under the agent that resumes it.

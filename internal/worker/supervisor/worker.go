@@ -26,6 +26,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
@@ -246,7 +247,7 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 func bounded(s string) string {
 	const most = 4096
 	if len(s) > most {
-		return fmt.Sprintf("%s... (%d bytes)", api.Cut(s, most), len(s))
+		return fmt.Sprintf("%s... (%d bytes)", cuttext.Within(s, most), len(s))
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 const (
@@ -85,7 +86,7 @@ func (d *drawing) node(at int) Node {
 			n.Title = fmt.Sprintf("task %s is %s", label, t.State)
 		}
 	}
-	n.Label, n.Sub = cut(label, labelWidth), cut(sub, subWidth)
+	n.Label, n.Sub = cuttext.Characters(label, labelWidth), cuttext.Characters(sub, subWidth)
 	return n
 }
 
@@ -100,14 +101,6 @@ func (d *drawing) rest(vertices []int, column int) Node {
 	n.Task = d.tasks[n.Tasks[0]].ID
 	label, sub := fmt.Sprintf("%d more tasks", len(n.Tasks)), CountsText(n.Counts)
 	n.Title = fmt.Sprintf("%d tasks that are not drawn: %s", len(n.Tasks), sub)
-	n.Label, n.Sub = cut(label, labelWidth), cut(sub, subWidth)
+	n.Label, n.Sub = cuttext.Characters(label, labelWidth), cuttext.Characters(sub, subWidth)
 	return n
-}
-
-// cut cuts text to a number of characters.
-func cut(s string, width int) string {
-	if r := []rune(s); len(r) > width {
-		return string(r[:width-1]) + "…"
-	}
-	return s
 }

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 )
 
 const (
@@ -163,21 +164,8 @@ func (l *Log) line(i int) Line {
 		return Line{Number: i + 1, Kind: KindGap, Parts: parts(fmt.Sprintf("%d bytes were not kept", s.gap))}
 	}
 	text := l.raw(i)
-	shown := cut(text, MaxLine)
+	shown := cuttext.Within(text, MaxLine)
 	return Line{Number: i + 1, Kind: s.kind, Parts: parts(string(shown)), Cut: len(text) - len(shown)}
-}
-
-// cut returns at most n bytes of text, and no part of a character.
-func cut(text []byte, n int) []byte {
-	if len(text) <= n {
-		return text
-	}
-	for k := n; k > n-utf8.UTFMax; k-- {
-		if utf8.RuneStart(text[k]) {
-			return text[:k]
-		}
-	}
-	return text[:n]
 }
 
 // Hits are the lines that a search found.

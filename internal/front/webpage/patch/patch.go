@@ -12,9 +12,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
@@ -93,10 +93,12 @@ type Line struct {
 }
 
 // Parts is the text of a line as shown, and how many bytes are not.
-func (l Line) Parts() []visibletext.Part { return visibletext.Parts(string(cut(l.text))) }
+func (l Line) Parts() []visibletext.Part {
+	return visibletext.Parts(string(cuttext.Within(l.text, MaxLine)))
+}
 
 // Cut is how many bytes of a line are not shown.
-func (l Line) Cut() int { return len(l.text) - len(cut(l.text)) }
+func (l Line) Cut() int { return len(l.text) - len(cuttext.Within(l.text, MaxLine)) }
 
 // PathParts is the path as shown.
 func (f *File) PathParts() []visibletext.Part { return visibletext.Parts(oneLine(f.Path)) }
@@ -106,19 +108,6 @@ func (f *File) OldParts() []visibletext.Part { return visibletext.Parts(oneLine(
 
 // oneLine spells the line ends and tabs of a path as git does.
 func oneLine(path string) string { return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(path) }
-
-// cut returns what is shown of a line, and no part of a character.
-func cut(text []byte) []byte {
-	if len(text) <= MaxLine {
-		return text
-	}
-	for k := MaxLine; k > MaxLine-utf8.UTFMax; k-- {
-		if utf8.RuneStart(text[k]) {
-			return text[:k]
-		}
-	}
-	return text[:MaxLine]
-}
 
 var fileStart = []byte("diff --git ") //nolint:gochecknoglobals // nothing writes it
 
