@@ -31,7 +31,7 @@ func (c *lodgedCalls) lodge(ctx context.Context, r *request, req api.LodgeReques
 			return api.LodgedRecord{}, c.refused(ctx, r, "operator.lodge", err)
 		}
 	}
-	l, err := c.cfg.Registry.Lodge(ctx, r.caller.Principal, req.Record, req.Content)
+	l, err := c.cfg.Registry.Lodge.Put(ctx, r.caller.Principal, req.Record, req.Content)
 	if err != nil {
 		return l, c.refused(ctx, r, "operator.lodge", err)
 	}
@@ -57,7 +57,7 @@ func (c *lodgedCalls) votable(ctx context.Context, r *request, rec *api.Operator
 }
 
 func (c *lodgedCalls) list(ctx context.Context, _ *request) ([]api.LodgedRecord, error) {
-	list, err := c.cfg.Registry.Lodged(ctx)
+	list, err := c.cfg.Registry.Lodge.List(ctx)
 	for i := range list {
 		if list[i], err = c.told(ctx, list[i]); err != nil {
 			return nil, err
@@ -71,7 +71,7 @@ func (c *lodgedCalls) get(ctx context.Context, r *request) (api.LodgedRecord, er
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
-	l, err := c.cfg.Registry.LodgedRecord(ctx, id)
+	l, err := c.cfg.Registry.Lodge.Get(ctx, id)
 	if err != nil {
 		return l, err
 	}
@@ -85,13 +85,13 @@ func (c *lodgedCalls) sign(ctx context.Context, r *request, by api.LodgedSignatu
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
-	signed, err := c.cfg.Registry.SignLodged(ctx, id, by)
+	signed, err := c.cfg.Registry.Lodge.Sign(ctx, id, by)
 	if err != nil {
 		return api.LodgedRecord{}, c.refused(ctx, r, "operator.record", err)
 	}
 	var l api.LodgedRecord
 	if signed == nil {
-		l, err = c.cfg.Registry.LodgedRecord(ctx, id)
+		l, err = c.cfg.Registry.Lodge.Get(ctx, id)
 	} else {
 		var receipt api.OperatorReceipt
 		if signed.Record.Approval != "" {
@@ -99,7 +99,7 @@ func (c *lodgedCalls) sign(ctx context.Context, r *request, by api.LodgedSignatu
 		} else {
 			receipt, err = c.cfg.Registry.Add(ctx, r.caller.Principal, signed.Envelope, signed.Content)
 		}
-		l, err = c.cfg.Registry.SettleLodged(ctx, id, receipt, err)
+		l, err = c.cfg.Registry.Lodge.Settle(ctx, id, receipt, err)
 	}
 	if err != nil {
 		return l, c.refused(ctx, r, "operator.record", err)

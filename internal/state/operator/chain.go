@@ -104,7 +104,7 @@ func (r *Registry) load(ctx context.Context) error {
 	}
 	r.first = digestOf(first)
 	r.current.Store(s)
-	if err := r.sweepSecrets(s); err != nil {
+	if err := sweepSecrets(r.cfg.Secrets, s); err != nil {
 		return err
 	}
 	return r.loadStops(ctx)
@@ -228,14 +228,14 @@ func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content 
 		}
 		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("%s", hint)
 	}
-	if err := r.checkLodged(v); err != nil {
+	if err := r.Lodge.check(v); err != nil {
 		return api.OperatorReceipt{}, err
 	}
-	next, err := r.next(v)
+	next, err := r.current.Load().next(v, r.cfg.Now())
 	if err != nil {
 		return api.OperatorReceipt{}, err
 	}
-	if err := r.putSecret(v.record, content); err != nil {
+	if err := putSecret(r.cfg.Secrets, v.record, content); err != nil {
 		return api.OperatorReceipt{}, err
 	}
 	r.pending.Store(next)
@@ -253,7 +253,7 @@ func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content 
 	failpoint.Hit(failpoint.DecideCommitted, string(v.record.Verb))
 	r.current.Store(next)
 	if v.record.Secret != "" {
-		_ = r.sweepSecrets(next) // what is left goes at the next start
+		_ = sweepSecrets(r.cfg.Secrets, next) // what is left goes at the next start
 	}
 	return api.OperatorReceipt{Number: v.record.Number, AuditEntry: seq}, nil
 }
@@ -266,7 +266,7 @@ func (r *Registry) reread(ctx context.Context) error {
 		err = r.reverify(ctx, first)
 	}
 	if err != nil {
-		return r.unsignable(err)
+		return r.current.Load().unsignable(err, r.cfg.Root)
 	}
 	return nil
 }
@@ -291,37 +291,6 @@ func (r *Registry) reverify(ctx context.Context, first *seal.Operators) error {
 	r.first = first.Digest()
 	r.current.Store(s)
 	return nil
-}
-
-func (r *Registry) unsignable(err error) error {
-	// If there are records, init would not restore the keys that signed them.
-	if errors.Is(err, errNoOperator) && r.current.Load().number == 0 {
-		return api.Errorf(api.CodeInvalid, "operator record: %w: %s does not exist", err, r.cfg.Root).WithHint("run: bailiwick init")
-	}
-	return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("restore %s: every record must verify with its keys", r.cfg.Root)
-}
-
-// next returns the state after v.
-func (r *Registry) next(v verified) (*state, error) {
-	s, rec := r.current.Load(), v.record
-	if err := s.place(rec); err != nil {
-		return nil, api.Errorf(api.CodeConflict, "operator record: %w: another record came first, or this one is a duplicate", err).WithHint("run the command again")
-	}
-	now := r.cfg.Now()
-	if age := now.Sub(rec.At); age > api.OperatorRecordMaxAge || age < -maxClockLead {
-		return nil, api.Errorf(api.CodeInvalid, "operator record: signed at %s, but it is %s now: want one signed in the last %s",
-			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordMaxAge).WithHint("run the command again; check the clocks of both machines")
-	}
-	if err := s.distinct(rec.Principal); err != nil {
-		return nil, err
-	}
-	if rec.Verb == api.VerbPrincipalRemove {
-		if err := s.keyless(rec.Principal); err != nil {
-			return nil, err
-		}
-	}
-	next := s.clone()
-	return next, next.apply(v)
 }
 
 func entry(by api.Principal, v verified, next *state) record.Entry {

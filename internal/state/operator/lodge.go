@@ -21,11 +21,13 @@ import (
 // maxLodged bounds the lodged records that are open.
 const maxLodged = 32
 
-// lodge holds the records that wait for signatures, in memory: a restart forgets them,
+// Lodge holds the records that wait for signatures, in memory: a restart forgets them,
 // and with them their nonces.
-type lodge struct {
+type Lodge struct {
+	registry *Registry
+
 	mu   sync.Mutex
-	byID map[api.LodgedID]*lodged
+	byID map[api.LodgedID]*lodged // guarded by mu
 }
 
 type lodged struct {
@@ -35,17 +37,17 @@ type lodged struct {
 	signatures       map[seal.KeyID][]byte
 }
 
-// Lodge completes a record and keeps it for signatures. content is the encrypted value
+// Put completes a record and keeps it for signatures. content is the encrypted value
 // of a record that sets a secret.
-func (r *Registry) Lodge(ctx context.Context, by api.Principal, rec api.OperatorRecord, content []byte) (api.LodgedRecord, error) {
+func (w *Lodge) Put(ctx context.Context, by api.Principal, rec api.OperatorRecord, content []byte) (api.LodgedRecord, error) {
 	if rec.V != 0 || rec.Service != "" || rec.Number != 0 || rec.Previous != "" || !rec.At.IsZero() || rec.Nonce != "" {
 		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "operator record: v, service, number, previous, at and nonce: the service sets them")
 	}
-	operators, err := r.signers(ctx)
+	operators, err := w.registry.signers(ctx)
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
-	head, now := r.Head(), r.cfg.Now().UTC().Truncate(time.Second)
+	head, now := w.registry.Head(), w.registry.cfg.Now().UTC().Truncate(time.Second)
 	var random [16 + 8]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	rec.V, rec.Service, rec.Number, rec.Previous, rec.At, rec.Nonce = 1, head.Service, head.Number+1, head.Digest, now, hex.EncodeToString(random[:16])
@@ -60,7 +62,7 @@ func (r *Registry) Lodge(ctx context.Context, by api.Principal, rec api.Operator
 		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "operator record: %d bytes, more than %d", len(payload), maxRecord)
 	}
 	v := verified{record: rec, digest: api.DigestOf(payload)}
-	if _, err := r.next(v); err != nil {
+	if _, err := w.registry.current.Load().next(v, now); err != nil {
 		return api.LodgedRecord{}, err
 	}
 	if rec.Verb == api.VerbSecretSet && api.DigestOf(content) != rec.Content {
@@ -71,11 +73,11 @@ func (r *Registry) Lodge(ctx context.Context, by api.Principal, rec api.Operator
 	l := &lodged{LodgedRecord: api.LodgedRecord{
 		ID: id, State: api.LodgedOpen, By: by, At: now, Expires: now.Add(api.OperatorRecordMaxAge), Payload: payload, Record: rec, Challenge: challenge[:],
 	}, digest: v.digest, content: content, signatures: map[seal.KeyID][]byte{}}
-	r.lodge.mu.Lock()
-	defer r.lodge.mu.Unlock()
-	r.sweepLodged()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sweep()
 	open := 0
-	for _, o := range r.lodge.byID {
+	for _, o := range w.byID {
 		if o.State == api.LodgedOpen {
 			open++
 		}
@@ -83,18 +85,18 @@ func (r *Registry) Lodge(ctx context.Context, by api.Principal, rec api.Operator
 	if open >= maxLodged {
 		return api.LodgedRecord{}, api.Errorf(api.CodeConflict, "%d records wait for signatures, the limit is %d", open, maxLodged).WithHint("sign them, or wait %s until they expire; see: bailiwick decision list", api.OperatorRecordMaxAge)
 	}
-	r.lodge.byID[id] = l
+	w.byID[id] = l
 	return l.show(operators), nil
 }
 
-// sweepLodged forgets what expired, and marks what another record preceded. The caller
+// sweep forgets what expired, and marks what another record preceded. The caller
 // holds the lock of the lodge.
-func (r *Registry) sweepLodged() {
-	now, number := r.cfg.Now(), r.current.Load().number
-	for id, l := range r.lodge.byID {
+func (w *Lodge) sweep() {
+	now, number := w.registry.cfg.Now(), w.registry.current.Load().number
+	for id, l := range w.byID {
 		switch {
 		case !now.Before(l.Expires):
-			delete(r.lodge.byID, id)
+			delete(w.byID, id)
 		case l.State == api.LodgedOpen && l.Record.Number <= number:
 			l.State = api.LodgedStale
 		}
@@ -120,17 +122,17 @@ func (l *lodged) show(operators *seal.Operators) api.LodgedRecord {
 	return out
 }
 
-// Lodged lists the lodged records, oldest first.
-func (r *Registry) Lodged(ctx context.Context) ([]api.LodgedRecord, error) {
-	operators, err := r.signers(ctx)
+// List lists the lodged records, oldest first.
+func (w *Lodge) List(ctx context.Context) ([]api.LodgedRecord, error) {
+	operators, err := w.registry.signers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.lodge.mu.Lock()
-	defer r.lodge.mu.Unlock()
-	r.sweepLodged()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sweep()
 	list := []api.LodgedRecord{}
-	for _, l := range r.lodge.byID {
+	for _, l := range w.byID {
 		list = append(list, l.show(operators))
 	}
 	slices.SortFunc(list, func(a, b api.LodgedRecord) int {
@@ -142,24 +144,24 @@ func (r *Registry) Lodged(ctx context.Context) ([]api.LodgedRecord, error) {
 	return list, nil
 }
 
-// LodgedRecord returns one lodged record.
-func (r *Registry) LodgedRecord(ctx context.Context, id api.LodgedID) (api.LodgedRecord, error) {
-	operators, err := r.signers(ctx)
+// Get returns one lodged record.
+func (w *Lodge) Get(ctx context.Context, id api.LodgedID) (api.LodgedRecord, error) {
+	operators, err := w.registry.signers(ctx)
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
-	r.lodge.mu.Lock()
-	defer r.lodge.mu.Unlock()
-	l, err := r.findLodged(id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, err := w.find(id)
 	if err != nil {
 		return api.LodgedRecord{}, err
 	}
 	return l.show(operators), nil
 }
 
-func (r *Registry) findLodged(id api.LodgedID) (*lodged, error) {
-	r.sweepLodged()
-	if l, ok := r.lodge.byID[id]; ok {
+func (w *Lodge) find(id api.LodgedID) (*lodged, error) {
+	w.sweep()
+	if l, ok := w.byID[id]; ok {
 		return l, nil
 	}
 	return nil, api.Errorf(api.CodeNotFound, "no lodged record %s: it expired after %s, or the service was restarted", id, api.OperatorRecordMaxAge).WithHint("see: bailiwick decision list")
@@ -172,17 +174,17 @@ type Signed struct {
 	Envelope, Content []byte
 }
 
-// SignLodged verifies a signature of a lodged record and keeps it. It returns the signed
+// Sign verifies a signature of a lodged record and keeps it. It returns the signed
 // record once it has as many as the threshold says; the caller records it, and calls
-// SettleLodged.
-func (r *Registry) SignLodged(ctx context.Context, id api.LodgedID, by api.LodgedSignature) (*Signed, error) {
-	operators, err := r.signers(ctx)
+// Settle.
+func (w *Lodge) Sign(ctx context.Context, id api.LodgedID, by api.LodgedSignature) (*Signed, error) {
+	operators, err := w.registry.signers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.lodge.mu.Lock()
-	defer r.lodge.mu.Unlock()
-	l, err := r.findLodged(id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, err := w.find(id)
 	if err != nil {
 		return nil, err
 	}
@@ -243,12 +245,12 @@ func (l *lodged) verify(root seal.TrustRoot, by api.LodgedSignature) (map[seal.K
 	return e.SignaturesBy(ids), nil
 }
 
-// SettleLodged says what came of a signed record.
-func (r *Registry) SettleLodged(ctx context.Context, id api.LodgedID, receipt api.OperatorReceipt, failure error) (api.LodgedRecord, error) {
-	operators, err := r.signers(ctx)
-	r.lodge.mu.Lock()
-	defer r.lodge.mu.Unlock()
-	l, ok := r.lodge.byID[id]
+// Settle says what came of a signed record.
+func (w *Lodge) Settle(ctx context.Context, id api.LodgedID, receipt api.OperatorReceipt, failure error) (api.LodgedRecord, error) {
+	operators, err := w.registry.signers(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, ok := w.byID[id]
 	switch {
 	case failure != nil && ok:
 		l.State, l.Refusal = api.LodgedRefused, failure.Error()
@@ -260,16 +262,16 @@ func (r *Registry) SettleLodged(ctx context.Context, id api.LodgedID, receipt ap
 	return l.show(operators), nil
 }
 
-// checkLodged refuses a record with a signature of a passkey unless it is one that is
+// check refuses a record with a signature of a passkey unless it is one that is
 // lodged. Its nonce did not exist before, so nobody can have it signed in advance.
-func (r *Registry) checkLodged(v verified) error {
+func (w *Lodge) check(v verified) error {
 	if !seal.AnyPasskey(v.keys) {
 		return nil
 	}
-	r.lodge.mu.Lock()
-	defer r.lodge.mu.Unlock()
-	for _, l := range r.lodge.byID {
-		if l.digest == v.digest && r.cfg.Now().Before(l.Expires) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.byID {
+		if l.digest == v.digest && w.registry.cfg.Now().Before(l.Expires) {
 			return nil
 		}
 	}

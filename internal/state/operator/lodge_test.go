@@ -36,7 +36,7 @@ func (o *office) touchWith(ed bool, threshold int) *softkey.Authenticator {
 // lodge lodges a ceiling for an account.
 func (o *office) lodge(p api.Principal, tier api.Tier) api.LodgedRecord {
 	o.t.Helper()
-	l, err := o.registry.Lodge(o.t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: p, Ceiling: &tier}, nil)
+	l, err := o.registry.Lodge.Put(o.t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: p, Ceiling: &tier}, nil)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -51,14 +51,14 @@ func (o *office) assert(a *softkey.Authenticator, l api.LodgedRecord) (*Signed, 
 		o.t.Fatal(err)
 	}
 	by := api.Assertion(assertion)
-	return o.registry.SignLodged(o.t.Context(), l.ID, api.LodgedSignature{Assertion: &by})
+	return o.registry.Lodge.Sign(o.t.Context(), l.ID, api.LodgedSignature{Assertion: &by})
 }
 
 // record records a signed record and settles it, as the server does.
 func (o *office) record(l api.LodgedRecord, s *Signed) (api.LodgedRecord, error) {
 	o.t.Helper()
 	receipt, err := o.registry.Add(o.t.Context(), "local:op", s.Envelope, s.Content)
-	return o.registry.SettleLodged(o.t.Context(), l.ID, receipt, err)
+	return o.registry.Lodge.Settle(o.t.Context(), l.ID, receipt, err)
 }
 
 // proves R-B9
@@ -84,7 +84,7 @@ func TestAPasskeySignsWhatWasLodged(t *testing.T) {
 	if err := o.restart(); err != nil || o.registry.Consent("local:ann") != api.Stateful {
 		t.Fatal(err)
 	}
-	if list, err := o.registry.Lodged(t.Context()); err != nil || len(list) != 0 {
+	if list, err := o.registry.Lodge.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestAPasskeySignsNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	by := api.Assertion(assertion)
-	if _, err := o.registry.SignLodged(t.Context(), old.ID, api.LodgedSignature{Assertion: &by}); err == nil || !strings.Contains(err.Error(), "another challenge") {
+	if _, err := o.registry.Lodge.Sign(t.Context(), old.ID, api.LodgedSignature{Assertion: &by}); err == nil || !strings.Contains(err.Error(), "another challenge") {
 		t.Errorf("another record: %v", err)
 	}
 	// The control, and what another record precedes.
@@ -177,17 +177,17 @@ func TestEveryFlippedBitOfAPasskeyIsRefused(t *testing.T) {
 				*part = bytes.Clone(original)
 				(*part)[i/8] ^= 1 << (i % 8)
 				by := api.Assertion(assertion)
-				if signed, err := o.registry.SignLodged(t.Context(), l.ID, api.LodgedSignature{Assertion: &by}); signed != nil || api.CodeOf(err) != api.CodeIntegrity {
+				if signed, err := o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Assertion: &by}); signed != nil || api.CodeOf(err) != api.CodeIntegrity {
 					t.Errorf("bit %d of the %s: %v", i, name, err)
 				}
 				flips++
 			}
 			*part = original
 		}
-		if l, err = o.registry.LodgedRecord(t.Context(), l.ID); err != nil || l.State != api.LodgedOpen || len(l.Signed) > 0 {
+		if l, err = o.registry.Lodge.Get(t.Context(), l.ID); err != nil || l.State != api.LodgedOpen || len(l.Signed) > 0 {
 			t.Fatalf("after %d flipped bits: %+v, %v", flips, l, err)
 		}
-		signed, err := o.registry.SignLodged(t.Context(), l.ID, api.LodgedSignature{Assertion: &honest})
+		signed, err := o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Assertion: &honest})
 		if err != nil || signed == nil {
 			t.Fatal(signed, err)
 		}
@@ -205,7 +205,7 @@ func TestALodgedRecordTakesSeveralSignatures(t *testing.T) {
 	if signed, err := o.assert(a, l); err != nil || signed != nil {
 		t.Fatalf("one of two: %v, %v", signed, err)
 	}
-	l, err := o.registry.LodgedRecord(t.Context(), l.ID)
+	l, err := o.registry.Lodge.Get(t.Context(), l.ID)
 	if err != nil || len(l.Signed) != 1 || l.Threshold != 2 {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -213,7 +213,7 @@ func TestALodgedRecordTakesSeveralSignatures(t *testing.T) {
 		t.Fatalf("the same passkey twice: %v, %v", signed, err)
 	}
 	envelope := o.sign(l.Record, seal.Operator, o.operator)
-	signed, err := o.registry.SignLodged(t.Context(), l.ID, api.LodgedSignature{Envelope: envelope})
+	signed, err := o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Envelope: envelope})
 	if err != nil || signed == nil {
 		t.Fatal(signed, err)
 	}
@@ -291,14 +291,14 @@ func TestLodgingIsBounded(t *testing.T) {
 		"no verb":              {Principal: "local:ann"},
 		"a long reason":        {Verb: api.VerbCeilingSet, Principal: "local:ann", Ceiling: &tier, Reason: strings.Repeat("x", api.MaxReason+1)},
 	} {
-		if _, err := o.registry.Lodge(t.Context(), "local:op", rec, nil); api.CodeOf(err) != api.CodeInvalid {
+		if _, err := o.registry.Lodge.Put(t.Context(), "local:op", rec, nil); api.CodeOf(err) != api.CodeInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for range maxLodged {
 		o.lodge("local:ann", tier)
 	}
-	if _, err := o.registry.Lodge(t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "local:ann", Ceiling: &tier}, nil); api.CodeOf(err) != api.CodeConflict {
+	if _, err := o.registry.Lodge.Put(t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "local:ann", Ceiling: &tier}, nil); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("one too many: %v", err)
 	}
 	o.now = o.now.Add(api.OperatorRecordMaxAge)

@@ -22,7 +22,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,7 +71,7 @@ type Registry struct {
 	pending atomic.Pointer[state] // what follows once the record is durable that was handed in last; nil before the first
 	current atomic.Pointer[state] // what follows from the chain; replaced whole
 
-	lodge lodge
+	Lodge *Lodge // of records that wait for signatures
 
 	engaging sync.Mutex                 // one stop at a time
 	stops    atomic.Pointer[[]api.Stop] // all that were ever engaged, in order; replaced whole
@@ -80,7 +79,8 @@ type Registry struct {
 
 // Open verifies everything stored. Its error names the first invalid record.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
-	r := &Registry{cfg: cfg, lodge: lodge{byID: map[api.LodgedID]*lodged{}}}
+	r := &Registry{cfg: cfg}
+	r.Lodge = &Lodge{registry: r, byID: map[api.LodgedID]*lodged{}}
 	if err := r.load(ctx); err != nil {
 		return nil, api.Errorf(api.CodeIntegrity, "operator records: %w", err).
 			WithHint("the operators' decisions cannot be trusted; restore the state and %s from a backup", cfg.Root)
@@ -182,23 +182,7 @@ func (r *Registry) Secrets() []api.Name { return slices.Sorted(maps.Keys(r.curre
 
 // Tokens lists all tokens ever created, oldest first.
 func (r *Registry) Tokens() []api.TokenInfo {
-	return r.tokens(func(token) bool { return true })
-}
-
-func (r *Registry) tokens(want func(token) bool) []api.TokenInfo {
-	now, list := r.cfg.Now(), []api.TokenInfo{}
-	for id, t := range r.current.Load().tokens {
-		if want(t) {
-			list = append(list, t.info(id, now))
-		}
-	}
-	slices.SortFunc(list, func(a, b api.TokenInfo) int {
-		if d := a.CreatedAt.Compare(b.CreatedAt); d != 0 {
-			return d
-		}
-		return strings.Compare(string(a.ID), string(b.ID))
-	})
-	return list
+	return r.current.Load().tokenInfos(r.cfg.Now(), func(token) bool { return true })
 }
 
 // Principal returns what operators decided about p, even if it is unknown. Grants
@@ -208,7 +192,7 @@ func (r *Registry) Principal(p api.Principal) api.PrincipalInfo {
 	known, ok := s.principals[p]
 	return api.PrincipalInfo{
 		Principal: p, Known: ok, Ceiling: s.ceilings[p], Grants: []api.Name{}, OAuth: known.oauth, Stops: append([]string{}, r.StopsFor(api.StopSubject{Principal: p})...),
-		Tokens: r.tokens(func(t token) bool { return t.principal == p }),
+		Tokens: s.tokenInfos(r.cfg.Now(), func(t token) bool { return t.principal == p }),
 	}
 }
 

@@ -22,31 +22,31 @@ func (s *state) removeSecret(rec api.OperatorRecord) error {
 
 // putSecret stores the value of a record before the record is durable. It counts only
 // from then on.
-func (r *Registry) putSecret(rec api.OperatorRecord, content []byte) error {
+func putSecret(to Secrets, rec api.OperatorRecord, content []byte) error {
 	switch {
 	case rec.Verb != api.VerbSecretSet && len(content) == 0:
 		return nil
 	case rec.Verb != api.VerbSecretSet:
 		return api.Errorf(api.CodeInvalid, "operator record %q: takes no content", string(rec.Verb))
-	case r.cfg.Secrets == nil:
+	case to == nil:
 		return api.Errorf(api.CodeUnavailable, "this service keeps no secrets")
 	case api.DigestOf(content) != rec.Content:
 		return api.Errorf(api.CodeIntegrity, "secret %q: the content is not the signed one", rec.Secret).WithHint("run the command again")
 	}
-	if err := r.cfg.Secrets.Put(content); err != nil {
+	if err := to.Put(content); err != nil {
 		return api.Errorf(api.CodeInvalid, "secret %q: %w", rec.Secret, err).WithHint("run the command again")
 	}
 	return nil
 }
 
 // sweepSecrets removes the values that no record in force names.
-func (r *Registry) sweepSecrets(s *state) error {
-	if r.cfg.Secrets == nil {
+func sweepSecrets(to Secrets, s *state) error {
+	if to == nil {
 		return nil
 	}
 	inForce := map[api.Digest]bool{}
 	for _, v := range s.secrets {
 		inForce[v.content] = true
 	}
-	return r.cfg.Secrets.Keep(func(d api.Digest) bool { return inForce[d] })
+	return to.Keep(func(d api.Digest) bool { return inForce[d] })
 }

@@ -1,9 +1,11 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -293,4 +295,52 @@ func (s *state) place(rec api.OperatorRecord) error {
 		return nil
 	}
 	return fmt.Errorf("record %d does not follow record %d", rec.Number, s.number)
+}
+
+// unsignable is the error of decisions while the operator keys cannot be read.
+func (s *state) unsignable(err error, root string) error {
+	// If there are records, init would not restore the keys that signed them.
+	if errors.Is(err, errNoOperator) && s.number == 0 {
+		return api.Errorf(api.CodeInvalid, "operator record: %w: %s does not exist", err, root).WithHint("run: bailiwick init")
+	}
+	return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("restore %s: every record must verify with its keys", root)
+}
+
+// next returns the state after v, which is handed in now.
+func (s *state) next(v verified, now time.Time) (*state, error) {
+	rec := v.record
+	if err := s.place(rec); err != nil {
+		return nil, api.Errorf(api.CodeConflict, "operator record: %w: another record came first, or this one is a duplicate", err).WithHint("run the command again")
+	}
+	if age := now.Sub(rec.At); age > api.OperatorRecordMaxAge || age < -maxClockLead {
+		return nil, api.Errorf(api.CodeInvalid, "operator record: signed at %s, but it is %s now: want one signed in the last %s",
+			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordMaxAge).WithHint("run the command again; check the clocks of both machines")
+	}
+	if err := s.distinct(rec.Principal); err != nil {
+		return nil, err
+	}
+	if rec.Verb == api.VerbPrincipalRemove {
+		if err := s.keyless(rec.Principal); err != nil {
+			return nil, err
+		}
+	}
+	next := s.clone()
+	return next, next.apply(v)
+}
+
+// tokenInfos lists the tokens that want selects, oldest first.
+func (s *state) tokenInfos(now time.Time, want func(token) bool) []api.TokenInfo {
+	list := []api.TokenInfo{}
+	for id, t := range s.tokens {
+		if want(t) {
+			list = append(list, t.info(id, now))
+		}
+	}
+	slices.SortFunc(list, func(a, b api.TokenInfo) int {
+		if d := a.CreatedAt.Compare(b.CreatedAt); d != 0 {
+			return d
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return list
 }

@@ -63,10 +63,11 @@ func (r *Registry) VotesIn(tx *store.Tx, id api.ApprovalID, action api.Digest) (
 
 // CanVote returns an error unless an operator key in force belongs to p.
 func (r *Registry) CanVote(p api.Principal) error {
-	operators := r.current.Load().operators
+	s := r.current.Load()
+	operators := s.operators
 	switch {
 	case operators == nil:
-		return r.unsignable(errNoOperator)
+		return s.unsignable(errNoOperator, r.cfg.Root)
 	case !operators.Assigned():
 		return api.Errorf(api.CodeConflict, "the operator keys have no principals, and a vote counts only under the voter's own key").
 			WithHint("say once whose each key is: bailiwick operators assign KEY=PRINCIPAL ...; see: bailiwick operators list")

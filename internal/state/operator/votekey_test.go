@@ -162,7 +162,7 @@ func TestLodgedDecisionsCountPeople(t *testing.T) {
 	o.replaceRoot(seal.TrustRoot{V: 1, Threshold: 2, Keys: []seal.Key{keyOf(o.operator, "", "local:ann"), keyOf(second, "", "human:ann"), keyOf(bobs, "", "human:bob")}})
 	tier := api.Stateful
 	by := func(l api.LodgedRecord, k seal.Signer) (*Signed, error) {
-		return o.registry.SignLodged(t.Context(), l.ID, api.LodgedSignature{Envelope: o.sign(l.Record, seal.Operator, k)})
+		return o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Envelope: o.sign(l.Record, seal.Operator, k)})
 	}
 	l := o.lodge("local:ann", tier)
 	for i, k := range []seal.Signer{o.operator, second} {
@@ -173,7 +173,7 @@ func TestLodgedDecisionsCountPeople(t *testing.T) {
 	if s, err := by(l, bobs); s == nil || err != nil {
 		t.Errorf("a second person: %v, %v", s, err)
 	}
-	vote, err := o.registry.Lodge(t.Context(), "local:ann", api.OperatorRecord{Verb: api.VerbApprove, Principal: "local:ann", Approval: "a-aaaaaaaaaaaa", Content: api.DigestOf(nil)}, nil)
+	vote, err := o.registry.Lodge.Put(t.Context(), "local:ann", api.OperatorRecord{Verb: api.VerbApprove, Principal: "local:ann", Approval: "a-aaaaaaaaaaaa", Content: api.DigestOf(nil)}, nil)
 	if err != nil || vote.Threshold != 1 {
 		t.Fatalf("%+v: %v", vote, err)
 	}
