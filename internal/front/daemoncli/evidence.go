@@ -34,7 +34,7 @@ type evidenceService struct {
 // from on.
 func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint64) {
 	cfg := export.Config{
-		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Envelopes, Record: s.registry.Envelope, Attest: attestWait,
+		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Chain.Envelopes, Record: s.registry.Chain.Envelope, Attest: attestWait,
 	}
 	cfg.Anchored = s.anchored
 	cfg.Sizes = func(ctx context.Context, first, last, most uint64) ([]uint64, error) {

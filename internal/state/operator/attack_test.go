@@ -261,7 +261,7 @@ func (o *office) write(statements ...string) {
 // stored returns the envelope of a record.
 func (o *office) stored(number uint64) (envelope []byte) {
 	o.t.Helper()
-	if err := o.registry.stored(o.t.Context(), func(n uint64, e []byte) error {
+	if err := o.registry.Chain.stored(o.t.Context(), func(n uint64, e []byte) error {
 		if n == number {
 			envelope = e
 		}
@@ -454,7 +454,7 @@ func FuzzAdd(f *testing.F) {
 	f.Add([]byte(`{"payload":"e30=","payloadType":"application/vnd.bailiwick.operator.v1+json","signatures":[]}`))
 	f.Add([]byte(`{"v":1}`))
 	f.Fuzz(func(t *testing.T, envelope []byte) {
-		r := &Registry{cfg: Config{Service: "ed25519:00000000000000000000000000000000"}}
+		c := &Chain{Config{Service: "ed25519:00000000000000000000000000000000"}}
 		signer, err := seal.NewEphemeral()
 		if err != nil {
 			t.Fatal(err)
@@ -463,7 +463,7 @@ func FuzzAdd(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.verify(envelope, operators); err == nil {
+		if _, err := c.verify(envelope, operators); err == nil {
 			t.Errorf("%q was taken", envelope)
 		}
 		// An envelope that an operator signed is parsed.
@@ -471,7 +471,7 @@ func FuzzAdd(f *testing.F) {
 		if err != nil {
 			return
 		}
-		v, err := r.verify(signed, operators)
+		v, err := c.verify(signed, operators)
 		if err != nil {
 			return
 		}

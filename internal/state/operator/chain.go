@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
@@ -25,6 +24,9 @@ const (
 )
 
 func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
+
+// Chain is the records as they are stored, in their order: each names the one before.
+type Chain struct{ cfg Config }
 
 // verified is a record whose signatures, form and service are verified.
 type verified struct {
@@ -45,7 +47,7 @@ func (v verified) signers() []string {
 
 // verify verifies one envelope by the operator keys in force. It does not check that
 // the record is the next one and can be applied.
-func (r *Registry) verify(envelope []byte, operators *seal.Operators) (verified, error) {
+func (c *Chain) verify(envelope []byte, operators *seal.Operators) (verified, error) {
 	var v verified
 	if len(envelope) > 4*maxRecord+seal.MaxSignatures*2048 {
 		return v, errors.New("the envelope is too large for a record")
@@ -62,18 +64,19 @@ func (r *Registry) verify(envelope []byte, operators *seal.Operators) (verified,
 	if err != nil {
 		return v, err
 	}
-	if v.record.Service != string(r.cfg.Service) {
-		return v, fmt.Errorf("the record is for service %s, this is service %s", v.record.Service, r.cfg.Service)
+	if v.record.Service != string(c.cfg.Service) {
+		return v, fmt.Errorf("the record is for service %s, this is service %s", v.record.Service, c.cfg.Service)
 	}
 	v.digest, v.keys, v.counts = api.DigestOf(payload), keys, e.SignCounts(keys)
 	return v, v.record.CheckSigners(v.signers())
 }
 
-// load verifies the stored chain against the keys and the log, and applies it.
-func (r *Registry) load(ctx context.Context) error {
-	first, err := r.keys()
+// load verifies the stored chain against the keys and the log. It returns what follows from
+// it, and the digest of the operators.json that it was verified by.
+func (c *Chain) load(ctx context.Context) (*state, api.Digest, error) {
+	first, err := c.keys()
 	if err != nil && !errors.Is(err, errNoOperator) {
-		return err
+		return nil, "", err
 	}
 	s, digests := newState(), []api.Digest(nil)
 	if err == nil {
@@ -83,7 +86,7 @@ func (r *Registry) load(ctx context.Context) error {
 		if err != nil { // there is no operator key
 			return fmt.Errorf("record %d: %w", number, err)
 		}
-		v, err := r.verify(envelope, s.operators)
+		v, err := c.verify(envelope, s.operators)
 		if err == nil {
 			err = s.place(v.record)
 		}
@@ -96,30 +99,42 @@ func (r *Registry) load(ctx context.Context) error {
 		digests = append(digests, v.digest)
 		return nil
 	}
-	if err := r.stored(ctx, each); err != nil {
-		return r.otherFirst(ctx, first, err)
+	if err := c.stored(ctx, each); err != nil {
+		return nil, "", c.otherFirst(ctx, first, err)
 	}
-	if err := r.logged(ctx, digests); err != nil {
-		return err
+	return s, digestOf(first), c.logged(ctx, digests)
+}
+
+// reverify verifies the chain with an operators.json that changed while the service ran:
+// a chain that the next start would refuse must not grow.
+func (c *Chain) reverify(ctx context.Context, s *state, first *seal.Operators) (*state, error) {
+	s = s.clone()
+	s.start(first.Clone())
+	if err := c.stored(ctx, func(number uint64, envelope []byte) error {
+		v, err := c.verify(envelope, s.operators)
+		if err == nil && v.record.Set != nil {
+			err = s.follow(v)
+		}
+		if err != nil {
+			return fmt.Errorf("record %d: %w", number, err)
+		}
+		return nil
+	}); err != nil {
+		return nil, c.otherFirst(ctx, first, err)
 	}
-	r.first = digestOf(first)
-	r.current.Store(s)
-	if err := sweepSecrets(r.cfg.Secrets, s); err != nil {
-		return err
-	}
-	return r.loadStops(ctx)
+	return s, nil
 }
 
 // otherFirst returns why the chain does not verify. If operators.json is not set 1 of the
 // chain, that is why.
-func (r *Registry) otherFirst(ctx context.Context, first *seal.Operators, why error) error {
+func (c *Chain) otherFirst(ctx context.Context, first *seal.Operators, why error) error {
 	if first == nil {
 		return why
 	}
 	found := errors.New("found") // ends the search
 	var record uint64
 	var want api.Digest
-	err := r.stored(ctx, func(number uint64, envelope []byte) error {
+	err := c.stored(ctx, func(number uint64, envelope []byte) error {
 		payload, err := seal.Payload(envelope, seal.Operator)
 		if err != nil {
 			return err
@@ -134,12 +149,12 @@ func (r *Registry) otherFirst(ctx context.Context, first *seal.Operators, why er
 	if !errors.Is(err, found) || want == first.Digest() {
 		return why
 	}
-	return fmt.Errorf("%s is not set 1 of the operator keys: it is %s, and record %d, which put set 2 in force, follows %s: %w", r.cfg.Root, first.Digest(), record, want, why)
+	return fmt.Errorf("%s is not set 1 of the operator keys: it is %s, and record %d, which put set 2 in force, follows %s: %w", c.cfg.Root, first.Digest(), record, want, why)
 }
 
 // stored calls each for every stored record in order, and refuses a gap.
-func (r *Registry) stored(ctx context.Context, each func(number uint64, envelope []byte) error) error {
-	return r.cfg.Store.Read(ctx, func(v *store.View) error {
+func (c *Chain) stored(ctx context.Context, each func(number uint64, envelope []byte) error) error {
+	return c.cfg.Store.Read(ctx, func(v *store.View) error {
 		want := uint64(1)
 		return v.Each("SELECT number, envelope FROM operator_record ORDER BY number", nil, func(scan store.Scan) error {
 			var number uint64
@@ -157,9 +172,9 @@ func (r *Registry) stored(ctx context.Context, each func(number uint64, envelope
 }
 
 // logged compares the chain with the log entries that recorded it.
-func (r *Registry) logged(ctx context.Context, digests []api.Digest) error {
+func (c *Chain) logged(ctx context.Context, digests []api.Digest) error {
 	n := 0
-	if err := r.entries(ctx, audit.Query{Kind: record.KindOperatorRecorded}, func(c audit.Committed) error {
+	if err := c.entries(ctx, audit.Query{Kind: record.KindOperatorRecorded}, func(c audit.Committed) error {
 		d, _ := c.Entry.Detail.(record.OperatorDecision)
 		switch {
 		case n >= len(digests):
@@ -179,11 +194,11 @@ func (r *Registry) logged(ctx context.Context, digests []api.Digest) error {
 }
 
 // entries calls each for every log entry of q, in order.
-func (r *Registry) entries(ctx context.Context, q audit.Query, each func(audit.Committed) error) error {
+func (c *Chain) entries(ctx context.Context, q audit.Query, each func(audit.Committed) error) error {
 	const page = 1000
 	q.Limit = page
 	for more := true; more; {
-		list, err := r.cfg.Ledger.List(ctx, q)
+		list, err := c.cfg.Ledger.List(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -201,143 +216,17 @@ func (r *Registry) entries(ctx context.Context, q audit.Query, each func(audit.C
 // Add verifies a record that by submits and makes it durable together with its
 // log entry. content is the encrypted value of a record that sets a secret. The record
 // is in force when Add returns.
-func (r *Registry) Add(ctx context.Context, by api.Principal, envelope, content []byte) (api.OperatorReceipt, error) {
-	return r.add(ctx, by, envelope, content, func(tx *store.Tx, v verified) error {
-		switch verb := v.record.Verb; {
-		case verb == api.VerbStopLift:
-			return liftable(tx, v.record.Stop)
-		case v.record.Vote():
-			return api.Errorf(api.CodeInvalid, "operator record: %s is a vote", verb).WithHint("vote with: bailiwick approval approve, or deny, %s", v.record.Approval)
-		}
-		return nil
-	})
-}
-
 // add adds a record. check refuses it in the transaction that would make it durable.
-func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content []byte, check func(*store.Tx, verified) error) (api.OperatorReceipt, error) {
-	r.adding.Lock()
-	defer r.adding.Unlock()
-	if err := r.reread(ctx); err != nil {
-		return api.OperatorReceipt{}, err
-	}
-	v, err := r.verify(envelope, r.current.Load().operators)
-	if err != nil {
-		hint := "sign with keys that bailiwick operators list shows, of as many people as the threshold says: --key, several times"
-		if errors.Is(err, seal.ErrOwner) {
-			hint = "sign with an operator key of your own: --key; see: bailiwick operators list"
-		}
-		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("%s", hint)
-	}
-	if err := r.Lodge.check(v); err != nil {
-		return api.OperatorReceipt{}, err
-	}
-	next, err := r.current.Load().next(v, r.cfg.Now())
-	if err != nil {
-		return api.OperatorReceipt{}, err
-	}
-	if err := putSecret(r.cfg.Secrets, v.record, content); err != nil {
-		return api.OperatorReceipt{}, err
-	}
-	r.pending.Store(next)
-	failpoint.Hit(failpoint.DecideCommit, string(v.record.Verb))
-	seq, err := r.cfg.Ledger.Record(ctx, entry(by, v, next), func(tx *store.Tx) error {
-		if err := check(tx, v); err != nil {
-			return err
-		}
-		_, err := tx.Exec("INSERT INTO operator_record(number, envelope) VALUES (?, ?)", v.record.Number, string(envelope))
-		return err
-	})
-	if err != nil {
-		return api.OperatorReceipt{}, err
-	}
-	failpoint.Hit(failpoint.DecideCommitted, string(v.record.Verb))
-	r.current.Store(next)
-	if v.record.Secret != "" {
-		_ = sweepSecrets(r.cfg.Secrets, next) // what is left goes at the next start
-	}
-	return api.OperatorReceipt{Number: v.record.Number, AuditEntry: seq}, nil
-}
-
 // reread reads operators.json, and verifies the chain again if it changed. The caller
 // holds adding.
-func (r *Registry) reread(ctx context.Context) error {
-	first, err := r.keys()
-	if err == nil && first.Digest() != r.first {
-		err = r.reverify(ctx, first)
-	}
-	if err != nil {
-		return r.current.Load().unsignable(err, r.cfg.Root)
-	}
-	return nil
-}
-
-// reverify verifies the chain with an operators.json that changed while the service ran:
-// a chain that the next start would refuse must not grow.
-func (r *Registry) reverify(ctx context.Context, first *seal.Operators) error {
-	s := r.current.Load().clone()
-	s.start(first.Clone())
-	if err := r.stored(ctx, func(number uint64, envelope []byte) error {
-		v, err := r.verify(envelope, s.operators)
-		if err == nil && v.record.Set != nil {
-			err = s.follow(v)
-		}
-		if err != nil {
-			return fmt.Errorf("record %d: %w", number, err)
-		}
-		return nil
-	}); err != nil {
-		return r.otherFirst(ctx, first, err)
-	}
-	r.first = first.Digest()
-	r.current.Store(s)
-	return nil
-}
-
-func entry(by api.Principal, v verified, next *state) record.Entry {
-	return record.Entry{
-		Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: record.DecisionOf(&v.record, v.signers()),
-	}
-}
-
 // Decision returns the record with a number, verified by the keys of its time, without
 // its text.
-func (r *Registry) Decision(ctx context.Context, number uint64) (d api.Decision, err error) {
-	s := r.current.Load()
-	if number < 1 || number > s.number {
-		return d, api.Errorf(api.CodeNotFound, "no decision %d: the newest is %d", number, s.number).WithHint("see: bailiwick audit list --kind %s", record.KindOperatorRecorded)
-	}
-	var envelope string
-	if err := r.cfg.Store.Read(ctx, func(v *store.View) error {
-		return v.Get("SELECT envelope FROM operator_record WHERE number = ?", store.Args{int64(number)}, &envelope) //nolint:gosec // G115: numbers count up from 1
-	}); err != nil {
-		return d, fmt.Errorf("decision %d: %w", number, err)
-	}
-	i := len(s.sets) - 1
-	for s.sets[i].from > number {
-		i--
-	}
-	v, err := r.verify([]byte(envelope), s.sets[i].operators)
-	if err == nil && v.record.Number != number {
-		err = fmt.Errorf("its record has number %d", v.record.Number)
-	}
-	if err == nil {
-		d, err = decided(v, []byte(envelope), s.sets[i].operators)
-	}
-	if err == nil {
-		d.AuditEntry, err = r.entryOf(ctx, v)
-	}
-	if err != nil {
-		return api.Decision{}, api.Errorf(api.CodeIntegrity, "decision %d: %w", number, err)
-	}
-	return d, nil
-}
-
 // entryOf returns the number of the log entry of a record.
-func (r *Registry) entryOf(ctx context.Context, v verified) (seq uint64, err error) {
+func (c *Chain) entryOf(ctx context.Context, v verified) (seq uint64, err error) {
 	found := errors.New("found") // ends the search
 	// It is at the time of the record, unless the clock was set back meanwhile.
 	for _, since := range []time.Time{v.record.At.Add(-maxClockLead), {}} {
-		if err = r.entries(ctx, audit.Query{Kind: record.KindOperatorRecorded, Since: since}, func(c audit.Committed) error {
+		if err = c.entries(ctx, audit.Query{Kind: record.KindOperatorRecorded, Since: since}, func(c audit.Committed) error {
 			if c.Entry.Refs[record.RefRecord] == v.digest {
 				seq = c.Seq
 				return found
@@ -356,38 +245,9 @@ func (r *Registry) entryOf(ctx context.Context, v verified) (seq uint64, err err
 	return 0, err
 }
 
-func decided(v verified, envelope []byte, operators *seal.Operators) (d api.Decision, err error) {
-	e, err := seal.Open(envelope, seal.Operator)
-	if err != nil {
-		return d, err
-	}
-	challenge := seal.Challenge(seal.Operator, e.Payload())
-	root := operators.Root()
-	d = api.Decision{
-		OperatorReceipt: api.OperatorReceipt{Number: v.record.Number}, Record: v.record, Payload: e.Payload(), Digest: v.digest, Challenge: challenge[:],
-		Set: operators.Number(), Threshold: root.Threshold,
-	}
-	raw := e.SignaturesBy(v.keys)
-	for _, k := range root.Keys {
-		if !slices.Contains(v.keys, k.ID) {
-			continue
-		}
-		s := api.DecisionSignature{Key: string(k.ID), Name: k.Name}
-		if k.Passkey != nil {
-			a, err := seal.ParseAssertion(raw[k.ID])
-			if err != nil {
-				return d, err
-			}
-			s.Assertion = (*api.Assertion)(&a)
-		}
-		d.Signatures = append(d.Signatures, s)
-	}
-	return d, nil
-}
-
 // Envelope returns record n, counted from 1, as it was submitted.
-func (r *Registry) Envelope(ctx context.Context, n int64) (envelope []byte, err error) {
-	err = r.cfg.Store.Read(ctx, func(v *store.View) error {
+func (c *Chain) Envelope(ctx context.Context, n int64) (envelope []byte, err error) {
+	err = c.cfg.Store.Read(ctx, func(v *store.View) error {
 		var text string
 		err := v.Get("SELECT envelope FROM operator_record WHERE number = ?", store.Args{n}, &text)
 		envelope = []byte(text)
@@ -397,12 +257,25 @@ func (r *Registry) Envelope(ctx context.Context, n int64) (envelope []byte, err 
 }
 
 // Envelopes returns the first n records as they were submitted, in order.
-func (r *Registry) Envelopes(ctx context.Context, n int) (list [][]byte, err error) {
-	err = r.stored(ctx, func(_ uint64, envelope []byte) error {
+func (c *Chain) Envelopes(ctx context.Context, n int) (list [][]byte, err error) {
+	err = c.stored(ctx, func(_ uint64, envelope []byte) error {
 		if len(list) < n {
 			list = append(list, envelope)
 		}
 		return nil
 	})
 	return list, err
+}
+
+// keys returns the chain of operator keys that begins with the operators' trust root;
+// errNoOperator if that file does not exist.
+func (c *Chain) keys() (*seal.Operators, error) {
+	root, err := seal.LoadTrustRoot(c.cfg.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoOperator
+	}
+	if err != nil {
+		return nil, fmt.Errorf("operator keys: %w", err)
+	}
+	return seal.NewOperators(root)
 }

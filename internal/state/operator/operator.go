@@ -18,8 +18,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"sync"
@@ -64,14 +62,14 @@ type Secrets interface {
 // Registry holds the decisions of one service's operators. It is safe for
 // concurrent use.
 type Registry struct {
-	cfg Config
+	Chain *Chain // of records
+	Lodge *Lodge // of records that wait for signatures
+	cfg   Config
 
 	adding  sync.Mutex            // serializes Add
 	first   api.Digest            // of the operators.json that the chain was verified by; guarded by adding
 	pending atomic.Pointer[state] // what follows once the record is durable that was handed in last; nil before the first
 	current atomic.Pointer[state] // what follows from the chain; replaced whole
-
-	Lodge *Lodge // of records that wait for signatures
 
 	engaging sync.Mutex                 // one stop at a time
 	stops    atomic.Pointer[[]api.Stop] // all that were ever engaged, in order; replaced whole
@@ -79,12 +77,23 @@ type Registry struct {
 
 // Open verifies everything stored. Its error names the first invalid record.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
-	r := &Registry{cfg: cfg}
+	r := &Registry{cfg: cfg, Chain: &Chain{cfg}}
 	r.Lodge = &Lodge{registry: r, byID: map[api.LodgedID]*lodged{}}
-	if err := r.load(ctx); err != nil {
+	s, first, err := r.Chain.load(ctx)
+	if err == nil {
+		err = sweepSecrets(cfg.Secrets, s)
+	}
+	var stops []api.Stop
+	if err == nil {
+		stops, err = r.Chain.stops(ctx, s.lifted)
+	}
+	if err != nil {
 		return nil, api.Errorf(api.CodeIntegrity, "operator records: %w", err).
 			WithHint("the operators' decisions cannot be trusted; restore the state and %s from a backup", cfg.Root)
 	}
+	r.first = first
+	r.current.Store(s)
+	r.stops.Store(&stops)
 	return r, nil
 }
 
@@ -203,19 +212,6 @@ func (r *Registry) Principals() []api.PrincipalInfo {
 		list = append(list, r.Principal(p))
 	}
 	return list
-}
-
-// keys returns the chain of operator keys that begins with the operators' trust root;
-// errNoOperator if that file does not exist.
-func (r *Registry) keys() (*seal.Operators, error) {
-	root, err := seal.LoadTrustRoot(r.cfg.Root)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoOperator
-	}
-	if err != nil {
-		return nil, fmt.Errorf("operator keys: %w", err)
-	}
-	return seal.NewOperators(root)
 }
 
 var errNoOperator = errors.New("this installation has no operator key")

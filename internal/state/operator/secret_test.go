@@ -90,7 +90,8 @@ func TestAValueIsInForceWithItsRecord(t *testing.T) {
 	}
 	keeper.held[api.DigestOf([]byte("left by a crash"))] = true
 	o.registry.cfg.Secrets = keeper
-	if err := o.registry.load(t.Context()); err != nil || len(keeper.held) != 1 {
+	var err error
+	if o.registry, err = Open(t.Context(), o.registry.cfg); err != nil || len(keeper.held) != 1 {
 		t.Errorf("after a crash: %v, %v", keeper.held, err)
 	}
 	o.must(api.VerbSecretRemove, func(r *api.OperatorRecord) { r.Secret = "key" })

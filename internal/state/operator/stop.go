@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -23,19 +24,18 @@ CREATE TRIGGER operator_stop_update BEFORE UPDATE ON operator_stop BEGIN SELECT 
 CREATE TRIGGER operator_stop_delete BEFORE DELETE ON operator_stop BEGIN SELECT RAISE(ABORT, 'stops are append-only'); END;
 `
 
-// loadStops reads the stops and compares them with the log, which says which were
+// stops reads the stops and compares them with the log, which says which were
 // engaged, and the chain, which says which were lifted: writing to the table
 // removes no stop.
-func (r *Registry) loadStops(ctx context.Context) error {
-	var list []api.Stop
-	if err := r.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+func (c *Chain) stops(ctx context.Context, lifted map[string]time.Time) (list []api.Stop, err error) {
+	if err := c.cfg.Store.Read(ctx, func(v *store.View) (err error) {
 		list, err = storedStops(v)
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	n := 0
-	if err := r.entries(ctx, audit.Query{Kind: record.KindStopEngaged}, func(c audit.Committed) error {
+	if err := c.entries(ctx, audit.Query{Kind: record.KindStopEngaged}, func(c audit.Committed) error {
 		d, _ := c.Entry.Detail.(record.StopEngaged)
 		if n >= len(list) {
 			return fmt.Errorf("stop %s is missing: log entry #%d says that it was engaged", d.Stop, c.Seq)
@@ -46,18 +46,17 @@ func (r *Registry) loadStops(ctx context.Context) error {
 		n++
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	if n < len(list) {
-		return fmt.Errorf("stop %s has no log entry, so it was never engaged", list[n].ID)
+		return nil, fmt.Errorf("stop %s has no log entry, so it was never engaged", list[n].ID)
 	}
-	for id := range r.current.Load().lifted {
+	for id := range lifted {
 		if !slices.ContainsFunc(list, func(s api.Stop) bool { return s.ID == id }) {
-			return fmt.Errorf("stop %s is missing: a record says that it was lifted", id)
+			return nil, fmt.Errorf("stop %s is missing: a record says that it was lifted", id)
 		}
 	}
-	r.stops.Store(&list)
-	return nil
+	return list, nil
 }
 
 func storedStops(v store.Reader) (list []api.Stop, err error) {
@@ -143,7 +142,7 @@ func (r *Registry) Stops() []api.Stop {
 // StopsFor returns the ids of the stops in force that cover w. One just engaged may
 // be missing, so use StopsIn before an effect.
 func (r *Registry) StopsFor(w api.StopSubject) []string {
-	return r.inForce(*r.stops.Load(), w)
+	return r.current.Load().covering(*r.stops.Load(), w)
 }
 
 // StopsIn returns the ids of the stops that cover w as of transaction tx.
@@ -152,18 +151,17 @@ func (r *Registry) StopsIn(tx *store.Tx, w api.StopSubject) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read emergency stops: %w", err)
 	}
-	return r.inForce(list, w), nil
+	return r.current.Load().covering(list, w), nil
 }
 
 // Known reports whether an operator decided anything about p.
 func (r *Registry) Known(p api.Principal) bool { return slices.Contains(r.current.Load().names(), p) }
 
-// inForce returns the ids in list that cover w and are not lifted.
-func (r *Registry) inForce(list []api.Stop, w api.StopSubject) (ids []string) {
-	lifted := r.current.Load().lifted
-	for _, s := range list {
-		if _, ok := lifted[s.ID]; !ok && s.Covers(w) {
-			ids = append(ids, s.ID)
+// covering returns the ids in list that cover w and are not lifted.
+func (s *state) covering(list []api.Stop, w api.StopSubject) (ids []string) {
+	for _, stop := range list {
+		if _, ok := s.lifted[stop.ID]; !ok && stop.Covers(w) {
+			ids = append(ids, stop.ID)
 		}
 	}
 	return ids
