@@ -31,7 +31,7 @@ func submitAgreements() []agreement {
 		{kinds: of, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunRequest](s.e).Reasons) == 0) }},
 		{kinds: of, field: "detail.retryOf", truth: byChain, by: retried},
 		{kinds: of, field: "detail.revision", truth: byManifest, check: func(s *scene) verdict {
-			if s.r != nil && s.e == s.r.submitted && s.r.dispatched() {
+			if s.r != nil && s.e == s.r.submitted && dispatched(s.r) {
 				return agrees // verification.planned
 			}
 			return silent
@@ -61,7 +61,7 @@ func submitAgreements() []agreement {
 }
 
 // dispatched reports whether a manifest names the catalog revision of the run.
-func (r *replay) dispatched() bool {
+func dispatched(r *replay) bool {
 	for i := range r.tasks {
 		for _, e := range r.tasks[i].starts {
 			if h := r.histories[e.Dispatch]; h != nil && len(h.attempts) > 0 {

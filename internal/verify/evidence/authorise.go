@@ -229,8 +229,7 @@ func (s *timeline) assign(seq uint64) {
 // owned returns the set of operator keys since which each key has a principal, if it was
 // in force at an entry. No service writes entries of rules before 5 then: only this or a
 // later version can read such a set.
-func (v *verification) owned(seq uint64) (set uint64, ok bool) {
-	s := v.line
+func (s *timeline) owned(seq uint64) (set uint64, ok bool) {
 	if s == nil || s.assigned == 0 || seq < s.since {
 		return 0, false
 	}
@@ -240,7 +239,7 @@ func (v *verification) owned(seq uint64) (set uint64, ok bool) {
 // current refuses that a run claims rules of before keys had principals, when they have
 // them: what it claims would let votes count under any key.
 func (v *verification) current(e *entry) error {
-	set, ok := v.owned(e.seq)
+	set, ok := v.line.owned(e.seq)
 	if rules := detail[record.RunRequest](e).Rules; ok && rules < plan.RulesOfOwners {
 		return fmt.Errorf("run %s claims rules %d, of before keys had principals, but they have them since set %d of the operator keys", record.Word(e.Run), rules, set)
 	}

@@ -87,11 +87,11 @@ func (v *verification) reserved(claims []record.BudgetClaim, m *record.Manifest)
 }
 
 // currencyOf returns the currency of the prices of m's model.
-func (v *verification) currencyOf(m *record.Manifest) string {
+func (w *world) currencyOf(m *record.Manifest) string {
 	if m.Endpoint == nil {
 		return ""
 	}
-	r := v.revisions[m.RevisionDigest]
+	r := w.revisions[m.RevisionDigest]
 	if r == nil {
 		return "" // the manifest row reports it
 	}
@@ -185,8 +185,8 @@ func (v *verification) settle(e *entry, d record.DispatchEnd, of func(*entry, st
 }
 
 // ownerOf returns the principal of an entry's dispatch.
-func (v *verification) ownerOf(e *entry) api.Principal {
-	if h := v.dispatches[e.Dispatch]; h != nil && len(h.attempts) > 0 && h.attempts[0].manifest != nil {
+func (w *world) ownerOf(e *entry) api.Principal {
+	if h := w.dispatches[e.Dispatch]; h != nil && len(h.attempts) > 0 && h.attempts[0].manifest != nil {
 		return h.attempts[0].manifest.Principal
 	}
 	return ""

@@ -53,7 +53,7 @@ func (c *closure) run() {
 // holds each operator key: its run says so, or the keys had principals. Earlier ones keep
 // their rule.
 func (c *closure) owned(m *record.Manifest, e *entry) bool {
-	_, ok := c.v.owned(e.seq)
+	_, ok := c.v.line.owned(e.seq)
 	return ok || c.v.rulesOf(m.Run) >= plan.RulesOfOwners
 }
 

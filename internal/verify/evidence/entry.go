@@ -53,12 +53,14 @@ func detail[D record.Detail](e *entry) (d D) {
 
 // world is the entries by run and dispatch, and the catalog revisions.
 type world struct {
+	entries    []entry
 	runs       map[api.RunID][]*entry
 	dispatches map[api.DispatchID]*history
 	ordered    []*history // the accepted ones, in the order of the log
 	replayed   map[api.RunID]*replay
 	revisions  map[api.Digest]*revision
 	stops      engagements
+	toolsets   sync.Map // by revision, role and servers: see tools
 }
 
 // history is the entries of one dispatch.
@@ -103,10 +105,13 @@ type attempt struct {
 	outputs map[string]api.Artifact // of result, by path: see product
 }
 
-func newWorld(v *verification) *world {
-	w := &world{runs: map[api.RunID][]*entry{}, dispatches: map[api.DispatchID]*history{}, replayed: map[api.RunID]*replay{}, revisions: map[api.Digest]*revision{}, stops: newEngagements()}
-	for i := range v.entries {
-		e := &v.entries[i]
+// group sorts the entries by run and dispatch, and follows each dispatch. row fails for an
+// entry that cannot follow those before it.
+func (w *world) group(row *report.Finding) {
+	w.runs, w.dispatches, w.replayed = map[api.RunID][]*entry{}, map[api.DispatchID]*history{}, map[api.RunID]*replay{}
+	w.revisions, w.stops = map[api.Digest]*revision{}, newEngagements()
+	for i := range w.entries {
+		e := &w.entries[i]
 		if !e.ok {
 			continue
 		}
@@ -125,9 +130,8 @@ func newWorld(v *verification) *world {
 			h.entries = append(h.entries, e)
 		}
 	}
-	row := v.rows[report.RowCompleteness]
-	for i := range v.entries { // in the order of the log, so that reports are reproducible
-		e := &v.entries[i]
+	for i := range w.entries { // in the order of the log, so that reports are reproducible
+		e := &w.entries[i]
 		if !e.ok || e.Dispatch == "" {
 			continue
 		}
@@ -146,7 +150,6 @@ func newWorld(v *verification) *world {
 		}
 	}
 	w.linkReuse()
-	return w
 }
 
 // last returns the latest attempt, or nil.

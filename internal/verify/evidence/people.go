@@ -177,8 +177,8 @@ func (d *decider) tally(a *api.TaskAction, asked, end *entry) (api.OperatorVerb,
 // ownKeys reports whether votes about the work of a run count only under keys that have a
 // principal. Before plan.Rules 5 keys had none, and a bundle about a dispatch alone does not
 // have the rules of its run.
-func (v *verification) ownKeys(id api.RunID) bool {
-	return v.rulesOf(id) >= plan.RulesOfOwners
+func (w *world) ownKeys(id api.RunID) bool {
+	return w.rulesOf(id) >= plan.RulesOfOwners
 }
 
 func later(a, b time.Time) time.Time {

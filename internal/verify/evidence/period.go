@@ -89,7 +89,8 @@ func newPeriodCheck(read func(string, int64) ([]byte, error), checkpoint []byte,
 	// Each byte is read once, so the work needs no other bound than the size of the copy.
 	unbounded := &meter{workLimit: math.MaxInt64, memoryLimit: math.MaxInt64}
 	v := newVerification(b, t, Options{Copies: p.Copies}, unbounded)
-	v.world, v.log.whole = newWorld(v), true
+	v.log.whole = true
+	v.group(v.rows[report.RowCompleteness])
 	c := &periodCheck{
 		read: read, v: v, period: p, sum: logproof.NewRange(), wanted: map[uint64]bool{},
 		dispatches: map[api.DispatchID]*knownDispatch{}, runs: map[string]*knownRun{},

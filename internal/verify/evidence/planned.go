@@ -15,8 +15,8 @@ import (
 )
 
 // planned refuses a manifest that does not match its task in the plan.
-func (v *verification) planned(a *attempt, m *record.Manifest) error {
-	r := v.replayed[m.Run]
+func (w *world) planned(a *attempt, m *record.Manifest) error {
+	r := w.replayed[m.Run]
 	if m.Run == "" || r == nil || r.plan == nil {
 		return nil // the bundle is about the dispatch alone
 	}
@@ -36,7 +36,7 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 	if t.Source != nil {
 		wanted = t.Source.Name
 	}
-	start := r.startOf(i, m.ID, a.admitted.seq)
+	start := r.tasks[i].startOf(m.ID, a.admitted.seq)
 	submitted := detail[record.RunRequest](r.submitted)
 	switch {
 	case m.Principal != r.submitted.Principal:
@@ -99,9 +99,9 @@ func all(wanted, have []api.Name) bool {
 	return !slices.ContainsFunc(wanted, func(n api.Name) bool { return !set[n] })
 }
 
-// startOf returns the last entry before n that starts task i as a dispatch.
-func (r *replay) startOf(i int, id api.DispatchID, n uint64) *entry {
-	starts := r.tasks[i].starts
+// startOf returns the last entry before n that starts the task as a dispatch.
+func (t *taskReplay) startOf(id api.DispatchID, n uint64) *entry {
+	starts := t.starts
 	k := sort.Search(len(starts), func(k int) bool { return starts[k].seq >= n })
 	if k == 0 || starts[k-1].Dispatch != id {
 		return nil

@@ -27,20 +27,17 @@ func (v *verification) ran(r *report.Report) *report.Ran {
 	case r.Row(report.RowAuthorisation).Status != report.Pass:
 		out.Claimed = append(out.Claimed, claimedPolicies)
 	}
-	if v.world == nil {
-		return out
-	}
 	for id := v.b.Case.Run; id != ""; {
 		run := v.replayed[id]
 		if run == nil || run.submitted == nil || len(out.Runs) > maxRetries {
 			break
 		}
-		out.Runs = append(out.Runs, run.ran())
+		out.Runs = append(out.Runs, ranRun(run))
 		id = out.Runs[len(out.Runs)-1].RetryOf
 	}
 	if run := v.replayed[v.b.Case.Run]; run != nil && run.plan != nil {
 		for i := range run.tasks {
-			out.Work = append(out.Work, run.work(i))
+			out.Work = append(out.Work, ranTask(run, i))
 		}
 	}
 	if v.b.Case.Run == "" {
@@ -62,7 +59,7 @@ func (v *verification) ran(r *report.Report) *report.Ran {
 	return out
 }
 
-func (r *replay) ran() report.RanRun {
+func ranRun(r *replay) report.RanRun {
 	d := detail[record.RunRequest](r.submitted)
 	out := report.RanRun{
 		Run: r.id, State: "not settled", Plan: r.submitted.Refs[record.RefPlan], Tasks: len(r.tasks), Submitter: r.submitted.Principal,
@@ -78,8 +75,8 @@ func (r *replay) ran() report.RanRun {
 	return out
 }
 
-// work returns task i of a run.
-func (r *replay) work(i int) report.RanWork {
+// ranTask returns task i of a run.
+func ranTask(r *replay, i int) report.RanWork {
 	t, task := &r.tasks[i], &r.plan.Tasks[i]
 	w := report.RanWork{}
 	if h := r.histories[t.Dispatch]; h != nil {
@@ -200,15 +197,15 @@ func (v *verification) decisions(out *report.Ran) {
 }
 
 // stopping returns the entries that engage the stops which cancelled what ran.
-func (v *verification) stopping() map[*entry]bool {
+func (w *world) stopping() map[*entry]bool {
 	out := map[*entry]bool{}
-	for _, h := range v.dispatches {
+	for _, h := range w.dispatches {
 		a := h.last()
 		if a == nil || a.manifest == nil {
 			continue
 		}
 		if end := a.final(); end != nil && end.Kind == record.KindDispatchCancelled {
-			if e := v.stops.after(h.attempts[0].admitted.seq, a.manifest.StopSubject()); e != nil && e.seq < end.seq {
+			if e := w.stops.after(h.attempts[0].admitted.seq, a.manifest.StopSubject()); e != nil && e.seq < end.seq {
 				out[e] = true
 			}
 		}

@@ -155,7 +155,7 @@ func TestAFailedReportProvesNothingOfWhatRan(t *testing.T) {
 
 // A policy is shown as claimed where no decision was repeated.
 func TestPoliciesAreClaimedWithoutTheirRow(t *testing.T) {
-	v := verification{b: &bundle.Bundle{}}
+	v := newVerification(&bundle.Bundle{}, Trust{}, Options{}, newMeter(0))
 	r := report.Report{}
 	for _, name := range report.RowNames() {
 		r.Rows = append(r.Rows, report.Row{Row: name, Status: report.Pass})

@@ -34,7 +34,7 @@ func (v *verification) refuseUnrelated() {
 // refuseEntries refuses entries that belong neither to the case, nor to a dispatch
 // whose products it used, nor to the rules by which it was decided.
 func (v *verification) refuseEntries() {
-	mine, last := v.related(), uint64(0)
+	mine, last := v.related(v.b.Case.Dispatch), uint64(0)
 	for i := range v.entries {
 		if e := &v.entries[i]; e.ok && e.UnderRules() {
 			last = e.seq
@@ -52,17 +52,17 @@ func (v *verification) refuseEntries() {
 	}
 }
 
-// related returns the dispatches of the case: those of its runs, or the one
-// dispatch and those whose products it used, directly or not.
-func (v *verification) related() map[api.DispatchID]bool {
+// related returns the dispatches of the case: those of its runs, or dispatch
+// and those whose products it used, directly or not.
+func (w *world) related(dispatch api.DispatchID) map[api.DispatchID]bool {
 	mine := map[api.DispatchID]bool{}
-	for i := range v.entries {
-		if e := &v.entries[i]; e.ok && e.Dispatch != "" && e.Run != "" && v.replayed[api.RunID(e.Run)] != nil {
+	for i := range w.entries {
+		if e := &w.entries[i]; e.ok && e.Dispatch != "" && e.Run != "" && w.replayed[api.RunID(e.Run)] != nil {
 			mine[e.Dispatch] = true
 		}
 	}
-	next := []api.DispatchID{v.b.Case.Dispatch}
-	for _, h := range v.ordered {
+	next := []api.DispatchID{dispatch}
+	for _, h := range w.ordered {
 		if of := h.last().reuses; of != "" && mine[h.id] {
 			next = append(next, of)
 		}
@@ -73,7 +73,7 @@ func (v *verification) related() map[api.DispatchID]bool {
 			continue
 		}
 		mine[id] = true
-		h := v.dispatches[id]
+		h := w.dispatches[id]
 		if h == nil {
 			continue
 		}

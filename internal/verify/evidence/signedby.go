@@ -71,14 +71,14 @@ func (v *verification) rotations(out *report.Ran) {
 }
 
 // asked returns the requests for approvals of calls and tasks, by id.
-func (v *verification) asked() map[api.ApprovalID]*entry {
+func (w *world) asked() map[api.ApprovalID]*entry {
 	out := map[api.ApprovalID]*entry{}
-	for _, h := range v.ordered {
+	for _, h := range w.ordered {
 		for id, e := range h.approvals {
 			out[api.ApprovalID(id)] = e
 		}
 	}
-	for _, r := range v.replayed {
+	for _, r := range w.replayed {
 		if r == nil {
 			continue
 		}

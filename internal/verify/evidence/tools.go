@@ -55,16 +55,16 @@ func (r *revision) toolServer(name api.Name) (*toolServer, error) {
 
 // tools returns what the agent of an attempt may call: what the servers that its
 // manifest pins let its role call.
-func (v *verification) tools(m *record.Manifest) (*toolset, error) {
+func (w *world) tools(m *record.Manifest) (*toolset, error) {
 	key := fmt.Sprintf("%s %s %q", m.RevisionDigest, m.Role, m.Tools)
-	one, _ := v.toolsets.LoadOrStore(key, &toolset{})
+	one, _ := w.toolsets.LoadOrStore(key, &toolset{})
 	t := one.(*toolset) //nolint:forcetypeassert // only these are stored
-	t.once.Do(func() { t.err = t.load(v, m) })
+	t.once.Do(func() { t.err = t.load(w, m) })
 	return t, t.err
 }
 
-func (t *toolset) load(v *verification, m *record.Manifest) error {
-	r := v.revisions[m.RevisionDigest]
+func (t *toolset) load(w *world, m *record.Manifest) error {
+	r := w.revisions[m.RevisionDigest]
 	if r == nil {
 		return fmt.Errorf("catalog revision %s is not in the bundle", m.RevisionDigest.Short())
 	}
@@ -80,7 +80,7 @@ func (t *toolset) load(v *verification, m *record.Manifest) error {
 		for i := range s.Allow {
 			roles += len(s.Allow[i].Roles)
 		}
-		if err := v.work.hold(unitCompare*(roles+len(s.Allow)*len(s.Definitions)), toolMemory*len(s.Allow)); err != nil {
+		if err := r.docs.work.hold(unitCompare*(roles+len(s.Allow)*len(s.Definitions)), toolMemory*len(s.Allow)); err != nil {
 			return err
 		}
 		servers, of[n] = append(servers, s.ToolServer), s
@@ -95,8 +95,8 @@ func (t *toolset) load(v *verification, m *record.Manifest) error {
 }
 
 // rulesOf returns the rules under which a run was submitted; 0 if the bundle does not say.
-func (v *verification) rulesOf(id api.RunID) int64 {
-	if r := v.replayed[id]; id != "" && r != nil && r.submitted != nil {
+func (w *world) rulesOf(id api.RunID) int64 {
+	if r := w.replayed[id]; id != "" && r != nil && r.submitted != nil {
 		return detail[record.RunRequest](r.submitted).Rules
 	}
 	return 0

@@ -58,7 +58,7 @@ func tooled(s *story) *story {
 // toolOf returns a tool of withTools in the hands of role transform.
 func (s *story) toolOf(id string) api.Tool {
 	v := newVerification(&bundle.Bundle{Documents: s.documents}, Trust{}, Options{}, newMeter(1<<20))
-	v.world = &world{revisions: map[api.Digest]*revision{"r": {doc: s.revision, docs: v.docs, shared: &v.artifacts}}}
+	v.revisions = map[api.Digest]*revision{"r": {doc: s.revision, docs: v.docs, shared: &v.artifacts}}
 	of, err := v.tools(&record.Manifest{RevisionDigest: "r", Role: "transform", Tools: []api.Name{"warehouse", "web"}})
 	s.must(err)
 	if t, ok := of.tools[id]; ok {

@@ -31,15 +31,13 @@ type verification struct {
 	trust   Trust
 	options Options
 	log     *logCheck
-	entries []entry
 
 	work      *meter
 	docs      *library
 	artifacts artifacts
 
 	*world
-	builtIn  sync.Map // the engines of built-in policies, by the operator: see builtInRules
-	toolsets sync.Map // by revision, role and servers: see tools
+	builtIn sync.Map // the engines of built-in policies, by the operator: see builtInRules
 
 	line    *timeline                // what was in force when; nil until follow
 	records map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
@@ -69,6 +67,7 @@ func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *ver
 		docs: &library{documents: b.Documents, work: work},
 		log:  &logCheck{b: b, trust: trust, copied: o.Copies, work: work, rows: rows, roots: map[uint64]logproof.Hash{}, earned: report.ClaimNone},
 
+		world: &world{},
 		zones: map[string]int{}, records: map[uint64]*signedRecord{},
 	}
 }
@@ -84,11 +83,14 @@ func (v *verification) run(t table) report.Report {
 		row report.RowName // which fails if the step panics
 		do  func()
 	}{
-		{report.RowCompleteness, v.decode},
+		{report.RowCompleteness, func() {
+			v.entries = decode(v.b, v.work, v.rows[report.RowCompleteness])
+			v.log.entries = v.entries
+		}},
 		{report.RowSignature, func() { own, unsigned = v.log.signature() }},
 		{report.RowInclusion, v.log.inclusion},
 		{report.RowConsistency, func() { v.log.compare(own, unsigned == nil) }},
-		{report.RowCompleteness, func() { v.world = newWorld(v) }},
+		{report.RowCompleteness, func() { v.group(v.rows[report.RowCompleteness]) }},
 		{report.RowProvenance, func() { v.docs.assign(v.b, v.entries) }},
 		{report.RowResult, v.openResults},
 		{report.RowCatalog, v.catalog},
@@ -139,22 +141,22 @@ func recovered(f func()) (why string) {
 }
 
 // decode decodes the entries.
-func (v *verification) decode() {
-	v.entries = make([]entry, len(v.b.Entries))
-	v.log.entries = v.entries
-	wrong := make([]error, len(v.b.Entries))
-	parallel(len(v.b.Entries), func(i int) {
-		if wrong[i] = v.work.entry(v.b.Entries[i].Leaf); wrong[i] == nil {
-			if v.entries[i], wrong[i] = newEntry(&v.b.Entries[i]); wrong[i] != nil {
-				_ = v.work.spend(len(v.b.Entries[i].Leaf)) // what it takes to say why
+func decode(b *bundle.Bundle, work *meter, row *report.Finding) []entry {
+	entries := make([]entry, len(b.Entries))
+	wrong := make([]error, len(b.Entries))
+	parallel(len(b.Entries), func(i int) {
+		if wrong[i] = work.entry(b.Entries[i].Leaf); wrong[i] == nil {
+			if entries[i], wrong[i] = newEntry(&b.Entries[i]); wrong[i] != nil {
+				_ = work.spend(len(b.Entries[i].Leaf)) // what it takes to say why
 			}
 		}
 	})
 	for i, err := range wrong {
 		if err != nil {
-			v.rows[report.RowCompleteness].Fail("entry #%d: %v", v.b.Entries[i].Seq, err)
+			row.Fail("entry #%d: %v", b.Entries[i].Seq, err)
 		}
 	}
+	return entries
 }
 
 // each verifies every dispatch.
@@ -213,10 +215,7 @@ func (v *verification) each() {
 func (v *verification) report() report.Report {
 	r := report.Report{
 		V: 1, Run: v.b.Case.Run, Dispatch: v.b.Case.Dispatch, Log: v.trust.Log.Origin, Size: v.log.cp.Size, Root: hex.EncodeToString(v.log.cp.Root[:]),
-		Entries: len(v.b.Entries), Claim: report.ClaimNone, Time: report.TimeAsserted, Authorisation: report.AuthorisationNone,
-	}
-	if v.world != nil {
-		r.Dispatches = len(v.ordered)
+		Entries: len(v.b.Entries), Dispatches: len(v.ordered), Claim: report.ClaimNone, Time: report.TimeAsserted, Authorisation: report.AuthorisationNone,
 	}
 	if n := len(v.entries); n > 0 && v.entries[0].ok && v.entries[n-1].ok {
 		r.From, r.To = &v.entries[0].At, &v.entries[n-1].At

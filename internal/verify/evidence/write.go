@@ -97,7 +97,7 @@ func (d *decider) writeAction(r *replay, i int, t *poll, got *api.TaskAction) er
 		if want.Write = &is; api.DigestOf(input) != m.Input {
 			return errors.New("people were shown another input than its dispatch has")
 		}
-	} else if err := r.writePlanned(i, w, api.DigestOf(input)); err != nil {
+	} else if err := writePlanned(r, i, w, api.DigestOf(input)); err != nil {
 		return err
 	}
 	for n := range w.Needs {
@@ -129,7 +129,7 @@ func (d *decider) writeAction(r *replay, i int, t *poll, got *api.TaskAction) er
 
 // writePlanned compares what people were asked about a dispatch that was never admitted
 // with its task in the plan.
-func (r *replay) writePlanned(i int, w *api.WriteAction, input api.Digest) error {
+func writePlanned(r *replay, i int, w *api.WriteAction, input api.Digest) error {
 	t := &r.plan.Tasks[i]
 	source, wanted := api.Name(""), api.Name("")
 	if w.Source != nil {
