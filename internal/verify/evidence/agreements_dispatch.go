@@ -38,7 +38,7 @@ func requestAgreements() []agreement {
 			return is(d.Subagent, string(m.Subagent))
 		}),
 		requested("target", func(d record.DispatchRequest, m *record.Manifest) verdict { return is(d.Target, string(m.Target)) }),
-		{kinds: kinds(record.KindDispatchAccepted, record.KindDispatchAnswered), field: "detail.budgets", truth: byRules, by: "verification.budgeted and verification.accounts", claim: claimSpent},
+		{kinds: kinds(record.KindDispatchAccepted, record.KindDispatchAnswered), field: "detail.budgets", truth: byRules, by: "decider.budgeted and accounts", claim: claimSpent},
 		requested("reasons", func(d record.DispatchRequest, _ *record.Manifest) verdict { return holds(len(d.Reasons) == 0) }),
 		{kinds: kinds(record.KindDispatchAccepted), field: "detail.capabilities", truth: byManifest, check: checkCapabilities, claim: "whether a dispatch outside a run requested capabilities that its subagent has of its own"},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.attempt", truth: byChain, check: func(s *scene) verdict {

@@ -129,7 +129,7 @@ func documentReferences() []agreement {
 		{kinds: append(except(runFacts(), record.KindScheduleFired), record.KindRunSubmitted), field: "refs", truth: byPlan, check: func(s *scene) verdict {
 			named := s.refs(record.RefPlan)
 			if _, ok := scheduleOf(s.e); ok {
-				named = s.refs(record.RefPlan, record.RefSchedule) // verification.ofSchedule compares the artifact
+				named = s.refs(record.RefPlan, record.RefSchedule) // slots.ofSchedule compares the artifact
 			}
 			return known(s.r != nil, func() verdict { return holds(named && s.e.Refs[record.RefPlan] == s.r.plan.Digest()) })
 		}},

@@ -32,7 +32,7 @@ func submitAgreements() []agreement {
 		{kinds: of, field: "detail.retryOf", truth: byChain, by: retried},
 		{kinds: of, field: "detail.revision", truth: byManifest, check: func(s *scene) verdict {
 			if s.r != nil && s.e == s.r.submitted && dispatched(s.r) {
-				return agrees // verification.planned
+				return agrees // world.planned
 			}
 			return silent
 		}, claim: "the catalog revision of a run that dispatched nothing, among those then in force"},

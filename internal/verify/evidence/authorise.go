@@ -75,10 +75,10 @@ func (v *verification) authorise() {
 			of.Checked++
 		}
 	}
-	v.taskApprovals(d)
-	v.checkPolicies(row)
-	v.accounts(row)
-	v.countCalls()
+	d.taskApprovals()
+	checkPolicies(v.entries, row)
+	accounts(v.world, row)
+	countCalls(v.ordered, v.options.Calls, v.rows[report.RowTools])
 	v.rows[report.RowAuthorisation].Right = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
 		record.Plural(row.Checked, "decision"))
 	if len(s.admitted) == 0 {
@@ -171,7 +171,7 @@ func (s *timeline) applyRecord(e *entry) error {
 	if s.records > len(s.v.b.Case.Records) {
 		return fmt.Errorf("operator record %d is not in the bundle", s.records)
 	}
-	rec, err := s.v.operatorRecord(s.records, s.operators)
+	rec, err := openRecord(s.v.docs, s.v.b.Case.Records[s.records-1], s.records, s.operators)
 	if err != nil {
 		return fmt.Errorf("operator record %d: %w", s.records, err)
 	}
@@ -238,8 +238,8 @@ func (s *timeline) owned(seq uint64) (set uint64, ok bool) {
 
 // current refuses that a run claims rules of before keys had principals, when they have
 // them: what it claims would let votes count under any key.
-func (v *verification) current(e *entry) error {
-	set, ok := v.line.owned(e.seq)
+func (d *decider) current(e *entry) error {
+	set, ok := d.line.owned(e.seq)
 	if rules := detail[record.RunRequest](e).Rules; ok && rules < plan.RulesOfOwners {
 		return fmt.Errorf("run %s claims rules %d, of before keys had principals, but they have them since set %d of the operator keys", record.Word(e.Run), rules, set)
 	}
@@ -269,7 +269,7 @@ func (d *decider) decide(a *admission) error {
 		return err
 	}
 	if e.Kind == record.KindRunSubmitted {
-		if err := d.v.current(e); err != nil {
+		if err := d.current(e); err != nil {
 			return err
 		}
 		return d.repeat(a, e.Policies, func(*revision) policy.Request {
@@ -330,24 +330,24 @@ func (d *decider) requestOf(r *revision, e *entry, m *record.Manifest) policy.Re
 // repeat decides by the revision in force, or by the one before it within
 // record.RevisionGrace, and fails if neither gives the logged decision.
 func (d *decider) repeat(a *admission, policies []string, request func(*revision) policy.Request, m *record.Manifest) error {
-	return d.v.inForce(a, func(r *revision, engine *policy.Engine) error {
+	return d.inForce(a, func(r *revision, engine *policy.Engine) error {
 		err := d.by(r, engine, policies, request(r), m)
 		if err != nil || m == nil || a.e.begins.reuses != "" {
 			return err
 		}
-		return d.v.budgeted(a.e, engine, m)
+		return d.budgeted(a.e, engine, m)
 	})
 }
 
 // inForce decides by the revision in force at an entry, or by the one before it within
 // record.RevisionGrace.
-func (v *verification) inForce(a *admission, decide func(*revision, *policy.Engine) error) error {
+func (d *decider) inForce(a *admission, decide func(*revision, *policy.Engine) error) error {
 	if a.rule.revision == nil {
 		return errors.New("admitted before the first catalog revision")
 	}
 	by := func(rule *entry) error {
 		digest := rule.Refs[record.RefRevision]
-		r := v.revisions[digest]
+		r := d.v.revisions[digest]
 		if r == nil {
 			return fmt.Errorf("catalog revision %s, then in force, is not in the bundle", digest.Short())
 		}
@@ -404,9 +404,9 @@ func (d *decider) once(r *revision, engine *policy.Engine, q policy.Request) (po
 
 // checkPolicies verifies that every allowing entry names the policies that
 // allowed it.
-func (v *verification) checkPolicies(row *report.Finding) {
-	for i := range v.entries {
-		e := &v.entries[i]
+func checkPolicies(entries []entry, row *report.Finding) {
+	for i := range entries {
+		e := &entries[i]
 		if e.ok && e.Decision == record.Allow && len(e.Policies) == 0 {
 			row.Fail("entry #%d was allowed by no policy", e.seq)
 		}

@@ -24,7 +24,7 @@ func claimsOf(e *entry) []record.BudgetClaim {
 
 // budgeted refuses an admission that left out a budget of the grants that allowed it, or
 // of the plan of its run, or that reserved something else than its manifest's limits.
-func (v *verification) budgeted(e *entry, engine *policy.Engine, m *record.Manifest) error {
+func (d *decider) budgeted(e *entry, engine *policy.Engine, m *record.Manifest) error {
 	claims := claimsOf(e)
 	i := 0
 	next := func(name string, b *api.Budget) error {
@@ -46,7 +46,7 @@ func (v *verification) budgeted(e *entry, engine *policy.Engine, m *record.Manif
 			return err
 		}
 	}
-	if r := v.replayed[m.Run]; m.Run != "" && r != nil && r.plan != nil && r.plan.Budget != nil {
+	if r := d.v.replayed[m.Run]; m.Run != "" && r != nil && r.plan != nil && r.plan.Budget != nil {
 		b := *r.plan.Budget
 		b.Per = api.PerRun
 		if err := next(record.PlanBudget, &b); err != nil {
@@ -58,15 +58,15 @@ func (v *verification) budgeted(e *entry, engine *policy.Engine, m *record.Manif
 	if i < len(claims) {
 		return fmt.Errorf("it reserved of %.80q, which is no budget of it", claims[i].Budget)
 	}
-	return v.reserved(claims, m)
+	return d.reserved(claims, m)
 }
 
 // reserved refuses claims that are not what the limits of m allow, or that exceed.
-func (v *verification) reserved(claims []record.BudgetClaim, m *record.Manifest) error {
+func (d *decider) reserved(claims []record.BudgetClaim, m *record.Manifest) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	currency := v.currencyOf(m)
+	currency := d.v.currencyOf(m)
 	for i := range claims {
 		c := &claims[i]
 		want := record.MostSpend(m, currency)
@@ -132,23 +132,23 @@ type account struct{ spent, held api.Spend }
 // accounts adds up what attempts reserved and spent, in the order of the log, and
 // refuses one that says of less before it. All attempts of a run are in the evidence of
 // the run, so the sum is exact; those of a day need not be.
-func (v *verification) accounts(row *report.Finding) {
+func accounts(w *world, row *report.Finding) {
 	all := map[string]*account{}
 	of := func(e *entry, name, period string) *account {
-		key := fmt.Sprintf("%q %q %q", name, v.ownerOf(e), period)
+		key := fmt.Sprintf("%q %q %q", name, w.ownerOf(e), period)
 		if all[key] == nil {
 			all[key] = &account{}
 		}
 		return all[key]
 	}
-	for i := range v.entries {
-		e := &v.entries[i]
+	for i := range w.entries {
+		e := &w.entries[i]
 		if !e.ok || e.Dispatch == "" {
 			continue
 		}
 		for _, c := range claimsOf(e) {
 			a := of(e, c.Budget, c.Period)
-			r := v.replayed[api.RunID(e.Run)]
+			r := w.replayed[api.RunID(e.Run)]
 			exact := e.Run != "" && r != nil && r.plan != nil && c.Period == "run/"+e.Run
 			known := a.spent.Plus(a.held)
 			for _, name := range api.SpendNames() {
@@ -159,13 +159,13 @@ func (v *verification) accounts(row *report.Finding) {
 			a.held = a.held.Plus(c.Reserved)
 		}
 		if d, ok := e.Detail.(record.DispatchEnd); ok {
-			v.settle(e, d, of)
+			settle(w, e, d, of)
 		}
 	}
 }
 
-func (v *verification) settle(e *entry, d record.DispatchEnd, of func(*entry, string, string) *account) {
-	h := v.dispatches[e.Dispatch]
+func settle(w *world, e *entry, d record.DispatchEnd, of func(*entry, string, string) *account) {
+	h := w.dispatches[e.Dispatch]
 	if h == nil {
 		return
 	}

@@ -22,22 +22,22 @@ func budgetClaim(before, limit int64) record.BudgetClaim {
 //
 // proves R-O11
 func TestAStartBeyondTheBudgetIsRefused(t *testing.T) {
-	v := &verification{world: &world{}}
+	d := &decider{v: &verification{world: &world{}}}
 	m := &record.Manifest{ID: "d-one", Run: "r1", Attempt: 1, Subagent: "s", Target: "t", Limits: api.Limits{Timeout: api.Duration(time.Minute)}}
-	if err := v.reserved([]record.BudgetClaim{budgetClaim(1, 2)}, m); err != nil {
+	if err := d.reserved([]record.BudgetClaim{budgetClaim(1, 2)}, m); err != nil {
 		t.Errorf("control: %v", err)
 	}
 	free := budgetClaim(1, 2)
 	free.Reserved.Dispatches = 0
 	for want, c := range map[string]record.BudgetClaim{"beyond the budget": budgetClaim(2, 2), "manifest's limits allow": free} {
-		if err := v.reserved([]record.BudgetClaim{c}, m); err == nil || !strings.Contains(err.Error(), want) {
+		if err := d.reserved([]record.BudgetClaim{c}, m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 	m.Model = "m/l"
 	c := budgetClaim(0, 2)
 	c.Limit.Tokens = 5
-	if err := v.reserved([]record.BudgetClaim{c}, m); err == nil {
+	if err := d.reserved([]record.BudgetClaim{c}, m); err == nil {
 		t.Error("a budget of tokens without a count")
 	}
 }
@@ -57,7 +57,7 @@ func TestWhatWasSpentBeforeIsAddedUp(t *testing.T) {
 			v.entries = append(v.entries, e)
 		}
 		row := &report.Finding{}
-		v.accounts(row)
+		accounts(v.world, row)
 		if row.Failed() != c.fails {
 			t.Errorf("before %d: %s", c.second, row.Row(report.RowAuthorisation).Why)
 		}

@@ -90,13 +90,16 @@ func (c *callRecord) line() {
 
 // compareCalls compares the records of calls in the content of the bundle with the
 // entries, and returns of how many calls it has arguments or answers.
-func (v *verification) compareCalls(row *report.Finding) (compared int) {
-	for _, h := range v.ordered {
+func compareCalls(dispatches []*history, records *CallRecords, row *report.Finding) (compared int) {
+	if records == nil {
+		return 0
+	}
+	for _, h := range dispatches {
 		for _, a := range h.attempts {
-			if a.end == nil || v.options.Calls == nil || a.end.Refs[record.RefCalls] == "" {
+			if a.end == nil || a.end.Refs[record.RefCalls] == "" {
 				continue
 			}
-			c := v.options.Calls.of[a.end.Refs[record.RefCalls]]
+			c := records.of[a.end.Refs[record.RefCalls]]
 			if c == nil || c.dropped {
 				continue
 			}

@@ -120,7 +120,7 @@ func TestOtherContentIsNoRecordOfCalls(t *testing.T) {
 		t.Errorf("%+v, %v", records.of["sha256:x"], err)
 	}
 	v := newVerification(&bundle.Bundle{}, Trust{}, Options{}, newMeter(0))
-	if n := v.compareCalls(&report.Finding{}); n != 0 {
+	if n := compareCalls(v.ordered, v.options.Calls, &report.Finding{}); n != 0 {
 		t.Errorf("%d", n)
 	}
 }

@@ -43,7 +43,7 @@ func (v *verification) catalog() {
 			continue
 		}
 		last = r.Digest
-		doc, signers, err := v.revision(r)
+		doc, signers, err := readRevision(v.docs, v.trust.Deploy, r)
 		if err != nil {
 			row.Fail("catalog revision %s: %v", r.Digest.Short(), err)
 			if doc == nil {
@@ -60,16 +60,16 @@ func (v *verification) catalog() {
 	}
 }
 
-// revision returns a revision, also if only its signatures fail; if they do not, with
+// readRevision returns a revision, also if only its signatures fail; if they do not, with
 // the keys that signed it, whether they are trusted or not.
-func (v *verification) revision(r bundle.Revision) (*api.Revision, []seal.KeyID, error) {
+func readRevision(docs *library, trust DeployTrust, r bundle.Revision) (*api.Revision, []seal.KeyID, error) {
 	if len(r.Envelopes) == 0 || len(r.Envelopes) > seal.MaxSignatures {
 		return nil, nil, fmt.Errorf("%d envelopes", len(r.Envelopes))
 	}
 	envelopes := make([]*seal.Envelope, 0, len(r.Envelopes))
 	var signers []seal.KeyID
 	for _, d := range r.Envelopes {
-		envelope, err := v.docs.envelope(d, "envelope", seal.Revision, reader{report.RowCatalog, r.Digest, 0})
+		envelope, err := docs.envelope(d, "envelope", seal.Revision, reader{report.RowCatalog, r.Digest, 0})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -80,14 +80,14 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, []seal.KeyID,
 	if api.DigestOf(payload) != r.Digest {
 		return nil, nil, errors.New("the envelopes are of another revision")
 	}
-	if err := v.docs.exact(payload, doc); err != nil {
+	if err := docs.exact(payload, doc); err != nil {
 		return nil, nil, err
 	}
 	if err := catalog.CheckRevision(*doc); err != nil {
 		return nil, nil, err
 	}
 	var err error
-	for i, root := range v.trust.Deploy.For(doc.Number) {
+	for i, root := range trust.For(doc.Number) {
 		_, e := seal.VerifyAll(envelopes, root)
 		if e == nil {
 			return doc, signers, nil
@@ -271,9 +271,9 @@ type signedRecord struct {
 	assigned          bool                  // the keys of the set in force have principals
 }
 
-// operatorRecord verifies the n-th operator record by the operator keys in force before it.
-func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signedRecord, error) {
-	envelope, err := v.docs.envelope(v.b.Case.Records[n-1], "operator record", seal.Operator, reader{report.RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
+// openRecord verifies the n-th operator record by the operator keys in force before it.
+func openRecord(docs *library, d api.Digest, n int, operators *seal.Operators) (*signedRecord, error) {
+	envelope, err := docs.envelope(d, "operator record", seal.Operator, reader{report.RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ func (v *verification) operatorRecord(n int, operators *seal.Operators) (*signed
 		return nil, errors.New("the trust file names no operators")
 	}
 	rec := &signedRecord{digest: api.DigestOf(envelope.Payload()), signers: envelope.Signers(), assigned: operators.Assigned()}
-	verified, err := operators.Open(envelope, v.docs.exact, &rec.OperatorRecord)
+	verified, err := operators.Open(envelope, docs.exact, &rec.OperatorRecord)
 	if err != nil {
 		return nil, err
 	}

@@ -110,7 +110,7 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 	if e == nil {
 		return nil // the completeness row reports it
 	}
-	refusals, err := c.v.refusals(a)
+	refusals, err := refusalsOf(a, c.v.work)
 	if err != nil {
 		return err
 	}
@@ -137,13 +137,13 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 	return sameRefusals(refusals, r.Summary.Refusals)
 }
 
-// refusals returns the summary of the refused requests that the log has of an
+// refusalsOf returns the summary of the refused requests that the log has of an
 // attempt.
-func (v *verification) refusals(a *attempt) (*api.Refusals, error) {
+func refusalsOf(a *attempt, work *meter) (*api.Refusals, error) {
 	if len(a.refused) > record.MaxRefusals {
 		return nil, fmt.Errorf("the log has %d refused requests, more than %d", len(a.refused), record.MaxRefusals)
 	}
-	if err := v.work.spend(unitEntry * len(a.refused)); err != nil {
+	if err := work.spend(unitEntry * len(a.refused)); err != nil {
 		return nil, err
 	}
 	list, seen := make([]record.EgressRefusal, len(a.refused)), map[int64]bool{}
@@ -177,18 +177,18 @@ func sameRefusals(log, result *api.Refusals) error {
 
 // openResults reads the results that workers signed. What grows from them is replayed
 // before all else is compared with them.
-func (v *verification) openResults() {
-	parallel(len(v.ordered), func(i int) {
-		for _, a := range v.ordered[i].attempts {
+func openResults(docs *library, dispatches []*history) {
+	parallel(len(dispatches), func(i int) {
+		for _, a := range dispatches[i].attempts {
 			if a.end != nil && a.end.Refs[record.RefResult] != "" {
-				a.signed, a.unsigned = v.openResult(a)
+				a.signed, a.unsigned = openResult(docs, a)
 			}
 		}
 	})
 }
 
-func (v *verification) openResult(a *attempt) (*record.Result, error) {
-	envelope, err := v.docs.envelope(a.end.Refs[record.RefResult], "result", seal.Result, a.end.reader())
+func openResult(docs *library, a *attempt) (*record.Result, error) {
+	envelope, err := docs.envelope(a.end.Refs[record.RefResult], "result", seal.Result, a.end.reader())
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (v *verification) openResult(a *attempt) (*record.Result, error) {
 		return nil, err
 	}
 	r := &record.Result{}
-	if err := v.docs.exact(payload, r); err != nil {
+	if err := docs.exact(payload, r); err != nil {
 		return nil, err
 	}
 	return r, nil

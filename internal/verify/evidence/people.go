@@ -85,9 +85,9 @@ func (s *taskStep) approval() error {
 }
 
 // taskApprovals verifies what people were asked about tasks, and their votes.
-func (v *verification) taskApprovals(d *decider) {
-	for _, id := range slices.Sorted(maps.Keys(v.replayed)) {
-		r := v.replayed[id]
+func (d *decider) taskApprovals() {
+	for _, id := range slices.Sorted(maps.Keys(d.v.replayed)) {
+		r := d.v.replayed[id]
 		if r == nil || r.plan == nil || r.submitted == nil {
 			continue
 		}

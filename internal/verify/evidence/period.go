@@ -287,7 +287,7 @@ func (c *periodCheck) rule(e *entry) (by []report.SignedBy) {
 		v.rows[report.RowAuthorisation].Checked++
 	}
 	if e.Kind == record.KindCatalogRevision {
-		by = v.publishers(e)
+		by = publishers(v.revisions[e.Refs[record.RefRevision]], v.trust.Deploy)
 	}
 	clear(v.records)
 	clear(v.revisions)
@@ -322,7 +322,7 @@ func (c *periodCheck) hold(e *entry, docs [][]byte) {
 	for _, one := range digests {
 		v.docs.readers[one] = reader{report.RowCatalog, d, 0}
 	}
-	doc, signers, err := v.revision(bundle.Revision{Digest: d, Envelopes: digests})
+	doc, signers, err := readRevision(v.docs, v.trust.Deploy, bundle.Revision{Digest: d, Envelopes: digests})
 	if err != nil {
 		row.Fail("entry #%d: catalog revision %s: %v", e.seq, d.Short(), err)
 	} else {

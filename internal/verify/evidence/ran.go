@@ -171,7 +171,7 @@ func (v *verification) decisions(out *report.Ran) {
 		}
 		switch rec := v.records[e.seq]; {
 		case e.Kind == record.KindCatalogRevision && revisions[numberOf(e)]:
-			by, what, signed = "", fmt.Sprintf("catalog revision %d in force", numberOf(e)), v.publishers(e)
+			by, what, signed = "", fmt.Sprintf("catalog revision %d in force", numberOf(e)), publishers(v.revisions[e.Refs[record.RefRevision]], v.trust.Deploy)
 		case rec != nil && rec.Verb == api.VerbCeilingSet && who[rec.Principal] && e.seq < last:
 			by, what = "", fmt.Sprintf("an operator set the ceiling of %s to %s", rec.Principal, rec.Ceiling)
 		case rec != nil && rec.Vote() && asked[rec.Approval] != nil:

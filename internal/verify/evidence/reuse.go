@@ -101,7 +101,7 @@ func (d *decider) shared(a *admission, at *attempt) error {
 		return nil // the provenance row reports it
 	}
 	m, owner := at.manifest, at.earlier.manifest.Principal
-	return d.v.inForce(a, func(r *revision, engine *policy.Engine) error {
+	return d.inForce(a, func(r *revision, engine *policy.Engine) error {
 		if err := d.v.work.spend(unitDecision); err != nil {
 			return err
 		}

@@ -44,24 +44,31 @@ func (r *replay) slot() error {
 	return nil
 }
 
+// slots compares the runs of slots with their schedules.
+type slots struct {
+	w     *world
+	work  *meter
+	zones map[string]int // slots that were found with other zone data than those of this verifier, by release
+}
+
 // scheduled verifies that the runs of slots have the plan and the principal of their
 // schedules, as people signed them.
-func (v *verification) scheduled() {
-	for _, r := range v.replayed {
+func (s *slots) scheduled(row *report.Finding) {
+	for _, r := range s.w.replayed {
 		if r == nil || r.plan == nil || r.fired == nil {
 			continue
 		}
-		if err := v.ofSchedule(r); err != nil {
-			v.rows[report.RowManifest].Fail("run %s: %v", r.id, err)
+		if err := s.ofSchedule(r); err != nil {
+			row.Fail("run %s: %v", r.id, err)
 		}
 	}
 }
 
-func (v *verification) ofSchedule(r *replay) error {
+func (s *slots) ofSchedule(r *replay) error {
 	request := detail[record.RunRequest](r.submitted)
 	ref := api.RefTo(api.KindSchedule, api.Name(request.Schedule))
 	var rev *revision
-	for _, one := range v.revisions {
+	for _, one := range s.w.revisions {
 		if request.Revision >= 0 && one.doc.Number == uint64(request.Revision) {
 			rev = one
 		}
@@ -76,7 +83,7 @@ func (v *verification) ofSchedule(r *replay) error {
 	if err != nil {
 		return err
 	}
-	if err := v.work.spend(unitPlan * (len(def.Plan) + cronCost)); err != nil {
+	if err := s.work.spend(unitPlan * (len(def.Plan) + cronCost)); err != nil {
 		return err
 	}
 	if def.Principal != r.submitted.Principal {
@@ -87,7 +94,7 @@ func (v *verification) ofSchedule(r *replay) error {
 		if zones == "" {
 			return err
 		}
-		v.zones[zones]++
+		s.zones[zones]++
 	}
 	text, places := plan.ReadText([]byte(def.Plan))
 	if places != nil {
@@ -118,10 +125,10 @@ func zonesOf(def *api.Schedule, fired *entry) string {
 	return slot.Zones
 }
 
-// claimedSlots says which slots were not compared with their schedules.
-func (v *verification) claimedSlots() (list []string) {
-	for _, zones := range slices.Sorted(maps.Keys(v.zones)) {
-		list = append(list, fmt.Sprintf("the time of %s: na, found with zone data %s, and this verifier has %s", record.Plural(v.zones[zones], "slot"), record.Word(zones), cron.ZoneVersion))
+// claimed says which slots were not compared with their schedules.
+func (s *slots) claimed() (list []string) {
+	for _, zones := range slices.Sorted(maps.Keys(s.zones)) {
+		list = append(list, fmt.Sprintf("the time of %s: na, found with zone data %s, and this verifier has %s", record.Plural(s.zones[zones], "slot"), record.Word(zones), cron.ZoneVersion))
 	}
 	return list
 }

@@ -20,13 +20,12 @@ func signersIn(root seal.TrustRoot, ids []seal.KeyID) (list []report.SignedBy) {
 	return list
 }
 
-// publishers returns who signed the catalog revision of an entry.
-func (v *verification) publishers(e *entry) (list []report.SignedBy) {
-	r := v.revisions[e.Refs[record.RefRevision]]
+// publishers returns who signed a catalog revision; nobody if it is nil.
+func publishers(r *revision, trust DeployTrust) (list []report.SignedBy) {
 	if r == nil {
 		return nil
 	}
-	for _, root := range v.trust.Deploy.For(r.doc.Number) {
+	for _, root := range trust.For(r.doc.Number) {
 		for _, s := range signersIn(root, r.signers) {
 			if !slices.ContainsFunc(list, func(o report.SignedBy) bool { return o.Key == s.Key }) {
 				list = append(list, s)

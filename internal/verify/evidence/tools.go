@@ -278,7 +278,7 @@ func (d *decider) call(a *admission) error {
 			return fmt.Errorf("approval %s: %w", logged.Approval, err)
 		}
 	}
-	return v.inForce(a, func(r *revision, engine *policy.Engine) error {
+	return d.inForce(a, func(r *revision, engine *policy.Engine) error {
 		if err := v.work.spend(unitTool); err != nil {
 			return err
 		}
@@ -317,7 +317,7 @@ func (d *decider) approved(a *admission, s *scene, id string) error {
 		return err
 	}
 	votes := d.votes(request, e, v.ownKeys(s.m.Run))
-	return v.inForce(a, func(_ *revision, engine *policy.Engine) error {
+	return d.inForce(a, func(_ *revision, engine *policy.Engine) error {
 		work := 0
 		for i := range votes {
 			work += unitTool + unitPolicy*engine.Cost(policy.Request{Principal: votes[i].Principal, Action: policy.ActionDispatch})
@@ -416,9 +416,9 @@ func sameJSON(a, b any) bool {
 }
 
 // countCalls sums up the calls of what is verified.
-func (v *verification) countCalls() {
+func countCalls(dispatches []*history, records *CallRecords, row *report.Finding) {
 	var called, returned, unknown, denied, approved int
-	for _, h := range v.ordered {
+	for _, h := range dispatches {
 		for _, a := range h.attempts {
 			for _, e := range a.calls {
 				switch e.Kind { //nolint:exhaustive // the others are no calls
@@ -437,14 +437,13 @@ func (v *verification) countCalls() {
 			}
 		}
 	}
-	row := v.rows[report.RowTools]
 	if row.Checked += denied; called+denied == 0 {
 		row.Absent = "no tool was called"
 	}
-	compared := v.compareCalls(row)
-	v.rows[report.RowTools].Right = fmt.Sprintf("%s allowed, each by the role, pins and rules then in force and logged before its effect; %d approved by people before, %d returned, %d of unknown outcome; %d refused",
+	compared := compareCalls(dispatches, records, row)
+	row.Right = fmt.Sprintf("%s allowed, each by the role, pins and rules then in force and logged before its effect; %d approved by people before, %d returned, %d of unknown outcome; %d refused",
 		record.Plural(called, "call"), approved, returned, unknown, denied)
 	if compared > 0 {
-		v.rows[report.RowTools].Right += fmt.Sprintf("; arguments and answers of %s are those in the log", record.Plural(compared, "call"))
+		row.Right += fmt.Sprintf("; arguments and answers of %s are those in the log", record.Plural(compared, "call"))
 	}
 }

@@ -41,7 +41,7 @@ type verification struct {
 
 	line    *timeline                // what was in force when; nil until follow
 	records map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
-	zones   map[string]int           // slots that were found with other zone data than those of this verifier, by release
+	slots   slots
 	rows    report.Findings
 	halted  bool // see stopped
 }
@@ -61,14 +61,13 @@ func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) 
 }
 
 func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
-	rows := report.NewFindings()
+	rows, w := report.NewFindings(), &world{}
 	return &verification{
 		b: b, trust: trust, options: o, work: work, rows: rows,
 		docs: &library{documents: b.Documents, work: work},
 		log:  &logCheck{b: b, trust: trust, copied: o.Copies, work: work, rows: rows, roots: map[uint64]logproof.Hash{}, earned: report.ClaimNone},
 
-		world: &world{},
-		zones: map[string]int{}, records: map[uint64]*signedRecord{},
+		world: w, slots: slots{w, work, map[string]int{}}, records: map[uint64]*signedRecord{},
 	}
 }
 
@@ -92,7 +91,7 @@ func (v *verification) run(t table) report.Report {
 		{report.RowConsistency, func() { v.log.compare(own, unsigned == nil) }},
 		{report.RowCompleteness, func() { v.group(v.rows[report.RowCompleteness]) }},
 		{report.RowProvenance, func() { v.docs.assign(v.b, v.entries) }},
-		{report.RowResult, v.openResults},
+		{report.RowResult, func() { openResults(v.docs, v.ordered) }},
 		{report.RowCatalog, v.catalog},
 		{report.RowCompleteness, v.completeness},
 		{report.RowAuthorisation, v.follow},
@@ -172,7 +171,7 @@ func (v *verification) each() {
 		v.rows[report.RowResult].Add(&checks[i].result)
 	}
 	v.sources()
-	v.scheduled()
+	v.slots.scheduled(v.rows[report.RowManifest])
 	// What a dispatch takes from another is verified once all are read.
 	closures := make([]closure, len(list))
 	parallel(len(list), func(i int) {
@@ -230,7 +229,7 @@ func (v *verification) report() report.Report {
 	if r.Failed() {
 		return r
 	}
-	r.Ran.Claimed = append(append(r.Ran.Claimed, v.claimedSlots()...), v.log.claimed...)
+	r.Ran.Claimed = append(append(r.Ran.Claimed, v.slots.claimed()...), v.log.claimed...)
 	r.Claim = v.log.earned
 	if v.log.attested != nil {
 		r.Time = report.TimeAttested

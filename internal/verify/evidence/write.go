@@ -158,7 +158,7 @@ func (d *decider) writes(a *admission, m *record.Manifest) error {
 	if err != nil || sub.Effect != api.EffectWrite {
 		return nil //nolint:nilerr // likewise
 	}
-	return d.v.inForce(a, func(in *revision, engine *policy.Engine) error {
+	return d.inForce(a, func(in *revision, engine *policy.Engine) error {
 		if err := d.v.work.spend(unitDecision); err != nil {
 			return err
 		}
