@@ -170,18 +170,18 @@ func (r *replay) giver(i int, need api.Need, item string) api.TaskID {
 // sources compares the commits of the dispatches of a run, and of the runs that it
 // retries, with the plan and with each other: each source is pinned once, when the
 // run is submitted.
-func (v *verification) sources() {
+func (w *world) sources(row *report.Finding) {
 	type key struct {
 		name   api.Name
 		commit string // as the plan has it
 	}
 	pinned := map[key]string{}
-	for _, h := range v.ordered {
+	for _, h := range w.ordered {
 		if len(h.attempts) == 0 || h.attempts[0].manifest == nil {
 			continue
 		}
 		m := h.attempts[0].manifest
-		r := v.replayed[m.Run]
+		r := w.replayed[m.Run]
 		if m.Run == "" || m.Source == nil || r == nil || r.plan == nil {
 			continue
 		}
@@ -191,10 +191,10 @@ func (v *verification) sources() {
 		}
 		s := key{m.Source.Name, r.plan.Tasks[i].Source.Commit}
 		if _, err := hex.DecodeString(s.commit); err == nil && (len(s.commit) == 40 || len(s.commit) == 64) && !strings.EqualFold(s.commit, m.Source.Commit) {
-			v.rows[report.RowManifest].Fail("dispatch %s starts from commit %.64s, but task %s of the plan from %s", h.id, m.Source.Commit, m.Task, s.commit)
+			row.Fail("dispatch %s starts from commit %.64s, but task %s of the plan from %s", h.id, m.Source.Commit, m.Task, s.commit)
 		}
 		if was, ok := pinned[s]; ok && was != m.Source.Commit {
-			v.rows[report.RowManifest].Fail("dispatch %s starts from commit %.64s of source %s, but others of its run from %.64s", h.id, m.Source.Commit, s.name, was)
+			row.Fail("dispatch %s starts from commit %.64s of source %s, but others of its run from %.64s", h.id, m.Source.Commit, s.name, was)
 		}
 		pinned[s] = m.Source.Commit
 	}

@@ -71,47 +71,73 @@ func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *ver
 	}
 }
 
-func (v *verification) run(t table) report.Report {
+// run verifies from top to bottom: what was read, what the log proves of it, what the
+// entries say happened, and what the documents say of that. A stage that panics fails its
+// row, and the report says so; so does a bundle that takes more work than its size allows.
+func (v *verification) run(t table) (out report.Report) {
 	if err := v.trust.Validate(); err != nil {
 		v.rows[report.RowSignature].Fail("%v", err)
 		return v.report()
 	}
-	var own signed
-	var unsigned error
-	for _, step := range []struct {
-		row report.RowName // which fails if the step panics
-		do  func()
-	}{
-		{report.RowCompleteness, func() {
-			v.entries = decode(v.b, v.work, v.rows[report.RowCompleteness])
-			v.log.entries = v.entries
-		}},
-		{report.RowSignature, func() { own, unsigned = v.log.signature() }},
-		{report.RowInclusion, v.log.inclusion},
-		{report.RowConsistency, func() { v.log.compare(own, unsigned == nil) }},
-		{report.RowCompleteness, func() { v.group(v.rows[report.RowCompleteness]) }},
-		{report.RowProvenance, func() { v.docs.assign(v.b, v.entries) }},
-		{report.RowResult, func() { openResults(v.docs, v.ordered) }},
-		{report.RowCatalog, v.catalog},
-		{report.RowCompleteness, v.completeness},
-		{report.RowAuthorisation, v.follow},
-		{report.RowManifest, v.each},
-		{report.RowAuthorisation, v.authorise},
-		{report.RowCompleteness, func() { v.agree(t) }},
-		{report.RowProvenance, v.refuseUnrelated},
-	} {
-		if why := recovered(step.do); why != "" {
-			return v.stopped(step.row, why)
+	now := report.RowCompleteness
+	defer func() {
+		switch r := recover(); r {
+		case nil:
+		case errWork:
+			out = v.stopped(report.RowCompleteness, v.work.why())
+		default:
+			out = v.stopped(now, defective(r))
 		}
+	}()
+	stage := func(row report.RowName) *report.Finding {
 		if v.work.over() {
-			return v.stopped(report.RowCompleteness, v.work.why())
+			panic(errWork)
 		}
+		now = row
+		return v.rows[row]
 	}
-	var r report.Report
-	if why := recovered(func() { r = v.report() }); why != "" {
-		return v.stopped(report.RowCompleteness, why)
-	}
-	return r
+
+	row := stage(report.RowCompleteness)
+	v.entries = decode(v.b, v.work, row)
+	v.log.entries = v.entries
+
+	stage(report.RowSignature)
+	own, unsigned := v.log.signature()
+	stage(report.RowInclusion)
+	v.log.inclusion()
+	stage(report.RowConsistency)
+	v.log.compare(own, unsigned == nil)
+
+	row = stage(report.RowCompleteness)
+	v.group(row)
+	stage(report.RowProvenance)
+	v.docs.assign(v.b, v.entries)
+	stage(report.RowResult)
+	openResults(v.docs, v.ordered)
+	stage(report.RowCatalog)
+	v.catalog()
+	stage(report.RowCompleteness)
+	v.completeness()
+	stage(report.RowAuthorisation)
+	v.follow()
+
+	stage(report.RowManifest)
+	v.bind()
+	row = stage(report.RowManifest)
+	v.sources(row)
+	v.slots.scheduled(row)
+	stage(report.RowProvenance)
+	v.close()
+	v.countDispatches()
+	stage(report.RowAuthorisation)
+	v.authorise()
+	stage(report.RowCompleteness)
+	v.agree(t)
+	stage(report.RowProvenance)
+	v.refuseUnrelated()
+
+	stage(report.RowCompleteness)
+	return v.report()
 }
 
 // stopped is the report about a bundle that could not be verified to the end: nothing is
@@ -127,12 +153,17 @@ func (v *verification) stopped(row report.RowName, why string) report.Report {
 
 const defect = "the verifier has a defect and could not check this"
 
-// recovered calls f and returns why it panicked; empty if it did not. A defect of the
-// verifier must not keep an auditor from a report, and never makes a row pass.
+// defective says what a panic means for an auditor. A defect of the verifier must not keep
+// an auditor from a report, and never makes a row pass.
+func defective(r any) string {
+	return fmt.Sprintf("%s (%.200s): trust nothing of this bundle, and report it to the maintainers", defect, fmt.Sprint(r))
+}
+
+// recovered calls f and returns why it panicked; empty if it did not.
 func recovered(f func()) (why string) {
 	defer func() {
 		if r := recover(); r != nil {
-			why = fmt.Sprintf("%s (%.200s): trust nothing of this bundle, and report it to the maintainers", defect, fmt.Sprint(r))
+			why = defective(r)
 		}
 	}()
 	f()
@@ -158,8 +189,8 @@ func decode(b *bundle.Bundle, work *meter, row *report.Finding) []entry {
 	return entries
 }
 
-// each verifies every dispatch.
-func (v *verification) each() {
+// bind compares every dispatch with its manifests, its results and its statement.
+func (v *verification) bind() {
 	list := v.ordered
 	checks := make([]dispatchCheck, len(list))
 	parallel(len(list), func(i int) {
@@ -170,9 +201,11 @@ func (v *verification) each() {
 		v.rows[report.RowManifest].Add(&checks[i].manifest)
 		v.rows[report.RowResult].Add(&checks[i].result)
 	}
-	v.sources()
-	v.slots.scheduled(v.rows[report.RowManifest])
-	// What a dispatch takes from another is verified once all are read.
+}
+
+// close compares what every dispatch took from others, which are all read by then.
+func (v *verification) close() {
+	list := v.ordered
 	closures := make([]closure, len(list))
 	parallel(len(list), func(i int) {
 		closures[i] = closure{v: v, h: list[i]}
@@ -181,6 +214,11 @@ func (v *verification) each() {
 	for i := range closures {
 		v.rows[report.RowProvenance].Add(&closures[i].Finding)
 	}
+}
+
+// countDispatches says what was compared of the dispatches.
+func (v *verification) countDispatches() {
+	list := v.ordered
 	attempts, results, statements, reused := 0, 0, 0, 0
 	for _, h := range list {
 		if h.last().reuses != "" {
