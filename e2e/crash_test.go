@@ -140,7 +140,7 @@ func TestDispatchSurvivesAServiceKill(t *testing.T) {
 						t.Errorf("log %q", got)
 					}
 					w.loggedOnce(id, "dispatch.finished")
-					if n := len(w.entries("--dispatch", id, "--kind", "dispatch.found")); n != 1 {
+					if n := len(w.entries("--dispatch", id, "--kind", "dispatch.recovered")); n != 1 {
 						t.Errorf("the log says %d times that it was recovered", n)
 					}
 					w.nothingLeft(id, j)

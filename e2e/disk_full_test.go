@@ -66,7 +66,7 @@ func (w *world) freeState() {
 // fullDiskSteps are the points of a run at which its disk becomes full.
 func fullDiskSteps() []failpoint.Name {
 	return []failpoint.Name{
-		failpoint.RunCommit, failpoint.RunFire, // the engine's commit, and the request of the dispatch
+		failpoint.RunCommit, failpoint.RunRequest, // the engine's commit, and the request of the dispatch
 		failpoint.AcceptCommit, failpoint.ExecutorDir, failpoint.StartCommit, // the admission and the start
 		failpoint.WorkerProceed, failpoint.WorkerWorkspace, // the checkout, and the log
 		failpoint.WorkerAgent, failpoint.WorkerCapture, failpoint.WorkerKeep, failpoint.WorkerSeal, // the agent, the capture, the result

@@ -542,7 +542,7 @@ func (h *honest) happened() {
 // left to chance, so a round may lack any of it.
 func (h *honest) missing() []string {
 	kinds := []string{
-		"retried", "retry of a run", "dispatch: timeout", "dispatch.found", "dispatch.answered", "dispatch.cancelled", "dispatch.cancel_requested",
+		"retried", "retry of a run", "dispatch: timeout", "dispatch.recovered", "dispatch.answered", "dispatch.cancelled", "dispatch.cancel_requested",
 		"task.answered", "task.skipped", "task.cancelled", "task.failed", "run.cancel_requested", "run.paused", "run.resumed", "stop.engaged", "operator.recorded", "service.key_rotated",
 		"run.appended", "growth: for_each", "growth: gate", "growth: quorum", "approve",
 	}

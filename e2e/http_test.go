@@ -365,7 +365,7 @@ func TestHTTPStartsOnlyWhereItMay(t *testing.T) {
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
-	if log := w.must("audit", "list", "--kind", "http.asked"); !strings.Contains(log, "over HTTP") {
+	if log := w.must("audit", "list", "--kind", "http.requested"); !strings.Contains(log, "over HTTP") {
 		t.Errorf("the log does not say that it served over HTTP: %s", log)
 	}
 }

@@ -105,7 +105,7 @@ func TestOneShotServiceShutsDownWhenIdle(t *testing.T) {
 	if got := w.must("audit", "list", "--kind", "service.stopped"); !strings.Contains(got, "idle for 200ms") {
 		t.Errorf("its shutdown is logged as %s", got)
 	}
-	if n := len(w.entries("--kind", "dispatch.found")); n != 0 {
+	if n := len(w.entries("--kind", "dispatch.recovered")); n != 0 {
 		t.Errorf("%d dispatches were recovered by a later service", n)
 	}
 }

@@ -234,7 +234,7 @@ func TestAKillDuringAReuseChangesNothing(t *testing.T) {
 	k.flags = []string{"--orchestrator"}
 	k.up(func() {})
 	first := k.sampled(planned("first", sample("one")))
-	for i, at := range []failpoint.Name{failpoint.RunFire, failpoint.ReuseCommit, failpoint.ReuseCommitted, failpoint.RunFired} {
+	for i, at := range []failpoint.Name{failpoint.RunRequest, failpoint.ReuseCommit, failpoint.ReuseCommitted, failpoint.RunRequested} {
 		id := api.RunID(fmt.Sprintf("again-%d", i))
 		s := k.current()
 		k.arm(fmt.Sprintf("%s 1 %s", at, failpoint.Kill))

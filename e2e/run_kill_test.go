@@ -380,7 +380,7 @@ func (k *trial) runPlanAt(name failpoint.Name, who string) plan {
 	p := plan{who: who, at: name}
 	count := 1
 	switch {
-	case slices.Contains([]string{"run.commit", "run.committed", "run.fire", "run.fired"}, string(name)):
+	case slices.Contains([]string{"run.commit", "run.committed", "run.request", "run.requested"}, string(name)):
 		count = 1 + k.rng.IntN(8)
 	case slices.Contains([]string{"task.ask", "task.voted"}, string(name)):
 		count = 1 + k.rng.IntN(2) // the second time, people have voted

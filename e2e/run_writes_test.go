@@ -240,7 +240,7 @@ func TestARetryOfAnApprovedWriteAsksAgain(t *testing.T) {
 // proves R-O6, R-O12
 func TestKillsLoseNoApprovalOfAWrite(t *testing.T) {
 	for at, asked := range map[failpoint.Name]bool{
-		failpoint.TaskAsk: false, failpoint.TaskVoted: false, failpoint.AcceptCommit: true, failpoint.AcceptCommitted: true, failpoint.RunFired: true,
+		failpoint.TaskAsk: false, failpoint.TaskVoted: false, failpoint.AcceptCommit: true, failpoint.AcceptCommitted: true, failpoint.RunRequested: true,
 	} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()

@@ -147,8 +147,8 @@ const (
 	RunCommitted       Name = "run.committed"
 	RunGrowCommit      Name = "run.grow_commit" // before the tasks of a growth are committed
 	RunGrowCommitted   Name = "run.grow_committed"
-	RunFire            Name = "run.fire" // before a task's dispatch is requested
-	RunFired           Name = "run.fired"
+	RunRequest         Name = "run.request" // before a task's dispatch is requested
+	RunRequested       Name = "run.requested"
 	RunResume          Name = "run.resume" // before an answered dispatch is resumed
 	RunResumed         Name = "run.resumed"
 	RunCancel          Name = "run.cancel" // before a dispatch is cancelled
@@ -217,7 +217,7 @@ func Names() []Name {
 		ToolAsk, ToolAsked, TaskAsk, TaskVoted, ToolCommit, ToolCommitted, ToolAnswered, ToolReturn, ToolReturned, AttestCommit, AttestCommitted,
 		RotateKey, RotateLogged, RotateListed, RotateTaken,
 		CancelCommit, CancelCommitted, CancelDelivered, AnswerCommit, AnswerCommitted, ExpireCommit,
-		RunSubmitCommit, RunSubmitCommitted, RunSteerCommit, RunSteerCommitted, RunCommit, RunCommitted, RunGrowCommit, RunGrowCommitted, RunFire, RunFired, RunResume, RunResumed,
+		RunSubmitCommit, RunSubmitCommitted, RunSteerCommit, RunSteerCommitted, RunCommit, RunCommitted, RunGrowCommit, RunGrowCommitted, RunRequest, RunRequested, RunResume, RunResumed,
 		RunCancel, RunCancelled, RunRecover,
 		ScheduleCommit, ScheduleCommitted, ScheduleSubmit, ScheduleSubmitted,
 		StopCommit, StopCommitted, StopDelivered, DecideCommit, DecideCommitted,

@@ -254,7 +254,8 @@ func isRefName(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// DecodeEntry reads a leaf. It accepts exactly what Encode can return.
+// DecodeEntry reads a leaf. It accepts exactly what Encode can return, and what it
+// returned for kinds that have another word now.
 func DecodeEntry(leaf []byte) (Entry, error) {
 	if len(leaf) > MaxEntry {
 		return Entry{}, fmt.Errorf("entry of %d bytes: more than %d", len(leaf), MaxEntry)
@@ -267,13 +268,14 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	_, rest, _ := bytes.Cut(leaf, []byte(`,"kind":"`))
 	name, _, _ := bytes.Cut(rest, []byte(`"`))
 	kind := Kind(name)
-	if kind.Detail() == nil {
+	detailed := kind.current().Detail()
+	if detailed == nil {
 		if err := unknownKind(kind); isKindName(string(name)) && bytes.Equal(canonical, leaf) {
 			return Entry{}, fmt.Errorf("%w: %w", err, canon.ErrNewer)
 		}
 		return Entry{}, unknownKind(kind)
 	}
-	detail := reflect.New(reflect.TypeOf(kind.Detail()))
+	detail := reflect.New(reflect.TypeOf(detailed))
 	w := wire{Detail: detail.Interface()}
 	err = json.Unmarshal(leaf, &w) // reads the other members, too, if one is of the wrong type
 	switch same := bytes.Equal(canonical, leaf); {
@@ -288,7 +290,7 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 }
 
 // exact returns the entry of w, which leaf was decoded into, if Encode returns
-// leaf for it.
+// leaf for it, or did for the word of its kind.
 func (w *wire) exact(leaf []byte, kind Kind, detail reflect.Value) (Entry, error) {
 	if w.V != 1 || w.Detail == nil || w.Kind != kind {
 		return Entry{}, fmt.Errorf("entry %q: not of version 1, or without detail", kind)
@@ -325,7 +327,7 @@ func inexact(leaf []byte, detail reflect.Type) error {
 
 func (w *wire) entry() Entry {
 	e := Entry{
-		Kind: w.Kind, At: w.At, Principal: api.Principal(w.Principal), Action: w.Action, Resource: w.Resource, Decision: w.Decision,
+		Kind: w.Kind.current(), At: w.At, Principal: api.Principal(w.Principal), Action: w.Action, Resource: w.Resource, Decision: w.Decision,
 		Run: w.Run, Task: w.Task, Dispatch: api.DispatchID(w.Dispatch), Attempt: int(w.Attempt),
 		Role: api.Name(w.Role), Tool: w.Tool, Tier: w.Tier, Token: api.TokenID(w.Token),
 	}

@@ -17,7 +17,7 @@ const (
 
 	KindAuthRefused    Kind = "auth.refused"    // the caller could not be authenticated
 	KindRequestInvalid Kind = "request.invalid" // a request was malformed or contradicted what is stored
-	KindHTTPRequested  Kind = "http.asked"      // a program requested to serve the tools over HTTP
+	KindHTTPRequested  Kind = "http.requested"  // a program requested to serve the tools over HTTP
 
 	KindDispatchAccepted   Kind = "dispatch.accepted"
 	KindDispatchDenied     Kind = "dispatch.denied"
@@ -26,8 +26,8 @@ const (
 	KindDispatchNeedsInput Kind = "dispatch.needs_input"
 	KindDispatchFailed     Kind = "dispatch.failed"
 	KindDispatchCancelled  Kind = "dispatch.cancelled"
-	KindDispatchRecovered  Kind = "dispatch.found"    // a restarted service adopted the dispatch
-	KindDispatchAttested   Kind = "dispatch.attested" // the signed statement of its outcome
+	KindDispatchRecovered  Kind = "dispatch.recovered" // a restarted service adopted the dispatch
+	KindDispatchAttested   Kind = "dispatch.attested"  // the signed statement of its outcome
 
 	KindEgressRefused Kind = "egress.refused" // the broker refused a request of the agent
 
@@ -88,6 +88,18 @@ const (
 	KindAccessAllowed Kind = "access.allowed" // any other verb
 	KindAccessDenied  Kind = "access.denied"  // a verb without a denial of its own
 )
+
+// current returns the word of today for a kind. Entries are signed, so that a log keeps
+// the words that they were written with; these two were renamed before 0.1.0.
+func (k Kind) current() Kind {
+	switch k { //nolint:exhaustive // the others have one word
+	case "http.asked":
+		return KindHTTPRequested
+	case "dispatch.found":
+		return KindDispatchRecovered
+	}
+	return k
+}
 
 // kindRow is what the entries of one kind have in common.
 type kindRow struct {

@@ -262,6 +262,34 @@ func TestDecodeEntryReturnsWhatWasEncoded(t *testing.T) {
 	}
 }
 
+// A log keeps the words that its entries were signed with.
+//
+// proves R-A4
+func TestDecodeEntryReadsKindsThatWereRenamed(t *testing.T) {
+	for was, e := range map[string]Entry{
+		"http.asked":     {Kind: KindHTTPRequested, Decision: NoDecided, Detail: HTTPRequest{Token: true}},
+		"dispatch.found": {Kind: KindDispatchRecovered, Decision: NoDecided, Dispatch: "d-1", Attempt: 1, Detail: DispatchRecovery{State: "started", Worker: "running"}},
+	} {
+		e.At = entryAt()
+		leaf, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := bytes.Replace(leaf, []byte(e.Kind), []byte(was), 1)
+		back, err := DecodeEntry(old)
+		if err != nil || back.Kind != e.Kind {
+			t.Errorf("%s: %v, %v", was, back.Kind, err)
+		}
+		if again, err := back.Encode(); err != nil || !bytes.Equal(again, leaf) {
+			t.Errorf("%s is written again as %s, %v", was, again, err)
+		}
+		// Positive control: the word is no licence for the detail of another kind.
+		if _, err := DecodeEntry(bytes.Replace(old, []byte(`"detail":{`), []byte(`"detail":{"shell":"x",`), 1)); err == nil {
+			t.Errorf("%s with another detail is accepted", was)
+		}
+	}
+}
+
 // proves R-A4 (one value has one spelling)
 func TestDecodeEntryRefusesOtherEncodings(t *testing.T) {
 	e := sampleEntry()

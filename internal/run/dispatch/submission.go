@@ -61,13 +61,19 @@ func (sub *submission) normalise() error {
 	if err := sub.normaliseTask(); err != nil {
 		return err
 	}
-	doc, err := canon.Marshal(struct {
-		Principal api.Principal       `json:"principal"`
-		Request   api.DispatchRequest `json:"request"`
-		Task      *TaskRequest        `json:"order,omitempty"`
-	}{sub.caller.Principal, *r, sub.task})
-	sub.digest = api.DigestOf(doc)
+	sub.digest, err = sub.digestWith("task")
 	return err
+}
+
+// digestWith returns the digest of what makes two requests the same, whose member of that
+// name has the request of a task.
+func (sub *submission) digestWith(member string) (api.Digest, error) {
+	doc := map[string]any{"principal": sub.caller.Principal, "request": sub.request}
+	if sub.task != nil {
+		doc[member] = sub.task
+	}
+	text, err := canon.Marshal(doc)
+	return api.DigestOf(text), err
 }
 
 // normaliseTask sorts the needs of a task request, and refuses one that leaves

@@ -87,7 +87,11 @@ func (s *Service) repeated(ctx context.Context, sub *submission) (api.Dispatch, 
 		return api.Dispatch{}, false, nil
 	}
 	r, ok, err := s.row(ctx, sub.request.DispatchID)
-	if !ok || err != nil || r.request != sub.digest {
+	if !ok || err != nil {
+		return api.Dispatch{}, false, err
+	}
+	earlier, err := sub.digestWith("order") // of rows that were stored before 0.1.0
+	if err != nil || r.request != sub.digest && r.request != earlier {
 		return api.Dispatch{}, false, err
 	}
 	return r.record, true, nil

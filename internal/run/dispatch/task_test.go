@@ -156,6 +156,42 @@ func TestSameTaskRequestIsSameDispatch(t *testing.T) {
 	}
 }
 
+// A row that was stored before 0.1.0 has the digest of a document whose member of the task
+// is "order". Its request is recognised; one that differs is not.
+//
+// proves R-O6
+func TestATaskIsRecognisedByItsEarlierDigest(t *testing.T) {
+	g := newRunGate(t)
+	o := g.taskRequest(t, "d-task")
+	first := g.submitTask(t, o)
+	g.started(t)
+	sub, err := newSubmission(ann, o.Request, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := canon.Marshal(struct {
+		Principal api.Principal       `json:"principal"`
+		Request   api.DispatchRequest `json:"request"`
+		Task      *TaskRequest        `json:"order"`
+	}{sub.caller.Principal, sub.request, sub.task})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE dispatch SET request = ? WHERE id = ?", api.DigestOf(doc), o.Request.DispatchID)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if again := g.submitTask(t, o); again.Manifest != first.Manifest {
+		t.Errorf("%+v", again)
+	}
+	o.Fence++
+	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeConflict {
+		t.Errorf("another lease: %v", err)
+	}
+}
+
 // A caller who learns the id of a dispatch that a run is about to submit gains
 // nothing by taking it: the task fails, and neither of the two learns anything
 // of the other's.

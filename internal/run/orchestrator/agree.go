@@ -154,13 +154,13 @@ func (r *run) disagrees(s *record.RunStanding) string {
 		{"plan", r.doc.Digest == s.Plan},
 		{"list of growths", slices.EqualFunc(r.growths[min(r.doc.Grown, len(r.growths)):], s.Growths, func(g growth, d api.Digest) bool { return g.digest == d })},
 		{"queue", string(r.doc.Queue) == s.Request.Queue},
-		{"catalog revision", int64(r.doc.Number) == s.Request.Revision},                                     //nolint:gosec // G115: numbers count up from 1
-		{"version of the rules", r.doc.Rules == s.Request.Rules || r.doc.Rules == 0 && s.Request.Rules < 5}, // before, only the entry had it
+		{"catalog revision", int64(r.doc.Number) == s.Request.Revision}, //nolint:gosec // G115: numbers count up from 1
+		{"version of the rules", r.doc.Rules == s.Request.Rules},
 		{"earlier run", string(r.doc.RetryOf) == s.Request.RetryOf},
 		{"settlement", settled == s.Settled},
 		{"final state", !settled || string(r.state) == s.End.State},
 		{"pause", settled || r.pausedBy == s.PausedBy},
-		{"cancel request", s.Request.Rules < 2 || r.cancelBy == s.CancelBy}, // before, no entry said that a wall time expired
+		{"cancel request", r.cancelBy == s.CancelBy},
 	} {
 		if !c.equal {
 			return c.what

@@ -25,7 +25,7 @@ const (
 type effectKind string
 
 const (
-	effectSubmit effectKind = "fire"
+	effectSubmit effectKind = "submit"
 	effectResume effectKind = "resume"
 	effectCancel effectKind = "cancel"
 	effectPoll   effectKind = "poll"
@@ -115,10 +115,10 @@ func (p *performer) try(x effect) error {
 	var err error
 	switch x.kind {
 	case effectSubmit:
-		failpoint.Hit(failpoint.RunFire, string(x.request.Request.DispatchID))
+		failpoint.Hit(failpoint.RunRequest, string(x.request.Request.DispatchID))
 		x.request.Behind = x.behind
 		d, err = p.cfg.Dispatch.SubmitTask(ctx, x.caller, x.request)
-		failpoint.Hit(failpoint.RunFired, string(x.request.Request.DispatchID))
+		failpoint.Hit(failpoint.RunRequested, string(x.request.Request.DispatchID))
 		x.id = x.request.Request.DispatchID
 	case effectResume:
 		failpoint.Hit(failpoint.RunResume, string(x.id))

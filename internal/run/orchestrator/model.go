@@ -63,7 +63,7 @@ type runDoc struct {
 	Grown      int                 `json:"grown,omitempty"` // of a retry: growths of the earlier run, that it began with
 	Trace      api.Trace           `json:"trace,omitempty"`
 	Slot       *Slot               `json:"slot,omitempty"`  // of a schedule
-	Rules      int64               `json:"rules,omitempty"` // see plan.Rules; 0 before Rules 5
+	Rules      int64               `json:"rules,omitempty"` // see plan.Rules
 }
 
 func sourceKey(s *api.SourceRequest) string { return string(s.Name) + "@" + s.Commit }

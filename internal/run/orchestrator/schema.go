@@ -48,8 +48,15 @@ CREATE TABLE run_queue ( -- those that are paused
 	at   INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE run_fence (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL) STRICT;
-`, findSchema, retrySchema, labelSchema, growthSchema, askedSchema}}
+`, findSchema, retrySchema, labelSchema, growthSchema, askedSchema, rulesSchema}}
 }
+
+// rulesSchema gives the rows of runs of earlier rules the version that only their entries
+// had.
+const rulesSchema = `
+UPDATE run SET doc = json_set(doc, '$.rules', (SELECT leaf ->> '$.detail.rules' FROM audit_entry WHERE audit_entry.run = run.id AND kind = 'run.submitted'))
+	WHERE doc ->> '$.rules' IS NULL;
+`
 
 // retrySchema finds the runs that retry a run: their evidence needs its plan.
 const retrySchema = `CREATE INDEX run_retry ON run(doc ->> '$.retryOf') WHERE doc ->> '$.retryOf' IS NOT NULL;`

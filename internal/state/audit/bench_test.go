@@ -96,7 +96,7 @@ func BenchmarkLedger(b *testing.B) {
 // unindexed is the schema without the parts that only searches need.
 func unindexed() store.Migration {
 	m := Migration()
-	m.Steps[len(m.Steps)-1] = "ALTER TABLE audit_entry ADD COLUMN principal TEXT; ALTER TABLE audit_entry ADD COLUMN task TEXT; ALTER TABLE audit_entry ADD COLUMN role TEXT; ALTER TABLE audit_entry ADD COLUMN tool TEXT;"
+	m.Steps[4] = "ALTER TABLE audit_entry ADD COLUMN principal TEXT; ALTER TABLE audit_entry ADD COLUMN task TEXT; ALTER TABLE audit_entry ADD COLUMN role TEXT; ALTER TABLE audit_entry ADD COLUMN tool TEXT;"
 	return m
 }
 

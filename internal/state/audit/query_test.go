@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -424,4 +425,63 @@ func TestHostileContentNeitherBlocksNorHidesAnEntry(t *testing.T) {
 	if c, err := l.Check(t.Context()); err != nil || c != n+1 {
 		t.Errorf("%d good entries, %v", c, err)
 	}
+}
+
+// A kept log keeps its entries, and they are found by the words of today for their kinds.
+//
+// proves R-A8
+func TestMigrationRenamesKinds(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	before := Migration()
+	before.Steps = before.Steps[:5]
+	s, err := store.Create(t.Context(), store.Config{Dir: dir, Migrations: []store.Migration{before}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"http.asked", "dispatch.found", "service.stopped"}
+	entries := []record.Entry{
+		{Kind: record.KindHTTPRequested, Decision: record.NoDecided, At: now(), Principal: "agent:a1", Detail: record.HTTPRequest{Token: true}},
+		{Kind: record.KindDispatchRecovered, Decision: record.NoDecided, At: now(), Dispatch: "d-1", Attempt: 1, Detail: record.DispatchRecovery{State: "started", Worker: "running"}},
+		{Kind: record.KindServiceStopped, Decision: record.NoDecided, At: now(), Detail: record.ServiceStop{}},
+	}
+	if err := s.Update(t.Context(), func(tx *store.Tx) error {
+		for i, e := range entries {
+			leaf, err := e.Encode()
+			if err != nil {
+				return err
+			}
+			leaf = bytes.Replace(leaf, []byte(`"kind":"`+string(e.Kind)), []byte(`"kind":"`+words[i]), 1)
+			hash := logproof.LeafHash(leaf)
+			if _, err := tx.Exec(insertEntry, i, e.At.UnixMicro(), words[i], nullable(string(e.Dispatch)), nil, string(leaf), hash[:], nullable(string(e.Principal)), nil, nil, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = store.Open(t.Context(), store.Config{Dir: dir, Migrations: []store.Migration{Migration()}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	l := open(t, s)
+	if n, err := l.Check(t.Context()); err != nil || n != uint64(len(entries)) {
+		t.Fatalf("%d, %v", n, err)
+	}
+	for i, e := range entries {
+		list, err := l.List(t.Context(), Query{Kind: e.Kind})
+		if err != nil || len(list) != 1 || list[0].Seq != uint64(i) || list[0].Entry.Kind != e.Kind || !bytes.Contains(list[0].Leaf, []byte(words[i])) { //nolint:gosec // G115: an index
+			t.Errorf("%s: %+v, %v", e.Kind, list, err)
+		}
+	}
+}
+
+func nullable(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }

@@ -30,7 +30,7 @@ CREATE INDEX audit_entry_stop ON audit_entry (seq) WHERE kind = 'stop.engaged';
 `, `
 ALTER TABLE audit_entry ADD COLUMN run TEXT;
 CREATE INDEX audit_entry_run ON audit_entry (run, seq) WHERE run IS NOT NULL;
-`, ruleSchema, searchSchema}}
+`, ruleSchema, searchSchema, wordSchema}}
 }
 
 const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash, principal, task, role, tool) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -74,6 +74,14 @@ CREATE TRIGGER audit_entry_span AFTER INSERT ON audit_entry WHEN NEW.seq % 1024 
 END;
 CREATE TRIGGER audit_span_update BEFORE UPDATE ON audit_span BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
 CREATE TRIGGER audit_span_delete BEFORE DELETE ON audit_span BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+`
+
+// wordSchema finds entries by the words of today for their kinds: see record.DecodeEntry.
+const wordSchema = `
+DROP TRIGGER audit_entry_update;
+UPDATE audit_entry SET kind = 'http.requested' WHERE kind = 'http.asked';
+UPDATE audit_entry SET kind = 'dispatch.recovered' WHERE kind = 'dispatch.found';
+CREATE TRIGGER audit_entry_update BEFORE UPDATE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
 `
 
 // Columns to read: those that the hash needs, or also those that an entry can be
