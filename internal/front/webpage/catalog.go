@@ -27,8 +27,11 @@ type matrix struct {
 	Cells map[string]map[api.Name]api.RoleTool // by tool and role
 }
 
+// catalogPages shows what is signed, and what follows from it for a principal.
+type catalogPages struct{ source }
+
 // catalog shows the revision in force and what of it the caller may use.
-func (s *site) catalog(r *http.Request) (*view, error) {
+func (s catalogPages) catalog(r *http.Request) (*view, error) {
 	ctx := r.Context()
 	before, err := number(given(r), "before", 0, 1, math.MaxInt)
 	if err != nil {
@@ -63,7 +66,7 @@ func (s *site) catalog(r *http.Request) (*view, error) {
 }
 
 // artifacts reads all pages of a kind.
-func (s *site) artifacts(ctx context.Context, kind api.Kind) (list []api.ArtifactInfo, err error) {
+func (s catalogPages) artifacts(ctx context.Context, kind api.Kind) (list []api.ArtifactInfo, err error) {
 	for cursor := ""; ; {
 		p, err := s.runtime().Artifacts(ctx, kind, "", cursor)
 		if list = append(list, p.Items...); err != nil || p.Next == "" {
@@ -73,7 +76,7 @@ func (s *site) artifacts(ctx context.Context, kind api.Kind) (list []api.Artifac
 	}
 }
 
-func (s *site) matrix(ctx context.Context, roles []api.ArtifactInfo) (*matrix, error) {
+func (s catalogPages) matrix(ctx context.Context, roles []api.ArtifactInfo) (*matrix, error) {
 	m := &matrix{Cells: map[string]map[api.Name]api.RoleTool{}}
 	for i := range roles {
 		role, err := s.runtime().RoleTools(ctx, roles[i].Name, false)
@@ -93,7 +96,7 @@ func (s *site) matrix(ctx context.Context, roles []api.ArtifactInfo) (*matrix, e
 }
 
 // who shows the caller, principals, their ceilings and tokens, and stops.
-func (s *site) who(r *http.Request) (*view, error) {
+func (s catalogPages) who(r *http.Request) (*view, error) {
 	ctx := r.Context()
 	me, err := s.runtime().Who(ctx)
 	if err != nil {
@@ -110,12 +113,12 @@ func (s *site) who(r *http.Request) (*view, error) {
 }
 
 // budgets lists budgets and what is left of them.
-func (s *site) budgets(r *http.Request) (*view, error) {
+func (s catalogPages) budgets(r *http.Request) (*view, error) {
 	list, err := s.runtime().Budgets(r.Context(), api.BudgetFilter{})
 	return &view{"budgets", "Budgets", list}, err
 }
 
-func (s *site) schedules(r *http.Request) (*view, error) {
+func (s catalogPages) schedules(r *http.Request) (*view, error) {
 	list, err := s.operator().Schedules(r.Context())
 	return &view{"schedules", "Schedules", list}, err
 }
@@ -126,7 +129,7 @@ const (
 )
 
 // schedule shows a schedule with its next and latest slots.
-func (s *site) schedule(r *http.Request) (*view, error) {
+func (s catalogPages) schedule(r *http.Request) (*view, error) {
 	name, err := api.ParseName(r.PathValue("name"))
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)

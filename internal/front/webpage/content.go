@@ -22,7 +22,7 @@ import (
 const linesPage = 500
 
 // outputs lists the files that a dispatch left.
-func (s *site) outputs(r *http.Request) (*view, error) {
+func (s *dispatchPages) outputs(r *http.Request) (*view, error) {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
 		return nil, err
@@ -31,18 +31,16 @@ func (s *site) outputs(r *http.Request) (*view, error) {
 }
 
 // output downloads an output.
-func (s *site) output(w http.ResponseWriter, r *http.Request) {
+func (s *dispatchPages) output(w http.ResponseWriter, r *http.Request) error {
 	d, attempt, err := s.dispatchOf(r)
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
 	name := r.URL.Query().Get("path")
 	if d.Outcome == nil || !slices.ContainsFunc(d.Outcome.Outputs, func(a api.Artifact) bool { return a.Path == name }) {
-		s.fail(w, r, api.Errorf(api.CodeNotFound, "dispatch %s has no output %.200q", d.ID, name))
-		return
+		return api.Errorf(api.CodeNotFound, "dispatch %s has no output %.200q", d.ID, name)
 	}
-	s.attachment(w, r, fileName(path.Base(name)), func(ctx context.Context, to io.Writer) error {
+	return attachment(w, r, fileName(path.Base(name)), func(ctx context.Context, to io.Writer) error {
 		return s.runtime().Output(ctx, d.ID, attempt, name, to)
 	})
 }
@@ -96,7 +94,7 @@ func (p *page[T]) add(line T) error {
 }
 
 // tools lists the calls of tools, or shows one with its arguments and answer.
-func (s *site) tools(r *http.Request) (*view, error) {
+func (s *dispatchPages) tools(r *http.Request) (*view, error) {
 	d, attempt, err := s.dispatchOf(r)
 	if err != nil {
 		return nil, err
@@ -122,7 +120,7 @@ func (s *site) tools(r *http.Request) (*view, error) {
 }
 
 // network lists the requests that the agent made.
-func (s *site) network(r *http.Request) (*view, error) {
+func (s *dispatchPages) network(r *http.Request) (*view, error) {
 	d, attempt, err := s.dispatchOf(r)
 	if err != nil {
 		return nil, err
@@ -143,7 +141,7 @@ func (s *site) network(r *http.Request) (*view, error) {
 }
 
 // statement shows what the service signed about a dispatch.
-func (s *site) statement(r *http.Request) (*view, error) {
+func (s *dispatchPages) statement(r *http.Request) (*view, error) {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
 		return nil, err
@@ -170,13 +168,12 @@ func (s *site) statement(r *http.Request) (*view, error) {
 }
 
 // downloadStatement downloads the envelope, for other tools.
-func (s *site) downloadStatement(w http.ResponseWriter, r *http.Request) {
+func (s *dispatchPages) downloadStatement(w http.ResponseWriter, r *http.Request) error {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
-	s.attachment(w, r, string(d.ID)+".dsse.json", func(ctx context.Context, to io.Writer) error {
+	return attachment(w, r, string(d.ID)+".dsse.json", func(ctx context.Context, to io.Writer) error {
 		return s.runtime().Statement(ctx, d.ID, to)
 	})
 }

@@ -26,7 +26,7 @@ type signatureView struct {
 
 // decision shows a decision of the operators that is in force, with who signed exactly
 // what.
-func (s *site) decision(r *http.Request) (*view, error) {
+func (s logPages) decision(r *http.Request) (*view, error) {
 	n, err := pathNumber(r, "number", "decision", 1)
 	if err != nil {
 		return nil, err

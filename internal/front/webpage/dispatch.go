@@ -10,8 +10,15 @@ import (
 
 const dispatchesPage = 50
 
+// dispatchPages shows dispatches and what they left. It keeps indexed logs between requests.
+type dispatchPages struct {
+	source
+
+	logs logCache
+}
+
 // dispatches lists dispatches by the filters of dispatch list.
-func (s *site) dispatches(r *http.Request) (*view, error) {
+func (s *dispatchPages) dispatches(r *http.Request) (*view, error) {
 	q, f := given(r), &form{}
 	f.values = q
 	want := api.DispatchFilter{
@@ -44,7 +51,7 @@ func (s *site) dispatches(r *http.Request) (*view, error) {
 }
 
 // dispatchOf reads the dispatch that a request names, at the attempt that it names.
-func (s *site) dispatchOf(r *http.Request) (d api.Dispatch, attempt int, err error) {
+func (s *dispatchPages) dispatchOf(r *http.Request) (d api.Dispatch, attempt int, err error) {
 	id, err := api.ParseDispatchID(r.PathValue("id"))
 	if err != nil {
 		return d, 0, api.Errorf(api.CodeInvalid, "%w", err)
@@ -58,7 +65,7 @@ func (s *site) dispatchOf(r *http.Request) (d api.Dispatch, attempt int, err err
 	return d, attempt, err
 }
 
-func (s *site) dispatch(r *http.Request) (*view, error) {
+func (s *dispatchPages) dispatch(r *http.Request) (*view, error) {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,10 @@ const (
 	sought = 200 // dispatches among which the first page looks for those outside runs
 )
 
-func (s *site) home(r *http.Request) (*view, error) {
+// homePages is the pages that lead to the others.
+type homePages struct{ source }
+
+func (s homePages) home(r *http.Request) (*view, error) {
 	runs := func(f api.RunFilter) func(context.Context) ([]api.Run, error) {
 		return func(ctx context.Context) ([]api.Run, error) { return s.runtime().Runs(ctx, f) }
 	}
@@ -40,7 +43,7 @@ func (s *site) home(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, since := r.Context(), s.Now().Add(-recent)
+	ctx, since := r.Context(), s.now().Add(-recent)
 	return &view{"home", "Overview", struct {
 		Waiting      part[[]api.Waiting]
 		Open, Failed part[[]api.Run]
@@ -62,7 +65,7 @@ func (s *site) home(r *http.Request) (*view, error) {
 }
 
 // alone lists the newest dispatches of f that belong to no run.
-func (s *site) alone(f api.DispatchFilter) func(context.Context) ([]api.Dispatch, error) {
+func (s homePages) alone(f api.DispatchFilter) func(context.Context) ([]api.Dispatch, error) {
 	f.Limit = sought
 	return func(ctx context.Context) ([]api.Dispatch, error) {
 		list, err := s.runtime().List(ctx, f)

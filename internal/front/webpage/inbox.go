@@ -22,7 +22,7 @@ type waitingItem struct {
 }
 
 // inbox shows what waits for a person, oldest first, with the commands for each.
-func (s *site) inbox(r *http.Request) (*view, error) {
+func (s homePages) inbox(r *http.Request) (*view, error) {
 	ctx := r.Context()
 	list, err := s.runtime().Waiting(ctx)
 	if err != nil {

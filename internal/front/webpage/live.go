@@ -19,7 +19,7 @@ type event struct {
 
 // newest is the number of the newest entry as a page has it; empty if it cannot be read.
 func (s *site) newest(r *http.Request) string {
-	list, err := s.lines(api.LogQuery{Last: 1})(r.Context())
+	list, err := s.source().lines(api.LogQuery{Last: 1})(r.Context())
 	if err != nil || len(list) == 0 {
 		return ""
 	}
@@ -29,7 +29,7 @@ func (s *site) newest(r *http.Request) string {
 // events streams the entries that are written from now on, or after the number in
 // Last-Event-ID or the query, as server-sent events. The first event, of type newest, has
 // the number of the newest entry. It ends with the connection.
-func (s *site) events(w http.ResponseWriter, r *http.Request) {
+func (s logPages) events(w http.ResponseWriter, r *http.Request) error {
 	after := r.Header.Get("Last-Event-ID")
 	if after == "" {
 		after = r.URL.Query().Get("after")
@@ -37,8 +37,7 @@ func (s *site) events(w http.ResponseWriter, r *http.Request) {
 	q, newest := api.LogQuery{}, ""
 	last, err := s.lines(api.LogQuery{Last: 1})(r.Context())
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
 	for _, l := range last {
 		q.After, newest = &l.Seq, strconv.FormatUint(l.Seq, 10)
@@ -46,8 +45,7 @@ func (s *site) events(w http.ResponseWriter, r *http.Request) {
 	if after != "" {
 		n, err := strconv.ParseUint(after, 10, 53)
 		if err != nil {
-			s.fail(w, r, api.Errorf(api.CodeInvalid, "after %.20q: want the number of an entry", after))
-			return
+			return api.Errorf(api.CodeInvalid, "after %.20q: want the number of an entry", after)
 		}
 		if q.After != nil && n < *q.After { // else the log is another one, which ends earlier
 			q.After = &n
@@ -56,7 +54,7 @@ func (s *site) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w).Flush
 	if _, err := fmt.Fprintf(w, "event: newest\ndata: %s\n\n", newest); err != nil || flush() != nil {
-		return // the browser has left
+		return nil // the browser has left
 	}
 	// Its error is that the browser has left, or that the service has: the browser connects
 	// again, and learns then.
@@ -74,4 +72,5 @@ func (s *site) events(w http.ResponseWriter, r *http.Request) {
 		}
 		return flush()
 	})
+	return nil
 }

@@ -84,10 +84,13 @@ func filter[T ~string](q url.Values, name string, parse func(string) (T, error),
 	return v
 }
 
+// logPages shows entries of the log and what they name.
+type logPages struct{ source }
+
 // log lists entries, the newest page unless the filters say otherwise.
-func (s *site) log(r *http.Request) (*view, error) {
+func (s logPages) log(r *http.Request) (*view, error) {
 	given := given(r)
-	q, err := parseLogQuery(given, s.Now())
+	q, err := parseLogQuery(given, s.now())
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func turn(given url.Values, way string, entry uint64) string {
 const proofTime = 5 * time.Second
 
 // entry shows one entry with what proves its place in the log, as the service gives it.
-func (s *site) entry(r *http.Request) (*view, error) {
+func (s logPages) entry(r *http.Request) (*view, error) {
 	n, err := pathNumber(r, "seq", "entry", 0)
 	if err != nil {
 		return nil, err

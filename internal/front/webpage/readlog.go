@@ -115,7 +115,7 @@ type hit struct {
 }
 
 // logOf shows a page of the log of an attempt, and what a search finds in all of it.
-func (s *site) logOf(r *http.Request) (*view, error) {
+func (s *dispatchPages) logOf(r *http.Request) (*view, error) {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *site) logOf(r *http.Request) (*view, error) {
 	if len(p.Query) > logview.MaxQuery {
 		return nil, api.Errorf(api.CodeInvalid, "find: at most %d bytes", logview.MaxQuery)
 	}
-	err = s.views.logs.with(r.Context(), s.runtime(), &d, func(l *logview.Log) {
+	err = s.logs.with(r.Context(), s.runtime(), &d, func(l *logview.Log) {
 		p.Total, p.Ended, p.Dropped = l.Lines(), l.Ended(), l.Dropped()
 		p.Rows = l.Window(from, logRows)
 		if p.Query == "" {
@@ -172,7 +172,7 @@ func rawLog(r *http.Request) string {
 }
 
 // logLines answers with lines as JSON, for the script.
-func (s *site) logLines(w http.ResponseWriter, r *http.Request) {
+func (s *dispatchPages) logLines(w http.ResponseWriter, r *http.Request) error {
 	d, _, err := s.dispatchOf(r)
 	from := 0
 	if err == nil {
@@ -184,26 +184,25 @@ func (s *site) logLines(w http.ResponseWriter, r *http.Request) {
 		Lines []logview.Line `json:"lines"`
 	}
 	if err == nil {
-		err = s.views.logs.with(r.Context(), s.runtime(), &d, func(l *logview.Log) {
+		err = s.logs.with(r.Context(), s.runtime(), &d, func(l *logview.Log) {
 			answer.Total, answer.Ended, answer.Lines = l.Lines(), l.Ended(), l.Window(from, logRows)
 		})
 	}
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	_ = json.NewEncoder(w).Encode(answer) // an error: the browser has left
+	return nil
 }
 
 // rawLogOf downloads the exact bytes that were kept.
-func (s *site) rawLogOf(w http.ResponseWriter, r *http.Request) {
+func (s *dispatchPages) rawLogOf(w http.ResponseWriter, r *http.Request) error {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
-	s.attachment(w, r, string(d.ID)+".log", func(ctx context.Context, to io.Writer) error {
+	return attachment(w, r, string(d.ID)+".log", func(ctx context.Context, to io.Writer) error {
 		return s.runtime().Log(ctx, d.ID, client.LogFrom{Attempt: d.Attempt}, func(c api.Chunk) error {
 			_, err := to.Write(c.Data)
 			return err

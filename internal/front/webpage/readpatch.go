@@ -45,7 +45,7 @@ func (f patchFile) ID() string { return "file-" + decimal(f.Number) }
 func (f patchFile) Moved() bool { return f.Change == patch.Renamed || f.Change == patch.Copied }
 
 // patchOf shows the patch of an attempt by file. file=N shows all of one file.
-func (s *site) patchOf(r *http.Request) (*view, error) {
+func (s *dispatchPages) patchOf(r *http.Request) (*view, error) {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
 		return nil, err
@@ -114,13 +114,12 @@ func bound(f *patch.File, most int) (left int) {
 }
 
 // rawPatch downloads the exact patch, for git apply.
-func (s *site) rawPatch(w http.ResponseWriter, r *http.Request) {
+func (s *dispatchPages) rawPatch(w http.ResponseWriter, r *http.Request) error {
 	d, _, err := s.dispatchOf(r)
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
-	s.attachment(w, r, string(d.ID)+".patch", func(ctx context.Context, to io.Writer) error {
+	return attachment(w, r, string(d.ID)+".patch", func(ctx context.Context, to io.Writer) error {
 		return s.runtime().Patch(ctx, d.ID, d.Attempt, to)
 	})
 }

@@ -42,7 +42,7 @@ type authorityLine struct {
 }
 
 // revision shows what a revision of the catalog changed in the one before.
-func (s *site) revision(r *http.Request) (*view, error) {
+func (s catalogPages) revision(r *http.Request) (*view, error) {
 	n, err := pathNumber(r, "number", "revision", 1)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -26,15 +27,15 @@ type site struct {
 	logins    *logins
 	templates map[string]*template.Template // by the name of the page
 	mux       *http.ServeMux
-	views     viewers
 }
 
 // route is a path of the page. Exactly one of its handlers is set.
 type route struct {
 	pattern string
 	page    func(*http.Request) (*view, error)
-	live    bool             // the page follows the log
-	raw     http.HandlerFunc // of what is no page, such as a file
+	live    bool                                           // the page follows the log
+	raw     http.HandlerFunc                               // of what is no page, such as a file
+	data    func(http.ResponseWriter, *http.Request) error // of what the service gave; its error becomes a page
 	post    func(*http.Request) (next string, err error)
 }
 
@@ -45,38 +46,64 @@ type view struct {
 	data     any
 }
 
-// routes is every path of the page.
-func (s *site) routes() []route {
-	all := []route{
+// source is what pages read: the service, and the time.
+type source struct {
+	conn *client.Conn
+	now  func() time.Time
+}
+
+func (s source) runtime() client.Runtime   { return s.conn.Runtime() }
+func (s source) operator() client.Operator { return s.conn.Operator() }
+
+func (s *site) source() source { return source{s.Conn, s.Now} }
+
+// sessionRoutes is the paths of the page and of the signing page.
+func (s *site) sessionRoutes() []route {
+	return []route{
 		{pattern: "POST /login", raw: s.postLogin},
 		{pattern: "POST /logout", raw: s.postLogout},
 		{pattern: "GET /static/{file}", raw: s.static},
-		{pattern: "GET /{$}", page: s.home, live: true},
-		{pattern: "GET /inbox", page: s.inbox, live: true},
-		{pattern: "GET /runs", page: s.runs, live: true},
-		{pattern: "GET /runs/{id}", page: s.run, live: true},
-		{pattern: "GET /dispatches", page: s.dispatches, live: true},
-		{pattern: "GET /dispatches/{id}", page: s.dispatch, live: true},
-		{pattern: "GET /dispatches/{id}/outputs", page: s.outputs},
-		{pattern: "GET /dispatches/{id}/output", raw: s.output},
-		{pattern: "GET /dispatches/{id}/tools", page: s.tools},
-		{pattern: "GET /dispatches/{id}/network", page: s.network},
-		{pattern: "GET /dispatches/{id}/statement", page: s.statement},
-		{pattern: "GET /dispatches/{id}/statement.json", raw: s.downloadStatement},
-		{pattern: "GET /log", page: s.log},
-		{pattern: "GET /log/{seq}", page: s.entry},
-		{pattern: "GET /decisions/{number}", page: s.decision},
-		{pattern: "GET /catalog", page: s.catalog},
-		{pattern: "GET /catalog/{number}", page: s.revision},
-		{pattern: "GET /who", page: s.who},
-		{pattern: "GET /budgets", page: s.budgets, live: true},
-		{pattern: "GET /schedules", page: s.schedules},
-		{pattern: "GET /schedules/{name}", page: s.schedule},
-		{pattern: "GET /search", page: s.search},
-		{pattern: "GET /events", raw: s.events},
 	}
+}
+
+// routes is every path of the page.
+func (s *site) routes() []route {
+	from := s.source()
+	home, log, catalog := homePages{from}, logPages{from}, catalogPages{from}
+	runs, dispatches := &runPages{source: from}, &dispatchPages{source: from}
+	all := append(s.sessionRoutes(), []route{
+		{pattern: "GET /{$}", page: home.home, live: true},
+		{pattern: "GET /inbox", page: home.inbox, live: true},
+		{pattern: "GET /search", page: home.search},
+		{pattern: "GET /runs", page: runs.runs, live: true},
+		{pattern: "GET /runs/{id}", page: runs.run, live: true},
+		{pattern: "GET /runs/{id}/graph", page: runs.graph, live: true},
+		{pattern: "GET /dispatches", page: dispatches.dispatches, live: true},
+		{pattern: "GET /dispatches/{id}", page: dispatches.dispatch, live: true},
+		{pattern: "GET /dispatches/{id}/outputs", page: dispatches.outputs},
+		{pattern: "GET /dispatches/{id}/output", data: dispatches.output},
+		{pattern: "GET /dispatches/{id}/tools", page: dispatches.tools},
+		{pattern: "GET /dispatches/{id}/network", page: dispatches.network},
+		{pattern: "GET /dispatches/{id}/statement", page: dispatches.statement},
+		{pattern: "GET /dispatches/{id}/statement.json", data: dispatches.downloadStatement},
+		{pattern: "GET /dispatches/{id}/log", page: dispatches.logOf},
+		{pattern: "GET /dispatches/{id}/log/lines", data: dispatches.logLines},
+		{pattern: "GET /dispatches/{id}/log/raw", data: dispatches.rawLogOf},
+		{pattern: "GET /dispatches/{id}/patch", page: dispatches.patchOf},
+		{pattern: "GET /dispatches/{id}/patch/raw", data: dispatches.rawPatch},
+		{pattern: "GET /log", page: log.log},
+		{pattern: "GET /log/{seq}", page: log.entry},
+		{pattern: "GET /decisions/{number}", page: log.decision},
+		{pattern: "GET /events", data: log.events},
+		{pattern: "GET /catalog", page: catalog.catalog},
+		{pattern: "GET /catalog/{number}", page: catalog.revision},
+		{pattern: "GET /who", page: catalog.who},
+		{pattern: "GET /budgets", page: catalog.budgets, live: true},
+		{pattern: "GET /schedules", page: catalog.schedules},
+		{pattern: "GET /schedules/{name}", page: catalog.schedule},
+	}...)
 	if s.Steer {
-		all = append(all, s.steering()...)
+		all = append(all, steering{from}.routes()...)
 	}
 	return all
 }
@@ -90,7 +117,7 @@ func newSite(cfg Config) (*site, error) {
 	if s.templates, err = parseTemplates(s); err != nil {
 		return nil, err
 	}
-	s.handle(append(s.routes(), s.viewerRoutes()...))
+	s.handle(s.routes())
 	return s, nil
 }
 
@@ -109,6 +136,10 @@ func (s *site) handler(rt route) http.HandlerFunc {
 		switch {
 		case rt.raw != nil:
 			rt.raw(w, r)
+		case rt.data != nil:
+			if err := rt.data(w, r); err != nil {
+				s.fail(w, r, err)
+			}
 		case rt.post != nil:
 			next, err := rt.post(r)
 			if err != nil {
@@ -151,6 +182,3 @@ func (s *site) static(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(name)])
 	_, _ = w.Write(b) //nolint:gosec // G705: a file of this program; an error: the browser has left
 }
-
-func (s *site) runtime() client.Runtime   { return s.Conn.Runtime() }
-func (s *site) operator() client.Operator { return s.Conn.Operator() }

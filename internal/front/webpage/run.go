@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/front/webpage/graph"
 )
 
 const (
@@ -16,8 +17,15 @@ const (
 	eventsPage = 20
 )
 
+// runPages shows runs. It keeps the layouts of graphs between requests.
+type runPages struct {
+	source
+
+	layouts graph.Cache
+}
+
 // runs lists runs by the filters of run list.
-func (s *site) runs(r *http.Request) (*view, error) {
+func (s *runPages) runs(r *http.Request) (*view, error) {
 	q := given(r)
 	f, err := api.ParseRunFilter(q)
 	if err != nil {
@@ -57,7 +65,7 @@ func words[T ~string](list []T) (out []string) {
 	return out
 }
 
-func (s *site) run(r *http.Request) (*view, error) {
+func (s *runPages) run(r *http.Request) (*view, error) {
 	id, err := api.ParseRunID(r.PathValue("id"))
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)
@@ -89,7 +97,7 @@ func counted(counts map[api.TaskState]int) (list []count) {
 }
 
 // lines reads entries of the log.
-func (s *site) lines(q api.LogQuery) func(context.Context) ([]api.LogLine, error) {
+func (s source) lines(q api.LogQuery) func(context.Context) ([]api.LogLine, error) {
 	return func(ctx context.Context) (list []api.LogLine, err error) {
 		err = s.operator().Log(ctx, q, false, func(l api.LogLine) error {
 			list = append(list, l)

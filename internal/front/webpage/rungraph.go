@@ -60,7 +60,7 @@ type graphRow struct {
 }
 
 // graph draws the tasks of a run and lists them.
-func (s *site) graph(r *http.Request) (*view, error) {
+func (s *runPages) graph(r *http.Request) (*view, error) {
 	id, err := api.ParseRunID(r.PathValue("id"))
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)
@@ -70,7 +70,7 @@ func (s *site) graph(r *http.Request) (*view, error) {
 		return nil, err
 	}
 	p := &graphPage{Run: run, Counts: graph.CountsText(run.Counts), Filter: given(r), States: words(api.TaskStates()), Reset: r.URL.Path}
-	if err := p.draw(r, &s.views.layouts); err != nil {
+	if err := p.draw(r, &s.layouts); err != nil {
 		return nil, err
 	}
 	if err := p.list(r); err != nil {

@@ -14,7 +14,7 @@ type found struct{ What, Name, Path string }
 
 // search finds what a text names exactly: an entry, a run, a dispatch, an artifact of
 // the catalog, or entries about a principal or a tool.
-func (s *site) search(r *http.Request) (*view, error) {
+func (s homePages) search(r *http.Request) (*view, error) {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	var all []found
 	add := func(what, path string) { all = append(all, found{what, text, path}) }

@@ -57,27 +57,27 @@ func (s *site) listenSign(ctx context.Context) (*signer, error) {
 	}
 	sign.logins, sign.url, sign.signs = s.logins, "http://"+host+"/", true
 	sign.mux = http.NewServeMux()
-	sign.handle(sign.signRoutes())
+	sign.handle(append(sign.sessionRoutes(), signPages{sign.source()}.routes()...))
 	s.sign = sign.url
 	return &signer{site: sign, address: address, listeners: listeners}, nil
 }
 
-// signRoutes is every path of the signing page.
-func (s *site) signRoutes() []route {
+// signPages is the signing page. It lodges votes and hands assertions to the service,
+// which alone verifies them.
+type signPages struct{ source }
+
+func (s signPages) routes() []route {
 	return []route{
-		{pattern: "POST /login", raw: s.postLogin},
-		{pattern: "POST /logout", raw: s.postLogout},
-		{pattern: "GET /static/{file}", raw: s.static},
 		{pattern: "GET /{$}", page: s.lodgedList},
 		{pattern: "GET /enrol", page: s.enrol},
 		{pattern: "GET /{id}", page: s.lodged},
-		{pattern: "POST /votes", raw: s.postVote},
-		{pattern: "POST /{id}", raw: s.postAssertion},
+		{pattern: "POST /votes", data: s.postVote},
+		{pattern: "POST /{id}", data: s.postAssertion},
 	}
 }
 
 // lodgedList shows what waits for signatures, and what may be lodged.
-func (s *site) lodgedList(r *http.Request) (*view, error) {
+func (s signPages) lodgedList(r *http.Request) (*view, error) {
 	list, err := s.operator().Lodged(r.Context())
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (s *site) lodgedList(r *http.Request) (*view, error) {
 	}{list, open}}, nil
 }
 
-func (s *site) enrol(*http.Request) (*view, error) {
+func (s signPages) enrol(*http.Request) (*view, error) {
 	return &view{"enrol", "Enrol a passkey", struct{ RPID string }{SignHost}}, nil
 }
 
@@ -115,7 +115,7 @@ type lodgedView struct {
 type passkeyView struct{ Name, Credential string }
 
 // lodged shows exactly what is signed.
-func (s *site) lodged(r *http.Request) (*view, error) {
+func (s signPages) lodged(r *http.Request) (*view, error) {
 	id, err := lodgedID(r)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func lodgedID(r *http.Request) (id api.LodgedID, err error) {
 
 // postVote lodges a vote of this account about what the page showed, and leads to it.
 // Only a signature casts it.
-func (s *site) postVote(w http.ResponseWriter, r *http.Request) {
+func (s signPages) postVote(w http.ResponseWriter, r *http.Request) error {
 	verb := api.OperatorVerb(r.PostFormValue("verb"))
 	var id api.ApprovalID
 	err := id.UnmarshalText([]byte(r.PostFormValue("approval")))
@@ -153,8 +153,7 @@ func (s *site) postVote(w http.ResponseWriter, r *http.Request) {
 	}
 	digest, err2 := api.ParseDigest(r.PostFormValue("action"))
 	if err = errors.Join(err, err2); err != nil {
-		s.fail(w, r, api.Errorf(api.CodeInvalid, "%w", err))
-		return
+		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	who, err := s.runtime().Who(r.Context())
 	var l api.LodgedRecord
@@ -162,14 +161,14 @@ func (s *site) postVote(w http.ResponseWriter, r *http.Request) {
 		l, err = s.operator().Lodge(r.Context(), api.LodgeRequest{Record: api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: digest}})
 	}
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
 	http.Redirect(w, r, "/"+string(l.ID), http.StatusSeeOther)
+	return nil
 }
 
 // postAssertion hands an assertion to the service, which alone verifies it.
-func (s *site) postAssertion(w http.ResponseWriter, r *http.Request) {
+func (s signPages) postAssertion(w http.ResponseWriter, r *http.Request) error {
 	id, err := lodgedID(r)
 	var by api.Assertion
 	if err == nil {
@@ -189,12 +188,12 @@ func (s *site) postAssertion(w http.ResponseWriter, r *http.Request) {
 	}
 	b, err := json.Marshal(answer)
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(b) // the browser has left
+	return nil
 }
 
 // readAssertion reads the body of a request strictly.

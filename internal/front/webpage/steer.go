@@ -9,9 +9,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// steering is the routes of the forms that steer runs. Each makes the call of the CLI's
+// steering is the forms that steer runs. Each makes the call of the CLI's
 // verb of the same name, and nothing signs or decides. Without Steer they do not exist.
-func (s *site) steering() []route {
+type steering struct{ source }
+
+func (s steering) routes() []route {
 	return []route{
 		{pattern: "POST /runs/{id}/cancel", post: s.cancelRun},
 		{pattern: "POST /runs/{id}/pause", post: s.pauseRun},
@@ -69,7 +71,7 @@ func (f *form) dispatch(r *http.Request) api.DispatchID {
 
 // Each handler returns the path of the page to show next.
 
-func (s *site) cancelRun(r *http.Request) (string, error) {
+func (s steering) cancelRun(r *http.Request) (string, error) {
 	f := formOf(r)
 	id, req := f.run(r), api.RunCancel{Task: filter(f.values, "task", api.ParseGrownTaskID, f.keep), Reason: f.values.Get("reason")}
 	if f.err != nil {
@@ -79,7 +81,7 @@ func (s *site) cancelRun(r *http.Request) (string, error) {
 	return "/runs/" + string(id), err
 }
 
-func (s *site) pauseRun(r *http.Request) (string, error) {
+func (s steering) pauseRun(r *http.Request) (string, error) {
 	f := formOf(r)
 	id := f.run(r)
 	if f.err != nil {
@@ -89,7 +91,7 @@ func (s *site) pauseRun(r *http.Request) (string, error) {
 	return "/runs/" + string(id), err
 }
 
-func (s *site) resumeRun(r *http.Request) (string, error) {
+func (s steering) resumeRun(r *http.Request) (string, error) {
 	f := formOf(r)
 	id := f.run(r)
 	if f.err != nil {
@@ -99,7 +101,7 @@ func (s *site) resumeRun(r *http.Request) (string, error) {
 	return "/runs/" + string(id), err
 }
 
-func (s *site) retryRun(r *http.Request) (string, error) {
+func (s steering) retryRun(r *http.Request) (string, error) {
 	f := formOf(r)
 	id, key := f.run(r), f.values.Get("key")
 	if key == "" {
@@ -116,7 +118,7 @@ func (s *site) retryRun(r *http.Request) (string, error) {
 	return "/runs/" + string(run.RunID), nil
 }
 
-func (s *site) answerRun(r *http.Request) (string, error) {
+func (s steering) answerRun(r *http.Request) (string, error) {
 	f := formOf(r)
 	id, req := f.run(r), api.RunAnswer{
 		Task: filter(f.values, "task", api.ParseGrownTaskID, f.keep), DispatchID: filter(f.values, "dispatch", api.ParseDispatchID, f.keep),
@@ -139,7 +141,7 @@ func (f *form) attempt() int {
 	return n
 }
 
-func (s *site) cancelDispatch(r *http.Request) (string, error) {
+func (s steering) cancelDispatch(r *http.Request) (string, error) {
 	f := formOf(r)
 	id, reason := f.dispatch(r), f.values.Get("reason")
 	if f.err != nil {
@@ -149,7 +151,7 @@ func (s *site) cancelDispatch(r *http.Request) (string, error) {
 	return "/dispatches/" + string(id), err
 }
 
-func (s *site) answerDispatch(r *http.Request) (string, error) {
+func (s steering) answerDispatch(r *http.Request) (string, error) {
 	f := formOf(r)
 	id, req := f.dispatch(r), api.AnswerRequest{Text: f.values.Get("text"), Option: f.number("option"), Attempt: f.attempt()}
 	if f.err != nil {

@@ -8,26 +8,7 @@ import (
 	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/front/webpage/graph"
 )
-
-// viewers is what the graph, the log and the patch keep between requests.
-type viewers struct {
-	layouts graph.Cache
-	logs    logCache
-}
-
-// viewerRoutes is every path of the graph, the log and the patch.
-func (s *site) viewerRoutes() []route {
-	return []route{
-		{pattern: "GET /runs/{id}/graph", page: s.graph, live: true},
-		{pattern: "GET /dispatches/{id}/log", page: s.logOf},
-		{pattern: "GET /dispatches/{id}/log/lines", raw: s.logLines},
-		{pattern: "GET /dispatches/{id}/log/raw", raw: s.rawLogOf},
-		{pattern: "GET /dispatches/{id}/patch", page: s.patchOf},
-		{pattern: "GET /dispatches/{id}/patch/raw", raw: s.rawPatch},
-	}
-}
 
 // number reads a number of a query. Absent it is otherwise.
 func number(q url.Values, name string, otherwise, least, most int) (int, error) {
@@ -61,20 +42,23 @@ func linkWith(r *http.Request, members ...string) string {
 
 // attachment answers with content of an agent as a download, which a browser must not
 // show: if it did, the sandbox lets it run nothing.
-func (s *site) attachment(w http.ResponseWriter, r *http.Request, name string, fill func(context.Context, io.Writer) error) {
+func attachment(w http.ResponseWriter, r *http.Request, name string, fill func(context.Context, io.Writer) error) error {
 	h := w.Header()
 	policies := h.Get("Content-Security-Policy")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`) // of letters, digits and ._- only
 	began := &began{Writer: w}
-	if err := fill(r.Context(), began); err != nil && !began.written {
-		h.Del("Content-Disposition")
-		h.Set("Content-Security-Policy", policies)
-		s.fail(w, r, err)
-	} else if err != nil {
+	err := fill(r.Context(), began)
+	switch {
+	case err == nil:
+		return nil
+	case began.written:
 		panic(http.ErrAbortHandler) // the browser must not take a part for the whole
 	}
+	h.Del("Content-Disposition")
+	h.Set("Content-Security-Policy", policies)
+	return err
 }
 
 // began notes whether anything was written.
