@@ -69,7 +69,7 @@ func (a *attempt) findProgram() error {
 		a.program.argv = []string{name}
 		a.summary.Agent = &api.AgentReport{Adapter: a.manifest.Agent}
 	case err != nil:
-		return fail(api.ReasonSetup, "agent %s: %w: install it again with: %s", a.manifest.Agent, err, a.installCommand())
+		return fail(api.ReasonSetup, "agent %s: %w: install it again with: %s", a.manifest.Agent, err, installCommand(a.manifest.Agent))
 	default:
 		a.program = program{stamp.In(agentMount), []jail.Mount{{Host: dir, Jail: agentMount}}}
 		a.summary.Agent = &api.AgentReport{Adapter: a.manifest.Agent, Version: stamp.Version, Integrity: stamp.Integrity}
@@ -78,27 +78,27 @@ func (a *attempt) findProgram() error {
 	return nil
 }
 
-func (a *attempt) installCommand() string { return "bailiwick agent install " + a.manifest.Agent }
+func installCommand(agent string) string { return "bailiwick agent install " + agent }
 
 // checkProgram finds out the version of a program on the PATH of the jail.
 func (a *attempt) checkProgram(ctx context.Context, j *jail.Jail) error {
 	if a.plan.adapter.Program == "" || len(a.program.mounts) > 0 {
 		return nil
 	}
-	return a.step("agent version", func() error {
+	return a.summary.step("agent version", func() error {
 		out := &cuttext.Head{Most: 4 << 10}
 		cmd := a.command([]string{a.plan.adapter.Program, "--version"}, nil)
 		cmd.Stdout = out
 		exit, err := j.Run(ctx, cmd)
-		a.count(exit)
+		a.summary.count(exit)
 		if context.Cause(ctx) != nil {
-			return a.judge(ctx, api.ReasonSetup, "the agent's --version", exit, err)
+			return judge(ctx, api.ReasonSetup, "the agent's --version", exit, err)
 		}
 		if err != nil {
 			return fail(api.ReasonSetup, "agent %s is neither in %s nor on the PATH of target %q: install it with: %s",
-				a.manifest.Agent, filepath.Join(a.cfg.Dirs.Agents(), a.manifest.Agent), a.manifest.Target, a.installCommand())
+				a.manifest.Agent, filepath.Join(a.cfg.Dirs.Agents(), a.manifest.Agent), a.manifest.Target, installCommand(a.manifest.Agent))
 		}
-		if err := a.judge(ctx, api.ReasonSetup, "the agent's --version", exit, nil); err != nil {
+		if err := judge(ctx, api.ReasonSetup, "the agent's --version", exit, nil); err != nil {
 			return err
 		}
 		v, err := agent.ParseVersion(out.Text())
@@ -122,7 +122,7 @@ func (a *attempt) runAsking(ctx context.Context, j *jail.Jail) error {
 	patience := time.Duration(0)
 	if a.plan.adapter.Program != "" {
 		patience = turnTime
-		t, err := newTranscript(a.cfg.Dir, a.redact, a.plan.adapter, a.out)
+		t, err := newTranscript(a.cfg.Dir, a.summary.redact, a.plan.adapter, a.out)
 		if err != nil {
 			return err
 		}
@@ -131,9 +131,9 @@ func (a *attempt) runAsking(ctx context.Context, j *jail.Jail) error {
 	stop := a.watchQuestion(j, patience, func() { ask(errAsked) })
 	exit, err := j.Run(asking, cmd)
 	stop()
-	a.count(exit)
+	a.summary.count(exit)
 	a.summary.ExitCode = &exit.Code
-	err = a.judge(asking, api.ReasonAgent, "the agent", exit, err)
+	err = judge(asking, api.ReasonAgent, "the agent", exit, err)
 	return a.explainAgent(err, a.transcript.end())
 }
 
@@ -142,7 +142,7 @@ func (a *attempt) runAsking(ctx context.Context, j *jail.Jail) error {
 // exit status. One that ran out of time may have asked a model that never answered.
 func (a *attempt) explainAgent(err error, report agent.Report) error {
 	a.report = report
-	a.summary.Text = a.redact.Text(report.Text)
+	a.summary.Text = a.summary.redact.Text(report.Text)
 	var f *failure
 	switch {
 	case err == nil && report.Error != "":
@@ -177,7 +177,7 @@ func (a *attempt) loadResume(start *agent.Start) ([]agent.File, error) {
 	if from == nil {
 		return nil, nil
 	}
-	b, err := a.readPinned(record.WorkResume, "answer", from.Answer, maxResume)
+	b, err := readPinned(a.cfg.Dir, record.WorkResume, "answer", from.Answer, maxResume)
 	if err != nil {
 		return nil, err
 	}
@@ -186,22 +186,22 @@ func (a *attempt) loadResume(start *agent.Start) ([]agent.File, error) {
 		return nil, fail(api.ReasonIntegrity, "answer: %w", err)
 	}
 	if from.Session != "" && a.plan.adapter.Program != "" {
-		archive, err := a.readPinned(record.WorkSession, "session", from.Session, maxSession)
+		archive, err := readPinned(a.cfg.Dir, record.WorkSession, "session", from.Session, maxSession)
 		if err != nil {
 			return nil, err
 		}
 		// The agent could write to it. Without it, the agent gets question and answer with
 		// its task.
 		if start.Session, err = a.plan.adapter.ParseSession(archive); err != nil {
-			a.leaveOut("session", fmt.Errorf("not restored: %w", err))
+			a.summary.leaveOut("session", fmt.Errorf("not restored: %w", err))
 		}
 	}
 	return []agent.File{{Path: api.ResumeFile, Content: b}}, nil
 }
 
 // readPinned reads a file of the worker's directory whose digest the manifest has.
-func (a *attempt) readPinned(name, what string, want api.Digest, most int64) ([]byte, error) {
-	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, name), most)
+func readPinned(dir, name, what string, want api.Digest, most int64) ([]byte, error) {
+	b, err := blob.ReadBounded(filepath.Join(dir, name), most)
 	if err != nil {
 		return nil, fail(api.ReasonIntegrity, "%w", err)
 	}
@@ -209,8 +209,4 @@ func (a *attempt) readPinned(name, what string, want api.Digest, most int64) ([]
 		return nil, fail(api.ReasonIntegrity, "%s: digest %s, the manifest says %s", what, got.Short(), want.Short())
 	}
 	return b, nil
-}
-
-func (a *attempt) leaveOut(path string, why error) {
-	a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: path, Why: why.Error()})
 }

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +32,7 @@ const maxValue = 256 << 10
 // processes. It returns the tree of base and patch.
 func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tree string, err error) {
 	failpoint.Hit(failpoint.WorkerCapture, a.cfg.Dir)
-	err = a.step("capture", func() error {
+	err = a.summary.step("capture", func() error {
 		if err := os.Mkdir(filepath.Join(a.cfg.Dir, record.WorkOut), 0o700); err != nil {
 			return err
 		}
@@ -61,7 +59,7 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 	a.summary.LeftOut = append(a.summary.LeftOut, res.LeftOut...)
 	a.summary.Captured = err == nil
 	if res.Secrets {
-		a.redacted("patch")
+		a.summary.redacted("patch")
 	}
 	if err != nil || res.PatchFile == "" {
 		return res.Tree, err
@@ -77,7 +75,7 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 	if err != nil {
 		return "", err
 	}
-	kept, err := a.keep(f, "patch")
+	kept, err := a.summary.keep(f, "patch")
 	if err := errors.Join(err, f.Close(), os.Remove(res.PatchFile)); err != nil {
 		return "", err
 	}
@@ -94,7 +92,7 @@ func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
 	left, err := capture.Outputs(ctx, j.Workspace(), cfg, func(o capture.Output, r io.Reader) error {
 		start := bufio.NewReaderSize(r, binaryStart)
 		head, _ := start.Peek(binaryStart) // an error comes again
-		kept, err := a.keep(start, outputsDir+"/"+o.Path)
+		kept, err := a.summary.keep(start, outputsDir+"/"+o.Path)
 		if err != nil {
 			return err
 		}
@@ -108,32 +106,6 @@ func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
 	})
 	a.summary.LeftOut = append(a.summary.LeftOut, left...)
 	return err
-}
-
-// keep writes content below out/ under its digest, without the values of secrets. what
-// names it for people.
-func (a *attempt) keep(r io.Reader, what string) (api.Artifact, error) {
-	dir := filepath.Join(a.cfg.Dir, record.WorkOut)
-	f, err := os.CreateTemp(dir, "new-")
-	if err != nil {
-		return api.Artifact{}, err
-	}
-	sum := sha256.New()
-	clean := a.redact.Writer(io.MultiWriter(f, sum))
-	_, err = io.Copy(clean, r)
-	err = errors.Join(err, clean.Close())
-	n, seekErr := f.Seek(0, io.SeekCurrent)
-	if err := errors.Join(err, seekErr, f.Sync(), f.Close()); err != nil {
-		return api.Artifact{}, errors.Join(err, os.Remove(f.Name()))
-	}
-	name := hex.EncodeToString(sum.Sum(nil))
-	failpoint.Hit(failpoint.WorkerKeep, a.cfg.Dir)
-	err = os.Rename(f.Name(), filepath.Join(dir, name))
-	failpoint.Hit(failpoint.WorkerKept, a.cfg.Dir)
-	if clean.Redacted() {
-		a.redacted(what)
-	}
-	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name), Redacted: clean.Redacted()}, err
 }
 
 // checkOutput validates the structured result against the subagent's output

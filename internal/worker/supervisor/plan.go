@@ -36,9 +36,9 @@ type plan struct {
 // verifyManifest verifies that the service signed the manifest, that humans signed
 // the catalog revision that it names, and that every artifact is the pinned one.
 func (a *attempt) verifyManifest(ctx context.Context) error {
-	return a.step("integrity", func() error {
+	return a.summary.step("integrity", func() error {
 		if err := a.verifyIntegrity(ctx); err != nil {
-			return a.explain(ctx, api.ReasonIntegrity, err)
+			return explain(ctx, api.ReasonIntegrity, err)
 		}
 		return a.verifyLaunch()
 	})

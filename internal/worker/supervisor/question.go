@@ -136,7 +136,7 @@ func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	doc, q, err := readQuestion(j)
 	if byTool := a.asked.get(); byTool != nil {
 		if doc != nil || err != nil {
-			a.leaveOut(questionFile, errors.New("the agent asked by its tool ask, and that question counts"))
+			a.summary.leaveOut(questionFile, errors.New("the agent asked by its tool ask, and that question counts"))
 		}
 		q = *byTool
 		doc, err = canon.Marshal(q)
@@ -149,11 +149,11 @@ func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	case doc == nil:
 		return nil
 	}
-	kept, err := a.keep(bytes.NewReader(doc), "question")
+	kept, err := a.summary.keep(bytes.NewReader(doc), "question")
 	if err != nil {
 		return fail(api.ReasonOutput, "the question: %w", err)
 	}
-	a.summary.Question, a.question = &kept, brief(a.redact.Text(q.Question))
+	a.summary.Question, a.question = &kept, brief(a.summary.redact.Text(q.Question))
 	return errAsked
 }
 

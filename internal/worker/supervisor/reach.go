@@ -78,7 +78,7 @@ func (a *attempt) openReach() error {
 		r.key = broker.NewPlaceholder("")
 		hide = append(hide, r.key)
 	}
-	a.redact = redact.New(hide)
+	a.summary.redact = redact.New(hide)
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (a *attempt) openBroker() (err error) {
 		return err
 	}
 	cfg := broker.Config{
-		Egress: a.manifest.Egress, Secrets: r.brokered, Limits: a.manifest.Limits, Record: r.record, Clean: a.redact.Text, Now: a.cfg.Now,
+		Egress: a.manifest.Egress, Secrets: r.brokered, Limits: a.manifest.Limits, Record: r.record, Clean: a.summary.redact.Text, Now: a.cfg.Now,
 		Refused: a.refused, Spent: a.spent, Unreachable: a.control.unreachable, Tools: a.tools,
 	}
 	if m := access.Model; m != nil {

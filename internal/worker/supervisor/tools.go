@@ -36,7 +36,7 @@ const (
 func (a *attempt) toolMount() ([]jail.Mount, error) {
 	for _, shown := range a.plan.target.ReadOnly {
 		if strings.HasPrefix(toolDir+"/", shown+"/") || strings.HasPrefix(shown, toolDir+"/") {
-			a.leaveOut(toolDir, fmt.Errorf("target %q shows %s there; the tools are at http://127.0.0.1:%d/mcp", a.manifest.Target, shown, jail.ListenPort))
+			a.summary.leaveOut(toolDir, fmt.Errorf("target %q shows %s there; the tools are at http://127.0.0.1:%d/mcp", a.manifest.Target, shown, jail.ListenPort))
 			return nil, nil
 		}
 	}

@@ -2,15 +2,12 @@ package supervisor
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
-	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
@@ -81,11 +78,11 @@ func (a *attempt) keepReport(j *jail.Jail, asked bool) {
 		return
 	}
 	if err := a.keepTranscript(); err != nil {
-		a.leaveOut("transcript", err)
+		a.summary.leaveOut("transcript", err)
 	}
 	if asked {
 		if err := a.takeSession(j); err != nil {
-			a.leaveOut("session", err)
+			a.summary.leaveOut("session", err)
 		}
 	}
 }
@@ -100,13 +97,13 @@ func (a *attempt) keepTranscript() error {
 	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	kept, err := a.keep(t.file, "transcript")
+	kept, err := a.summary.keep(t.file, "transcript")
 	if err != nil {
 		return err
 	}
 	if t.clean.Redacted() {
 		kept.Redacted = true
-		a.redacted("transcript")
+		a.summary.redacted("transcript")
 	}
 	a.summary.Transcript = &kept
 	if t.kept < t.size {
@@ -118,7 +115,7 @@ func (a *attempt) keepTranscript() error {
 // takeSession keeps the program's own session. The next attempt does without where it
 // cannot be kept.
 func (a *attempt) takeSession(j *jail.Jail) error {
-	s, err := a.plan.adapter.TakeSession(j.Home(), a.report.Session, a.redact.Bytes)
+	s, err := a.plan.adapter.TakeSession(j.Home(), a.report.Session, a.summary.redact.Bytes)
 	if err != nil {
 		return err
 	}
@@ -126,37 +123,11 @@ func (a *attempt) takeSession(j *jail.Jail) error {
 	if err := s.Pack(&archive); err != nil {
 		return err
 	}
-	kept, err := a.keep(&archive, "session")
+	kept, err := a.summary.keep(&archive, "session")
 	if err == nil {
 		a.summary.Session = &kept
 	}
 	return err
-}
-
-// redacted notes that secrets were removed from something.
-func (a *attempt) redacted(what string) {
-	if !slices.Contains(a.summary.Redacted, what) {
-		a.summary.Redacted = append(a.summary.Redacted, what)
-	}
-}
-
-// redactSummary removes the values of secrets from names and messages that the agent
-// chose.
-func (a *attempt) redactSummary() error {
-	doc, err := json.Marshal(a.summary)
-	if err != nil {
-		return err
-	}
-	clean, found := a.redact.Bytes(doc)
-	if !found {
-		return nil
-	}
-	a.summary = api.ResultSummary{}
-	if err := json.Unmarshal(clean, &a.summary); err != nil {
-		return fmt.Errorf("the result after redaction: %w", err)
-	}
-	a.redacted("result")
-	return nil
 }
 
 // sharedLog redacts what several writers write to the log. A value that one of them

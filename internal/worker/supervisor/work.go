@@ -27,12 +27,15 @@ const (
 	captureTime = 5 * time.Minute
 )
 
-var errTimeout = errors.New("timeout")
+// timeout is the cause of a context that ended with the time of the agent or of verify.
+type timeout struct{ limit time.Duration } // of the agent
+
+func (t timeout) Error() string { return fmt.Sprintf("timeout of %s exceeded", t.limit) }
 
 // work runs the agent and captures its work, also after it failed.
 func (a *attempt) work(ctx context.Context) (err error) {
 	var ws *workspace
-	if err := a.step("workspace", func() (err error) {
+	if err := a.summary.step("workspace", func() (err error) {
 		ws, err = a.prepare(ctx)
 		return err
 	}); err != nil {
@@ -43,7 +46,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.log, a.out = log, newSharedLog(a.redact, log)
+	a.log, a.out = log, newSharedLog(a.summary.redact, log)
 	defer a.closeLog()
 
 	if err := a.openBroker(); err != nil {
@@ -54,7 +57,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 	a.env = a.reach.env
 
 	var j *jail.Jail
-	if err := a.step("jail", func() (err error) {
+	if err := a.summary.step("jail", func() (err error) {
 		tool, err := a.toolMount()
 		if err != nil {
 			return err
@@ -103,7 +106,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 
 func (a *attempt) closeLog() {
 	if a.out.flush() {
-		a.redacted("log")
+		a.summary.redacted("log")
 	}
 	a.summary.LogBytes, a.summary.Log = a.log.close()
 	for _, p := range a.summary.Log {
@@ -165,10 +168,12 @@ func (a *attempt) checkReadOnly() error {
 	return nil
 }
 
+func (a *attempt) timeout() error { return timeout{time.Duration(a.manifest.Limits.Timeout)} }
+
 // runAgent runs setup scripts, checks requirements and runs the agent, all within
 // the agent's timeout.
 func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) error {
-	timed, stop := context.WithTimeoutCause(ctx, time.Duration(a.manifest.Limits.Timeout), errTimeout)
+	timed, stop := context.WithTimeoutCause(ctx, time.Duration(a.manifest.Limits.Timeout), a.timeout())
 	defer stop()
 	if err := a.setup(timed, j); err != nil {
 		return err
@@ -176,13 +181,13 @@ func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) err
 	if err := a.checkProgram(timed, j); err != nil {
 		return err
 	}
-	if err := a.step("baseline", func() (err error) {
+	if err := a.summary.step("baseline", func() (err error) {
 		ws.baseline, err = ws.repo.Snapshot(timed, j.Workspace(), ws.tree, ws.config)
-		return a.explain(timed, api.ReasonSetup, err)
+		return explain(timed, api.ReasonSetup, err)
 	}); err != nil {
 		return err
 	}
-	return a.step("agent", func() error {
+	return a.summary.step("agent", func() error {
 		failpoint.Hit(failpoint.WorkerAgent, a.cfg.Dir)
 		err := a.runAsking(timed, j)
 		failpoint.Hit(failpoint.WorkerAgentEnded, a.cfg.Dir)
@@ -197,10 +202,10 @@ func (a *attempt) setup(ctx context.Context, j *jail.Jail) error {
 		if c.Setup == "" {
 			continue
 		}
-		if err := a.step("setup "+string(c.Name), func() error {
+		if err := a.summary.step("setup "+string(c.Name), func() error {
 			exit, err := j.Run(ctx, a.command([]string{"./" + setupPath(c.Name)}, nil))
-			a.count(exit)
-			return a.judge(ctx, api.ReasonSetup, fmt.Sprintf("setup script of capability %q", c.Name), exit, err)
+			a.summary.count(exit)
+			return judge(ctx, api.ReasonSetup, fmt.Sprintf("setup script of capability %q", c.Name), exit, err)
 		}); err != nil {
 			return err
 		}
@@ -231,7 +236,7 @@ func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name
 	if err == nil && exit.Code != 0 && context.Cause(ctx) == nil {
 		return fail(api.ReasonContext, "capability %q requires the program %q, which is not on the PATH of target %q", capability, r.Exec, a.manifest.Target)
 	}
-	return a.judge(ctx, api.ReasonContext, "the check for "+r.Exec, exit, err)
+	return judge(ctx, api.ReasonContext, "the check for "+r.Exec, exit, err)
 }
 
 // command is a program in the jail with the environment of this dispatch and
@@ -243,22 +248,12 @@ func (a *attempt) command(argv []string, stdin []byte) jail.Command {
 	}
 }
 
-func (a *attempt) count(exit jail.Exit) {
-	a.summary.Usage.CPUSeconds += exit.CPU.Seconds()
-	a.summary.Usage.MaxMemory = max(a.summary.Usage.MaxMemory, api.Bytes(exit.MaxMemory))
-	for _, limit := range exit.Hit {
-		if !slices.Contains(a.summary.Usage.Reached, limit) {
-			a.summary.Usage.Reached = append(a.summary.Usage.Reached, limit)
-		}
-	}
-}
-
 // explain returns why ctx ended rather than err, which is only a consequence.
-func (a *attempt) explain(ctx context.Context, reason api.Reason, err error) error {
+func explain(ctx context.Context, reason api.Reason, err error) error {
 	cause := context.Cause(ctx)
 	switch {
-	case errors.Is(cause, errTimeout):
-		return fail(api.ReasonTimeout, "timeout of %s exceeded", time.Duration(a.manifest.Limits.Timeout))
+	case errors.As(cause, new(timeout)):
+		return fail(api.ReasonTimeout, "%w", cause)
 	case cause != nil:
 		return cause
 	case err == nil:
@@ -271,7 +266,7 @@ func (a *attempt) explain(ctx context.Context, reason api.Reason, err error) err
 }
 
 // judge returns why a process failed, or nil.
-func (a *attempt) judge(ctx context.Context, reason api.Reason, what string, exit jail.Exit, err error) error {
+func judge(ctx context.Context, reason api.Reason, what string, exit jail.Exit, err error) error {
 	ok := err == nil && exit.Code == 0 && exit.Signal == 0
 	if ok && context.Cause(ctx) == nil {
 		return nil
@@ -294,7 +289,7 @@ func (a *attempt) judge(ctx context.Context, reason api.Reason, what string, exi
 		}
 		return fail(api.ReasonLimit, "%w after reaching its limit of %s%s", how, strings.Join(hit, " and "), why)
 	}
-	return a.explain(ctx, reason, how)
+	return explain(ctx, reason, how)
 }
 
 // verifyPatch runs the verify command on base and patch in a fresh jail (R-D10).
@@ -303,14 +298,14 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 	if v == nil {
 		return nil
 	}
-	return a.step("check", func() error {
+	return a.summary.step("check", func() error {
 		lower, err := a.layTree(ctx, ws, tree, checkDir)
 		if err != nil {
-			return a.explain(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
+			return explain(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
 		}
 		changed, err := a.changedChecks(ctx, ws, tree, v)
 		if err != nil {
-			return a.explain(ctx, api.ReasonVerify, fmt.Errorf("files of the patch that verify runs: %w", err))
+			return explain(ctx, api.ReasonVerify, fmt.Errorf("files of the patch that verify runs: %w", err))
 		}
 		j, err := a.startJail(ctx, jail.Spec{Lower: ws.under(lower), Home: a.reach.files, Listen: a.wantsReach() && a.setsUp()})
 		if err != nil {
@@ -329,16 +324,16 @@ func (a *attempt) runVerify(ctx context.Context, j *jail.Jail, v api.Verify, cha
 	report := &api.VerifyReport{ReportOnly: v.ReportOnly, ExitCode: -1, Changed: changed}
 	a.summary.Verify = report
 	if a.out.flush() {
-		a.redacted("log")
+		a.summary.redacted("log")
 	}
 	a.log.beginVerify()
 	left, from := time.Duration(v.Time()), a.cfg.Now()
-	timed, stop := context.WithTimeoutCause(ctx, left, errTimeout)
+	timed, stop := context.WithTimeoutCause(ctx, left, a.timeout())
 	err := a.setup(timed, j)
 	stop()
 	if err != nil {
 		report.Message = bounded(err.Error())
-		return a.verifyFailed(ctx, v, err)
+		return verifyFailed(ctx, v, err)
 	}
 	left -= max(0, a.cfg.Now().Sub(from))
 	// Setup scripts reach what they reach in the agent's jail. The command judges what an
@@ -347,25 +342,25 @@ func (a *attempt) runVerify(ctx context.Context, j *jail.Jail, v api.Verify, cha
 	if err := a.closeReach(ctx); err != nil {
 		return err
 	}
-	timed, stop = context.WithTimeoutCause(ctx, left, errTimeout)
+	timed, stop = context.WithTimeoutCause(ctx, left, a.timeout())
 	defer stop()
 	a.env, from = a.plan.env, a.cfg.Now()
 	exit, err := j.Run(timed, a.command(v.Command, nil))
-	a.count(exit)
+	a.summary.count(exit)
 	report.Seconds, report.ExitCode = a.cfg.Now().Sub(from).Seconds(), exit.Code
-	if err := a.judge(timed, api.ReasonVerify, "the verify command", exit, err); err != nil {
-		if errors.Is(context.Cause(timed), errTimeout) {
+	if err := judge(timed, api.ReasonVerify, "the verify command", exit, err); err != nil {
+		if errors.As(context.Cause(timed), new(timeout)) {
 			err = fmt.Errorf("the verify command exceeded its timeout of %s", time.Duration(v.Time()))
 		}
 		report.Message = bounded(err.Error())
-		return a.verifyFailed(ctx, v, err)
+		return verifyFailed(ctx, v, err)
 	}
 	report.Passed = true
 	return nil
 }
 
 // verifyFailed returns the failure of a dispatch whose verify command did not pass.
-func (a *attempt) verifyFailed(ctx context.Context, v api.Verify, err error) error {
+func verifyFailed(ctx context.Context, v api.Verify, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

@@ -80,7 +80,6 @@ type attempt struct {
 	plan       plan // set once verified
 	reach      reach
 	program    program
-	redact     *redact.Set
 	out        *sharedLog  // what processes of a jail write to the log
 	env        []string    // of processes in the current jail
 	transcript *transcript // of an agent with an adapter; nil until it runs
@@ -92,7 +91,7 @@ type attempt struct {
 	end        context.CancelCauseFunc // ends agent
 	started    time.Time
 	cached     *checkoutcache.Checkout // base of the workspace; nil without a source
-	summary    api.ResultSummary
+	summary    summary
 	changed    []string // paths of the patch
 }
 
@@ -110,7 +109,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	public := base64.StdEncoding.EncodeToString(key.Public())
-	a := &attempt{cfg: cfg, key: key, redact: redact.New(nil), started: cfg.Now(), tools: newChannel(), asked: asked{now: make(chan struct{})}}
+	a := &attempt{cfg: cfg, key: key, started: cfg.Now(), tools: newChannel(), asked: asked{now: make(chan struct{})}}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	agent, end := context.WithCancelCause(ctx)
@@ -123,6 +122,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	a.summary = summary{dir: cfg.Dir, now: cfg.Now, control: a.control, redact: redact.New(nil)}
 	defer a.control.close()
 	defer a.tools.end()
 	a.control.send(record.WorkerMessage{Event: "ready", Key: public})
@@ -192,16 +192,6 @@ func (a *attempt) load() error {
 	return nil
 }
 
-// step runs do and records when it began and how long it took.
-func (a *attempt) step(name string, do func() error) error {
-	from := a.cfg.Now()
-	err := do()
-	s := api.Step{Name: name, At: from.UTC(), Seconds: a.cfg.Now().Sub(from).Seconds()}
-	a.summary.Steps = append(a.summary.Steps, s)
-	a.control.send(record.WorkerMessage{Event: "step", Step: &s})
-	return err
-}
-
 // seal writes the signed result with the outcome of the attempt.
 func (a *attempt) seal(ctx context.Context, err error) error {
 	failpoint.Hit(failpoint.WorkerSeal, a.cfg.Dir)
@@ -223,12 +213,12 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 	default:
 		return err
 	}
-	r.Message = a.redact.Text(r.Message)
-	if err := a.redactSummary(); err != nil {
+	r.Message = a.summary.redact.Text(r.Message)
+	if err := a.summary.clean(); err != nil {
 		return err
 	}
 	a.summary.Usage.WallSeconds = a.cfg.Now().Sub(a.started).Seconds() // by the monotonic clock
-	r.Summary = a.summary
+	r.Summary = a.summary.ResultSummary
 	doc, err := canon.Marshal(r)
 	if err != nil {
 		return err

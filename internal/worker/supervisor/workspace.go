@@ -61,15 +61,15 @@ func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(
 // prepare gets the checkout of the source and builds the layers over it.
 func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	ws := &workspace{config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
-	if !a.redact.Empty() {
-		ws.config.Secret = a.redact.In
+	if !a.summary.redact.Empty() {
+		ws.config.Secret = a.summary.redact.In
 	}
 	if err := a.checkout(ctx, ws); err != nil {
 		reason := api.ReasonFetch
 		if _, ok := errors.AsType[*capture.TooLargeError](err); ok {
 			reason = api.ReasonLimit
 		}
-		return nil, a.explain(ctx, reason, a.aboutSource(err))
+		return nil, explain(ctx, reason, a.aboutSource(err))
 	}
 	for _, name := range ws.config.Exclude {
 		if _, err := os.Lstat(filepath.Join(ws.base, name)); ws.base != "" && err == nil {
@@ -77,13 +77,13 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 		}
 	}
 	if err := a.layEarlier(ctx, ws); err != nil {
-		return nil, a.explain(ctx, api.ReasonIntegrity, err)
+		return nil, explain(ctx, api.ReasonIntegrity, err)
 	}
 	if ws.config.Resumed == "" { // else it has the work of another jail as well
 		ws.config.MaxTotal = min(maxChanged, int64(a.manifest.Limits.Disk))
 	}
 	if err := a.overlay(ctx, ws); err != nil {
-		return nil, a.explain(ctx, api.ReasonSetup, err)
+		return nil, explain(ctx, api.ReasonSetup, err)
 	}
 	if !a.wantsGit() {
 		return ws, nil
@@ -91,7 +91,7 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	ws.config.Exclude = append(ws.config.Exclude, gitDir)
 	var err error
 	if ws.git, err = a.cached.Worktree(ctx, ws.repo); err != nil {
-		return nil, a.explain(ctx, api.ReasonFetch, err)
+		return nil, explain(ctx, api.ReasonFetch, err)
 	}
 	return ws, nil
 }
