@@ -353,7 +353,7 @@ func TestHTTPStartsOnlyWhereItMay(t *testing.T) {
 	says(w.refuses(acknowledged, elsewhere...), "--tls-cert FILE")
 	says(w.refuses(nil, "--http", "127.0.0.2:0"), "BAILIWICK_HTTP_ALLOW_ANY")
 	says(w.refuses(nil, "--http", "mcp.example:0"), "IP address or localhost")
-	hole := otherServer(t, "../egress/judge.go", "	switch {\n	case !addr.IsValid():", "	switch {\n	case addr.Is4():\n		return nil\n	case !addr.IsValid():")
+	hole := otherServer(t, "../../base/egress/judge.go", "	switch {\n	case !addr.IsValid():", "	switch {\n	case addr.Is4():\n		return nil\n	case !addr.IsValid():")
 	says(w.exitsWithOneLine(w.command(hole, "--http", "127.0.0.1:0")), "egress")
 	s := w.http() // control: all is well
 	s.want("control", ask{}, 200)

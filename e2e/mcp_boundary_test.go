@@ -249,7 +249,7 @@ func TestTheEnvironmentDoesNotChangeTheTools(t *testing.T) {
 	}
 	// The control: a copy of the server that does not clear the variable is
 	// affected.
-	if got := list(otherServer(t, "../../cmd/bailiwick-mcp/main.go", "	return strings.HasPrefix(", "	return false && strings.HasPrefix(")); got == plain {
+	if got := list(otherServer(t, "../../../cmd/bailiwick-mcp/main.go", "	return strings.HasPrefix(", "	return false && strings.HasPrefix(")); got == plain {
 		t.Error("the control: a server that does not clear the variable returns the same")
 	}
 }
