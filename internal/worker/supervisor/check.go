@@ -13,15 +13,15 @@ import (
 
 // changedChecks returns the files of the patch that the verify command is known to run, in
 // the tree of base and patch: by their own path, or by one through symbolic links.
-func (a *attempt) changedChecks(ctx context.Context, ws *workspace, tree string, v *api.Verify) ([]string, error) {
-	if len(a.changed) == 0 {
+func (ws *workspace) changedChecks(ctx context.Context, changed []string, tree string, v *api.Verify) ([]string, error) {
+	if len(changed) == 0 {
 		return nil, nil
 	}
 	links, err := ws.repo.Links(ctx, tree)
 	if err != nil {
 		return nil, err
 	}
-	return changedBy(v.Runs(), a.changed, links), nil
+	return changedBy(v.Runs(), changed, links), nil
 }
 
 func changedBy(runs func(name string) bool, changed []string, links map[string]string) (list []string) {

@@ -19,19 +19,19 @@ import (
 // layNeeds copies the needs of a task below inputs/ of a layer, before anything of
 // the dispatch runs. Each is read once, so that what is verified is what is
 // copied.
-func (a *attempt) layNeeds(layer *os.Root) error {
-	for i := range a.manifest.Needs {
-		n := &a.manifest.Needs[i]
-		if err := a.layNeed(layer, n); err != nil {
+func (ws *workspace) layNeeds(layer *os.Root) error {
+	for i := range ws.manifest.Needs {
+		n := &ws.manifest.Needs[i]
+		if err := layNeed(ws.dir, layer, n); err != nil {
 			return fmt.Errorf("need %q, the %s of task %s: %w", n.Place(), n.Kind, n.Task, err)
 		}
 	}
 	return nil
 }
 
-func (a *attempt) layNeed(layer *os.Root, n *record.Need) error {
+func layNeed(dir string, layer *os.Root, n *record.Need) error {
 	// A fifo would block the worker, and a link would lead elsewhere.
-	from, err := os.OpenFile(filepath.Join(a.cfg.Dir, n.File()), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	from, err := os.OpenFile(filepath.Join(dir, n.File()), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fail(api.ReasonIntegrity, "%w", err)
 	}

@@ -51,13 +51,13 @@ func TestNeedIsCopiedOnlyAsTheManifestSays(t *testing.T) {
 			if c.need != nil {
 				c.need(&n)
 			}
-			a, layer := needing(t, n)
-			file := filepath.Join(a.cfg.Dir, record.WorkNeed+"a")
+			ws, layer := needing(t, n)
+			file := filepath.Join(ws.dir, record.WorkNeed+"a")
 			write(t, file, content)
 			if c.spoil != nil {
 				c.spoil(t, file)
 			}
-			err := a.layNeeds(layer)
+			err := ws.layNeeds(layer)
 			if !c.ok {
 				var f *failure
 				if !errors.As(err, &f) || f.reason != api.ReasonIntegrity || !strings.Contains(err.Error(), `need "a", the patch of task up`) {
@@ -78,10 +78,10 @@ func TestNeedIsCopiedOnlyAsTheManifestSays(t *testing.T) {
 // the manifest.
 func TestNeedCannotReplaceAnotherFile(t *testing.T) {
 	for name, want := range map[api.Name]bool{"a": true, "taken": false} {
-		a, layer := needing(t, record.Need{Name: name, Task: "up", Kind: record.NeedPatch, Digest: api.DigestOf(nil)})
+		ws, layer := needing(t, record.Need{Name: name, Task: "up", Kind: record.NeedPatch, Digest: api.DigestOf(nil)})
 		check(t, layer.WriteFile("inputs/taken", []byte("the worker's own"), 0o600))
-		write(t, filepath.Join(a.cfg.Dir, record.WorkNeed+string(name)), "")
-		if err := a.layNeeds(layer); (err == nil) != want {
+		write(t, filepath.Join(ws.dir, record.WorkNeed+string(name)), "")
+		if err := ws.layNeeds(layer); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got, err := layer.ReadFile("inputs/taken"); err != nil || string(got) != "the worker's own" {
@@ -90,15 +90,15 @@ func TestNeedCannotReplaceAnotherFile(t *testing.T) {
 	}
 }
 
-// needing is an attempt with these needs, and the layer that they go to.
-func needing(t *testing.T, needs ...record.Need) (*attempt, *os.Root) {
+// needing is a workspace with these needs, and the layer that they go to.
+func needing(t *testing.T, needs ...record.Need) (*workspace, *os.Root) {
 	t.Helper()
 	dir := t.TempDir()
 	check(t, os.MkdirAll(filepath.Join(dir, "overlay", inputsDir), 0o755))
 	layer, err := os.OpenRoot(filepath.Join(dir, "overlay"))
 	check(t, err)
 	t.Cleanup(func() { _ = layer.Close() })
-	return &attempt{cfg: Config{Dir: dir}, manifest: record.Manifest{Needs: needs}}, layer
+	return &workspace{dir: dir, manifest: &record.Manifest{Needs: needs}}, layer
 }
 
 func write(t *testing.T, path, content string) {

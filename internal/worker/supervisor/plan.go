@@ -83,7 +83,7 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	if got := a.plan.revision.Number(); got != a.manifest.Revision {
 		return fmt.Errorf("manifest: %s is revision %d, not revision %d", a.manifest.RevisionDigest.Short(), got, a.manifest.Revision)
 	}
-	return a.loadArtifacts()
+	return a.plan.loadArtifacts(&a.manifest)
 }
 
 // sameAttempt reports whether two directories are named after the same attempt of
@@ -95,8 +95,7 @@ func sameAttempt(x, y string) bool {
 
 // loadArtifacts reads every artifact that the manifest names, and refuses one that
 // does not have the pinned digest.
-func (a *attempt) loadArtifacts() (err error) {
-	m, p := &a.manifest, &a.plan
+func (p *plan) loadArtifacts(m *record.Manifest) (err error) {
 	if p.subagent, err = pinned(m, p.revision.Subagent, api.KindSubagent, m.Subagent); err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (a *attempt) loadArtifacts() (err error) {
 		maps.Copy(p.values, e.Values)
 	}
 	p.env = environment(p.target, m, p.values)
-	return a.checkAgainstSubagent()
+	return p.checkAgainstSubagent(m)
 }
 
 // pinned reads one artifact of the revision and compares it with the pin.
@@ -146,9 +145,9 @@ func pinned[T any](m *record.Manifest, get func(api.Name) (T, api.Digest, error)
 
 // checkAgainstSubagent refuses a manifest that exceeds what humans defined, even
 // though the service signed it.
-func (a *attempt) checkAgainstSubagent() error {
-	m, s := &a.manifest, &a.plan.subagent
-	ceiling, err := a.plan.target.Mode.Ceiling()
+func (p *plan) checkAgainstSubagent(m *record.Manifest) error {
+	s := &p.subagent
+	ceiling, err := p.target.Mode.Ceiling()
 	if err != nil {
 		return err
 	}
@@ -156,9 +155,9 @@ func (a *attempt) checkAgainstSubagent() error {
 	case m.Role != s.Role, m.Tier != s.Tier, m.Agent != s.Agent, m.Model != s.Model:
 		return fmt.Errorf("manifest: role, tier, agent or model differs from subagent %q", s.Name)
 	case m.Ceiling > ceiling || m.Tier > m.Ceiling:
-		return fmt.Errorf("manifest: ceiling %s is above mode %s of target %q, or below tier %s", m.Ceiling, a.plan.target.Mode, m.Target, m.Tier)
-	case m.Level != a.plan.target.Level:
-		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, a.plan.target.Level, m.Target)
+		return fmt.Errorf("manifest: ceiling %s is above mode %s of target %q, or below tier %s", m.Ceiling, p.target.Mode, m.Target, m.Tier)
+	case m.Level != p.target.Level:
+		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, p.target.Level, m.Target)
 	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
 		return fmt.Errorf("manifest: capabilities do not begin with those of subagent %q", s.Name)
 	case m.VerifyTime != 0 && m.VerifyTime != s.Verify.Time(): // 0: from a service before it had the member
@@ -166,16 +165,15 @@ func (a *attempt) checkAgainstSubagent() error {
 	case m.Drain != 0 && m.Drain != record.DrainOf(m.Endpoint): // 0: likewise
 		return errors.New("manifest: the time for outstanding answers of the model is wrong")
 	}
-	if err := a.checkAccess(); err != nil {
+	if err := p.checkAccess(m); err != nil {
 		return err
 	}
-	return m.Limits.Within(s.Limits.Or(api.DefaultLimits()).Least(a.plan.target.Limits))
+	return m.Limits.Within(s.Limits.Or(api.DefaultLimits()).Least(p.target.Limits))
 }
 
 // checkAccess refuses a manifest that names another model, other hosts, secrets or
 // tool servers than those that humans set for this subagent, target and envs.
-func (a *attempt) checkAccess() (err error) {
-	m, p := &a.manifest, &a.plan
+func (p *plan) checkAccess(m *record.Manifest) (err error) {
 	if p.access, err = p.revision.Access(p.subagent, p.target, m.Envs); err != nil {
 		return err
 	}

@@ -167,11 +167,11 @@ func brief(question string) string {
 }
 
 // layEarlier lays the work of the attempt before under the agent that resumes it.
-func (a *attempt) layEarlier(ctx context.Context, ws *workspace) error {
-	if a.manifest.Resume == nil || a.manifest.Resume.Patch == "" {
+func (ws *workspace) layEarlier(ctx context.Context) error {
+	if ws.manifest.Resume == nil || ws.manifest.Resume.Patch == "" {
 		return nil
 	}
-	f, err := os.Open(filepath.Join(a.cfg.Dir, record.WorkPatch))
+	f, err := os.Open(filepath.Join(ws.dir, record.WorkPatch))
 	if err != nil {
 		return err
 	}
@@ -180,11 +180,11 @@ func (a *attempt) layEarlier(ctx context.Context, ws *workspace) error {
 	if _, err := io.Copy(sum, f); err != nil {
 		return err
 	}
-	if got, want := api.Digest("sha256:"+hex.EncodeToString(sum.Sum(nil))), a.manifest.Resume.Patch; got != want {
+	if got, want := api.Digest("sha256:"+hex.EncodeToString(sum.Sum(nil))), ws.manifest.Resume.Patch; got != want {
 		return fmt.Errorf("earlier patch: digest %s, the manifest says %s", got.Short(), want.Short())
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	return a.layPatch(ctx, ws, f)
+	return ws.layPatch(ctx, f)
 }

@@ -20,12 +20,12 @@ const (
 // layPatch lays the patch of an earlier attempt under the agent. Its changes count
 // as changes of this attempt, so that the final patch has the work of both. It
 // is called before the jail starts.
-func (a *attempt) layPatch(ctx context.Context, ws *workspace, patch io.Reader) error {
+func (ws *workspace) layPatch(ctx context.Context, patch io.Reader) error {
 	tree, err := ws.repo.ApplyPatch(ctx, ws.tree, patch)
 	if err != nil {
 		return fmt.Errorf("earlier patch: %w", err)
 	}
-	if ws.lower, err = a.layTree(ctx, ws, tree, resumedDir); err != nil {
+	if ws.lower, err = ws.layTree(ctx, tree, resumedDir); err != nil {
 		return fmt.Errorf("earlier patch: %w", err)
 	}
 	ws.config.Resumed = tree
@@ -35,8 +35,8 @@ func (a *attempt) layPatch(ctx context.Context, ws *workspace, patch io.Reader) 
 // layTree returns directories that, topmost first, form a checkout of tree: the
 // difference from the base in the scratch directory name, over the base. Where
 // layers cannot hide files it is a full checkout.
-func (a *attempt) layTree(ctx context.Context, ws *workspace, tree, name string) ([]string, error) {
-	dir := filepath.Join(a.cfg.Dir, name)
+func (ws *workspace) layTree(ctx context.Context, tree, name string) ([]string, error) {
+	dir := filepath.Join(ws.dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
 		return nil, err
 	}

@@ -34,13 +34,10 @@ func (t timeout) Error() string { return fmt.Sprintf("timeout of %s exceeded", t
 
 // work runs the agent and captures its work, also after it failed.
 func (a *attempt) work(ctx context.Context) (err error) {
-	var ws *workspace
-	if err := a.summary.step("workspace", func() (err error) {
-		ws, err = a.prepare(ctx)
-		return err
-	}); err != nil {
+	if err := a.summary.step("workspace", func() error { return a.prepare(ctx) }); err != nil {
 		return err
 	}
+	ws := a.workspace
 	failpoint.Hit(failpoint.WorkerWorkspace, a.cfg.Dir)
 	log, err := newBoundedLog(a.cfg.Dir, int64(a.manifest.Limits.Log), a.control.logged)
 	if err != nil {
@@ -64,7 +61,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 		}
 		spec := jail.Spec{Lower: ws.under(ws.lower), Home: a.agentHome(), Mounts: slices.Concat(a.program.mounts, tool), Listen: true}
 		if j, err = a.startJail(ctx, spec); err == nil {
-			a.limitCapture(ws, j)
+			ws.limitCapture(j)
 		}
 		return err
 	}); err != nil {
@@ -120,14 +117,14 @@ func closeJail(j *jail.Jail) { _ = j.Close() }
 
 // startJail starts a jail with what every jail of the dispatch has.
 func (a *attempt) startJail(ctx context.Context, spec jail.Spec) (*jail.Jail, error) {
-	if err := a.checkReadOnly(); err != nil {
+	if err := a.plan.checkReadOnly(a.cfg.Dirs); err != nil {
 		return nil, err
 	}
 	starting, stop := context.WithTimeout(ctx, startTime)
 	defer stop()
 	l := a.manifest.Limits
 	failpoint.Hit(failpoint.WorkerJail, a.cfg.Dir)
-	spec.Lower, spec.ReadOnly = append([]string{a.overlayDir()}, spec.Lower...), a.plan.target.ReadOnly
+	spec.Lower, spec.ReadOnly = append([]string{overlayDir(a.cfg.Dir)}, spec.Lower...), a.plan.target.ReadOnly
 	spec.Limits = jail.Limits{
 		Memory: int64(l.Memory), Disk: int64(l.Disk), FileSize: int64(l.FileSize),
 		Processes: l.Processes, Files: l.Files, CPU: l.CPU,
@@ -147,22 +144,22 @@ func (a *attempt) startJail(ctx context.Context, spec jail.Spec) (*jail.Jail, er
 
 // checkReadOnly refuses to show a private place of this machine, whatever humans
 // signed elsewhere.
-func (a *attempt) checkReadOnly() error {
-	if len(a.plan.target.ReadOnly) == 0 {
+func (p *plan) checkReadOnly(dirs api.Dirs) error {
+	if len(p.target.ReadOnly) == 0 {
 		return nil
 	}
 	mounts, err := mountinfo.Read()
 	if err != nil {
 		return fail(api.ReasonSetup, "mounts of this machine: %w", err)
 	}
-	places, err := os.ReadFile(a.cfg.Dirs.Private())
+	places, err := os.ReadFile(dirs.Private())
 	if err != nil {
 		return fail(api.ReasonSetup, "private places of the service: %w", err)
 	}
-	private := api.Private{Dirs: a.cfg.Dirs, Also: strings.Split(string(places), "\n"), Resolve: filepath.EvalSymlinks, Names: mounts.Names}
-	for i, p := range a.plan.target.ReadOnly {
-		if err := private.CheckReadOnly(p); err != nil {
-			return fail(api.ReasonSetup, "target %q: readOnly[%d]: %w", a.manifest.Target, i, err)
+	private := api.Private{Dirs: dirs, Also: strings.Split(string(places), "\n"), Resolve: filepath.EvalSymlinks, Names: mounts.Names}
+	for i, dir := range p.target.ReadOnly {
+		if err := private.CheckReadOnly(dir); err != nil {
+			return fail(api.ReasonSetup, "target %q: readOnly[%d]: %w", p.target.Name, i, err)
 		}
 	}
 	return nil
@@ -221,8 +218,8 @@ func (a *attempt) setup(ctx context.Context, j *jail.Jail) error {
 }
 
 // setsUp reports whether a capability has a setup script.
-func (a *attempt) setsUp() bool {
-	return slices.ContainsFunc(a.plan.capabilities, func(c api.Capability) bool { return c.Setup != "" })
+func (p *plan) setsUp() bool {
+	return slices.ContainsFunc(p.capabilities, func(c api.Capability) bool { return c.Setup != "" })
 }
 
 func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name, r api.Requirement) error {
@@ -299,15 +296,15 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		return nil
 	}
 	return a.summary.step("check", func() error {
-		lower, err := a.layTree(ctx, ws, tree, checkDir)
+		lower, err := ws.layTree(ctx, tree, checkDir)
 		if err != nil {
 			return explain(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
 		}
-		changed, err := a.changedChecks(ctx, ws, tree, v)
+		changed, err := ws.changedChecks(ctx, a.changed, tree, v)
 		if err != nil {
 			return explain(ctx, api.ReasonVerify, fmt.Errorf("files of the patch that verify runs: %w", err))
 		}
-		j, err := a.startJail(ctx, jail.Spec{Lower: ws.under(lower), Home: a.reach.files, Listen: a.wantsReach() && a.setsUp()})
+		j, err := a.startJail(ctx, jail.Spec{Lower: ws.under(lower), Home: a.reach.files, Listen: a.wantsReach() && a.plan.setsUp()})
 		if err != nil {
 			return err
 		}

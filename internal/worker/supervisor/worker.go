@@ -34,7 +34,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
 
 // Config is what one worker needs.
@@ -90,7 +89,7 @@ type attempt struct {
 	agent      context.Context         //nolint:containedctx // ends with the agent's time or authority
 	end        context.CancelCauseFunc // ends agent
 	started    time.Time
-	cached     *checkoutcache.Checkout // base of the workspace; nil without a source
+	workspace  *workspace // nil until it is prepared
 	summary    summary
 	changed    []string // paths of the patch
 }
@@ -134,7 +133,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	failpoint.Hit(failpoint.WorkerSealed, cfg.Dir)
 	a.control.send(record.WorkerMessage{Event: "sealed"})
-	err = a.removeScratch()
+	err = a.workspace.removeScratch(cfg.Dir)
 	failpoint.Hit(failpoint.WorkerEnd, cfg.Dir)
 	return err
 }

@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
 
 // The names at the top of a workspace that belong to the worker. They are
@@ -32,6 +34,12 @@ const (
 
 // workspace is the initial content of the jail, which sees it copy-on-write.
 type workspace struct {
+	dir      string // of the attempt
+	dirs     api.Dirs
+	manifest *record.Manifest
+	plan     *plan
+
+	cached   *checkoutcache.Checkout // base; nil without a source
 	repo     *capture.Repo
 	base     string   // directory of the checkout, shared with other workers; empty for none
 	git      string   // directory with the .git that is laid over it; empty for none
@@ -41,17 +49,20 @@ type workspace struct {
 	baseline *capture.Snapshot // nil until the agent is about to start
 }
 
-func (a *attempt) overlayDir() string { return filepath.Join(a.cfg.Dir, "overlay") }
+func overlayDir(dir string) string { return filepath.Join(dir, "overlay") }
 
 // scratch returns the directories that are not kept.
 func scratch() []string { return []string{"overlay", resumedDir, checkDir, "git"} }
 
-func (a *attempt) removeScratch() error {
-	errs := []error{a.releaseCheckout()}
-	for _, d := range scratch() {
-		errs = append(errs, os.RemoveAll(filepath.Join(a.cfg.Dir, d)))
+// removeScratch removes them, and lets the cache remove the checkout.
+func (ws *workspace) removeScratch(dir string) (err error) {
+	if ws != nil && ws.cached != nil {
+		err = ws.cached.Close()
 	}
-	return errors.Join(errs...)
+	for _, d := range scratch() {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, d)))
+	}
+	return err
 }
 
 // setupPath is the path of a capability's setup script in the workspace, so that
@@ -59,64 +70,68 @@ func (a *attempt) removeScratch() error {
 func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(capability) }
 
 // prepare gets the checkout of the source and builds the layers over it.
-func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
-	ws := &workspace{config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
+func (a *attempt) prepare(ctx context.Context) error {
+	ws := &workspace{dir: a.cfg.Dir, dirs: a.cfg.Dirs, manifest: &a.manifest, plan: &a.plan, config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
+	a.workspace = ws
 	if !a.summary.redact.Empty() {
 		ws.config.Secret = a.summary.redact.In
 	}
-	if err := a.checkout(ctx, ws); err != nil {
+	if err := ws.checkout(ctx); err != nil {
 		reason := api.ReasonFetch
 		if _, ok := errors.AsType[*capture.TooLargeError](err); ok {
 			reason = api.ReasonLimit
 		}
-		return nil, explain(ctx, reason, a.aboutSource(err))
+		return explain(ctx, reason, ws.aboutSource(err))
+	}
+	if ws.cached != nil {
+		a.summary.LeftOut = append(a.summary.LeftOut, ws.cached.Index.Submodules()...)
 	}
 	for _, name := range ws.config.Exclude {
 		if _, err := os.Lstat(filepath.Join(ws.base, name)); ws.base != "" && err == nil {
-			return nil, fail(api.ReasonContext, "source %q has %s at its top level, which is reserved for the worker", a.manifest.Source.Name, name)
+			return fail(api.ReasonContext, "source %q has %s at its top level, which is reserved for the worker", a.manifest.Source.Name, name)
 		}
 	}
-	if err := a.layEarlier(ctx, ws); err != nil {
-		return nil, explain(ctx, api.ReasonIntegrity, err)
+	if err := ws.layEarlier(ctx); err != nil {
+		return explain(ctx, api.ReasonIntegrity, err)
 	}
 	if ws.config.Resumed == "" { // else it has the work of another jail as well
 		ws.config.MaxTotal = min(maxChanged, int64(a.manifest.Limits.Disk))
 	}
-	if err := a.overlay(ctx, ws); err != nil {
-		return nil, explain(ctx, api.ReasonSetup, err)
+	if err := ws.overlay(ctx); err != nil {
+		return explain(ctx, api.ReasonSetup, err)
 	}
-	if !a.wantsGit() {
-		return ws, nil
+	if !a.plan.wantsGit(&a.manifest) {
+		return nil
 	}
 	ws.config.Exclude = append(ws.config.Exclude, gitDir)
 	var err error
-	if ws.git, err = a.cached.Worktree(ctx, ws.repo); err != nil {
-		return nil, explain(ctx, api.ReasonFetch, err)
+	if ws.git, err = ws.cached.Worktree(ctx, ws.repo); err != nil {
+		return explain(ctx, api.ReasonFetch, err)
 	}
-	return ws, nil
+	return nil
 }
 
 // aboutSource names the source in an error, and says why a pinned commit may
 // be gone.
-func (a *attempt) aboutSource(err error) error {
-	from := a.manifest.Source
+func (ws *workspace) aboutSource(err error) error {
+	from := ws.manifest.Source
 	switch {
 	case from == nil:
 		return err
-	case api.IsRemote(a.plan.source.Repo) && (errors.Is(err, capture.ErrNoCommit) || errors.Is(err, fs.ErrNotExist)):
-		return fmt.Errorf("source %q: the service no longer has what it fetched of %s: dispatch again, which fetches it: %w", from.Name, a.plan.source.Repo, err)
+	case api.IsRemote(ws.plan.source.Repo) && (errors.Is(err, capture.ErrNoCommit) || errors.Is(err, fs.ErrNotExist)):
+		return fmt.Errorf("source %q: the service no longer has what it fetched of %s: dispatch again, which fetches it: %w", from.Name, ws.plan.source.Repo, err)
 	case errors.Is(err, capture.ErrNoCommit):
-		return fmt.Errorf("source %q: %s no longer has commit %s: its history was rewritten, or it was replaced; dispatch again from a commit that it has", from.Name, a.plan.source.Repo, from.Commit)
+		return fmt.Errorf("source %q: %s no longer has commit %s: its history was rewritten, or it was replaced; dispatch again from a commit that it has", from.Name, ws.plan.source.Repo, from.Commit)
 	}
 	return fmt.Errorf("source %q: %w", from.Name, err)
 }
 
 // wantsGit reports whether a capability requires the workspace to be a git
 // work tree.
-func (a *attempt) wantsGit() bool {
-	for _, c := range a.plan.capabilities {
+func (p *plan) wantsGit(m *record.Manifest) bool {
+	for _, c := range p.capabilities {
 		for _, r := range c.Requires {
-			if r.Git != "" && a.manifest.Source != nil {
+			if r.Git != "" && m.Source != nil {
 				return true
 			}
 		}
@@ -126,8 +141,8 @@ func (a *attempt) wantsGit() bool {
 
 // overlay writes the files of the capabilities, their setup scripts, the inputs
 // and the needs into one layer over the checkout.
-func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
-	layer := a.overlayDir()
+func (ws *workspace) overlay(ctx context.Context) error {
+	layer := overlayDir(ws.dir)
 	for _, d := range []string{inputsDir, outputsDir, ownDir + "/setup"} {
 		if err := os.MkdirAll(filepath.Join(layer, d), 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
 			return err
@@ -139,7 +154,7 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 	}
 	defer root.Close() //nolint:errcheck // nothing is written through it
 	owner := map[string]api.Name{}
-	for _, c := range a.plan.capabilities {
+	for _, c := range ws.plan.capabilities {
 		for _, f := range c.Files {
 			path := f.Path
 			if path == c.Setup {
@@ -153,7 +168,7 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 				return fmt.Errorf("capabilities %q and %q both have %s", other, c.Name, path)
 			}
 			owner[path] = c.Name
-			content, err := a.plan.store.Get(ctx, f.Digest, f.Size)
+			content, err := ws.plan.store.Get(ctx, f.Digest, f.Size)
 			if err != nil {
 				return fail(api.ReasonIntegrity, "capability %q: %s: %w", c.Name, path, err)
 			}
@@ -162,12 +177,12 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 			}
 		}
 	}
-	for _, f := range a.plan.launch.Inputs {
+	for _, f := range ws.plan.launch.Inputs {
 		if err := layFile(root, inputsDir+"/"+f.Path, f.Content, 0o644); err != nil {
 			return err
 		}
 	}
-	return a.layNeeds(root)
+	return ws.layNeeds(root)
 }
 
 // layFile writes a file of a layer, with this mode whatever the umask is.
