@@ -34,9 +34,11 @@ func (a *attempt) prepareLaunch(input []byte) (err error) {
 	if p.adapter, err = agent.For(a.manifest.Agent); err != nil {
 		return fail(api.ReasonSetup, "%w", err)
 	}
-	if err := a.openReach(); err != nil {
+	secrets, err := a.reach.open(&a.manifest, &p.access, a.cfg.Secrets)
+	if err != nil {
 		return err
 	}
+	a.summary.redact = secrets
 	start := agent.Start{Subagent: p.subagent, Input: input, Egress: a.manifest.Egress, Tools: fmt.Sprintf("http://127.0.0.1:%d/mcp", jail.ListenPort)}
 	if e := a.manifest.Endpoint; e != nil {
 		start.Model = &agent.Model{
@@ -128,7 +130,7 @@ func (a *attempt) runAsking(ctx context.Context, j *jail.Jail) error {
 		}
 		a.transcript, cmd.Stdout = t, t
 	}
-	stop := a.watchQuestion(j, patience, func() { ask(errAsked) })
+	stop := a.asked.watch(j, patience, func() { ask(errAsked) })
 	exit, err := j.Run(asking, cmd)
 	stop()
 	a.summary.count(exit)

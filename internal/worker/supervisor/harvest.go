@@ -40,7 +40,7 @@ func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tre
 		if ws.baseline != nil { // nil when the agent has not run
 			tree, patchErr = a.takePatch(ctx, ws, j)
 		}
-		return errors.Join(patchErr, a.takeOutputs(ctx, j))
+		return errors.Join(patchErr, a.summary.takeOutputs(ctx, j, a.manifest.Limits.Disk))
 	})
 	failpoint.Hit(failpoint.WorkerCaptured, a.cfg.Dir)
 	var limit *capture.LimitError
@@ -87,47 +87,47 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 // for git.
 const binaryStart = 8000
 
-func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
-	cfg := capture.OutputConfig{Dir: outputsDir, MaxTotal: min(maxOutputs, int64(a.manifest.Limits.Disk)), Setting: "limits.disk"}
+func (s *summary) takeOutputs(ctx context.Context, j *jail.Jail, disk api.Bytes) error {
+	cfg := capture.OutputConfig{Dir: outputsDir, MaxTotal: min(maxOutputs, int64(disk)), Setting: "limits.disk"}
 	left, err := capture.Outputs(ctx, j.Workspace(), cfg, func(o capture.Output, r io.Reader) error {
 		start := bufio.NewReaderSize(r, binaryStart)
 		head, _ := start.Peek(binaryStart) // an error comes again
-		kept, err := a.summary.keep(start, outputsDir+"/"+o.Path)
+		kept, err := s.keep(start, outputsDir+"/"+o.Path)
 		if err != nil {
 			return err
 		}
 		if kept.Redacted && bytes.IndexByte(head, 0) >= 0 {
-			a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: outputsDir + "/" + o.Path, Why: "a binary file that contains a secret"})
-			return os.Remove(filepath.Join(a.cfg.Dir, record.WorkOut, kept.Digest.Hex()))
+			s.LeftOut = append(s.LeftOut, api.LeftOut{Path: outputsDir + "/" + o.Path, Why: "a binary file that contains a secret"})
+			return os.Remove(filepath.Join(s.dir, record.WorkOut, kept.Digest.Hex()))
 		}
 		kept.Path = o.Path
-		a.summary.Outputs = append(a.summary.Outputs, kept)
+		s.Outputs = append(s.Outputs, kept)
 		return nil
 	})
-	a.summary.LeftOut = append(a.summary.LeftOut, left...)
+	s.LeftOut = append(s.LeftOut, left...)
 	return err
 }
 
 // checkOutput validates the structured result against the subagent's output
 // schema.
-func (a *attempt) checkOutput() error {
-	schema := a.plan.subagent.Output
+func (s *summary) checkOutput(of api.Subagent) error {
+	schema := of.Output
 	if len(schema) == 0 {
 		return nil
 	}
 	var found *api.Artifact
-	for i, o := range a.summary.Outputs {
+	for i, o := range s.Outputs {
 		if o.Path == resultFile {
-			found = &a.summary.Outputs[i]
+			found = &s.Outputs[i]
 		}
 	}
 	if found == nil {
-		return fail(api.ReasonOutput, "outputs/%s is missing; the output schema of subagent %q requires it", resultFile, a.manifest.Subagent)
+		return fail(api.ReasonOutput, "outputs/%s is missing; the output schema of subagent %q requires it", resultFile, of.Name)
 	}
 	if found.Size > maxValue {
 		return fail(api.ReasonOutput, "outputs/%s has %d bytes: at most %d", resultFile, found.Size, maxValue)
 	}
-	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkOut, found.Digest.Hex()), maxValue)
+	b, err := blob.ReadBounded(filepath.Join(s.dir, record.WorkOut, found.Digest.Hex()), maxValue)
 	if err != nil {
 		return fail(api.ReasonOutput, "outputs/%s: %w", resultFile, err)
 	}
@@ -138,7 +138,7 @@ func (a *attempt) checkOutput() error {
 	if err := validate(schema, value); err != nil {
 		return fail(api.ReasonOutput, "outputs/%s does not match the output schema: %w", resultFile, err)
 	}
-	a.summary.Value = value
+	s.Value = value
 	return nil
 }
 

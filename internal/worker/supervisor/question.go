@@ -87,9 +87,9 @@ const watchTime = 500 * time.Millisecond
 // asked by its tool: the answer of the tool says that the attempt ends.
 const toolTurn = 2 * time.Second
 
-// watchQuestion calls asked when a running agent has asked a question, by its tool or in
+// watch calls asked when a running agent has asked a question, by its tool or in
 // a file, after patience. The caller calls stop.
-func (a *attempt) watchQuestion(j *jail.Jail, patience time.Duration, asked func()) (stop func()) {
+func (q *asked) watch(j *jail.Jail, patience time.Duration, asked func()) (stop func()) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -97,7 +97,7 @@ func (a *attempt) watchQuestion(j *jail.Jail, patience time.Duration, asked func
 		defer t.Stop()
 		var last []byte
 		var waited time.Duration
-		byTool, late := a.asked.now, (<-chan time.Time)(nil)
+		byTool, late := q.now, (<-chan time.Time)(nil)
 		for {
 			select {
 			case <-done:

@@ -19,6 +19,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/broker"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
@@ -27,6 +28,7 @@ import (
 // reach is what an agent may reach outside its jail, and what it holds instead of
 // secrets.
 type reach struct {
+	control  *control
 	key      string            // placeholder of the model
 	held     map[string]string // variables with exposed secrets and placeholders
 	brokered []broker.Secret
@@ -45,16 +47,15 @@ type reach struct {
 	refusals []record.EgressRefusal // reported to the service; guarded by mu
 }
 
-// openReach gives each secret of the manifest its place: with the broker, or in the
-// agent's environment. Everything that is not the agent's to see is redacted.
-func (a *attempt) openReach() error {
-	r, m, access := &a.reach, &a.manifest, &a.plan.access
+// open gives each secret of the manifest its place: with the broker, or in the
+// agent's environment. It returns the set that redacts everything that is not the agent's to see.
+func (r *reach) open(m *record.Manifest, access *catalog.Access, secrets map[api.Name]string) (*redact.Set, error) {
 	r.held = map[string]string{}
 	var hide []string
 	for _, s := range m.Secrets {
-		value, ok := a.cfg.Secrets[s.Name]
+		value, ok := secrets[s.Name]
 		if !ok {
-			return fail(api.ReasonFetch, "secret %q: the service gave the worker no value", s.Name)
+			return nil, fail(api.ReasonFetch, "secret %q: the service gave the worker no value", s.Name)
 		}
 		hide = append(hide, value)
 		switch s.Use {
@@ -65,25 +66,24 @@ func (a *attempt) openReach() error {
 		case api.SecretBrokered:
 			i := slices.IndexFunc(access.Envs, func(e api.Env) bool { return e.Name == s.Env })
 			if i < 0 || access.Envs[i].Secrets[s.Var].Brokered == nil {
-				return fail(api.ReasonIntegrity, "secret %q: env %q does not broker it", s.Name, s.Env)
+				return nil, fail(api.ReasonIntegrity, "secret %q: env %q does not broker it", s.Name, s.Env)
 			}
 			b := broker.Secret{Brokered: *access.Envs[i].Secrets[s.Var].Brokered, Placeholder: broker.NewPlaceholder(""), Value: value}
 			r.brokered, r.held[s.Var] = append(r.brokered, b), b.Placeholder
 			hide = append(hide, b.Placeholder)
 		default:
-			return fail(api.ReasonIntegrity, "secret %q: unknown use %q", s.Name, s.Use)
+			return nil, fail(api.ReasonIntegrity, "secret %q: unknown use %q", s.Name, s.Use)
 		}
 	}
 	if m.Endpoint != nil {
 		r.key = broker.NewPlaceholder("")
 		hide = append(hide, r.key)
 	}
-	a.summary.redact = redact.New(hide)
-	return nil
+	return redact.New(hide), nil
 }
 
 // wantsReach reports whether the agent may reach anything but its tools.
-func (a *attempt) wantsReach() bool { return a.manifest.Endpoint != nil || len(a.manifest.Egress) > 0 }
+func wantsReach(m *record.Manifest) bool { return m.Endpoint != nil || len(m.Egress) > 0 }
 
 // spent ends the agent because of a limit.
 func (a *attempt) spent(limit string) {
@@ -98,7 +98,7 @@ func (a *attempt) openBroker() (err error) {
 	}
 	cfg := broker.Config{
 		Egress: a.manifest.Egress, Secrets: r.brokered, Limits: a.manifest.Limits, Record: r.record, Clean: a.summary.redact.Text, Now: a.cfg.Now,
-		Refused: a.refused, Spent: a.spent, Unreachable: a.control.unreachable, Tools: a.tools,
+		Refused: r.refused, Spent: a.spent, Unreachable: a.control.unreachable, Tools: a.tools,
 	}
 	if m := access.Model; m != nil {
 		cfg.Model = &broker.Model{Model: *m, ID: access.Endpoint.ID, Placeholder: r.key, Value: r.value}
@@ -114,15 +114,15 @@ func (a *attempt) openBroker() (err error) {
 }
 
 // refused reports a refused request to the service, which logs it.
-func (a *attempt) refused(e record.EgressRefusal) {
-	a.reach.mu.Lock()
-	defer a.reach.mu.Unlock()
-	if len(a.reach.refusals) == record.MaxRefusals {
+func (r *reach) refused(e record.EgressRefusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.refusals) == record.MaxRefusals {
 		return
 	}
 	e = e.Short()
-	a.reach.refusals = append(a.reach.refusals, e)
-	a.control.send(record.WorkerMessage{Event: "refused", Refused: &e})
+	r.refusals = append(r.refusals, e)
+	r.control.send(record.WorkerMessage{Event: "refused", Refused: &e})
 }
 
 // loopback returns the address of an endpoint on this machine, which has no TLS.
@@ -134,15 +134,15 @@ func loopback(endpoint string) (netip.AddrPort, error) {
 	return netip.ParseAddrPort(u.Host)
 }
 
-// serveReach serves the listener of a jail, if it has one.
-func (a *attempt) serveReach(ctx context.Context, j *jail.Jail) {
-	b, l := a.reach.broker, j.Listener()
+// serve serves the listener of a jail, if it has one.
+func (r *reach) serve(ctx context.Context, j *jail.Jail, logger *slog.Logger) {
+	b, l := r.broker, j.Listener()
 	if b == nil || l == nil {
 		return
 	}
-	a.reach.serving.Go(func() { // ends with closeReach
+	r.serving.Go(func() { // ends with close
 		if err := b.Serve(l); err != nil {
-			a.cfg.Logger.ErrorContext(ctx, "the broker accepts no requests any more", slog.Any("err", err))
+			logger.ErrorContext(ctx, "the broker accepts no requests any more", slog.Any("err", err))
 		}
 	})
 }
@@ -153,42 +153,40 @@ const hurriedDrain = 5 * time.Second
 
 // drainTime is how much longer the attempt may wait for outstanding answers: all its
 // waits together take at most record.DrainTime, which budgets reserve.
-func (a *attempt) drainTime(ctx context.Context) time.Duration {
+func (r *reach) drainTime(ctx context.Context) time.Duration {
 	most := time.Duration(record.DrainTime)
-	if a.reach.hurried || context.Cause(ctx) != nil {
+	if r.hurried || context.Cause(ctx) != nil {
 		most = hurriedDrain
 	}
-	return max(0, most-a.reach.drained)
+	return max(0, most-r.drained)
 }
 
-// drainModel waits for the answers that the agent left outstanding. The agent has ended.
+// drain waits for the answers that the agent left outstanding. The agent has ended.
 // What follows, such as verify, has its whole time, and may use the model.
-func (a *attempt) drainModel(ctx context.Context, agentErr error) {
-	r := &a.reach
+func (r *reach) drain(ctx context.Context, agentErr error, now func() time.Time) {
 	f, ok := errors.AsType[*failure](agentErr)
 	r.hurried = ok && f.reason == api.ReasonTimeout
-	from := a.cfg.Now()
-	r.broker.Drain(a.drainTime(ctx))
-	r.drained += max(0, a.cfg.Now().Sub(from))
+	from := now()
+	r.broker.Drain(r.drainTime(ctx))
+	r.drained += max(0, now().Sub(from))
 }
 
-// closeReach ends everything that processes of a jail reach, and puts what they have
+// close ends everything that processes of a jail reach, and puts what they have
 // used into the summary. The agent has ended.
-func (a *attempt) closeReach(ctx context.Context) error {
-	r := &a.reach
+func (r *reach) close(ctx context.Context, s *summary) error {
 	if r.broker == nil {
 		return nil
 	}
-	err := r.broker.CloseWithin(a.drainTime(ctx))
+	err := r.broker.CloseWithin(r.drainTime(ctx))
 	r.serving.Wait()
 	r.used, r.broker = r.broker.Usage(), nil
-	if a.manifest.Endpoint != nil {
-		a.summary.Usage.Model = &r.used
+	if r.key != "" {
+		s.Usage.Model = &r.used
 	}
 	kept, keepErr := r.record.close()
-	a.summary.Network = kept
+	s.Network = kept
 	refusals, refuseErr := record.RefusalsOf(r.refusals) // the broker has ended
-	a.summary.Refusals = refusals
+	s.Refusals = refusals
 	if err := errors.Join(err, keepErr, refuseErr); err != nil {
 		return fmt.Errorf("record of the agent's requests: %w", err)
 	}
@@ -213,25 +211,25 @@ func (r *reach) modelFault() string {
 
 // setEnvironment decides the whole environment of the agent and of setup scripts, with
 // files that it refers to.
-func (a *attempt) setEnvironment() {
+func (r *reach) setEnvironment(m *record.Manifest, p *plan, certificates string) {
 	network := map[string]string{}
-	if len(a.manifest.Egress) > 0 {
+	if len(m.Egress) > 0 {
 		network = broker.ProxyVariables(jail.ListenPort)
-		if bundle := broker.Bundle(a.cfg.Certificates, a.reach.broker.CA()); bundle != nil {
+		if bundle := broker.Bundle(certificates, r.broker.CA()); bundle != nil {
 			const path = agent.Own + "/ca.pem"
-			a.reach.files = append(a.reach.files, jail.File{Path: path, Mode: 0o644, Content: bundle})
+			r.files = append(r.files, jail.File{Path: path, Mode: 0o644, Content: bundle})
 			for _, name := range broker.BundleVariables() {
 				network[name] = jail.HomeDir + "/" + path
 			}
 		}
 	}
-	a.reach.env = environment(a.plan.target, &a.manifest, a.plan.launch.Env, network, a.plan.values, a.reach.held)
+	r.env = environment(p.target, m, p.launch.Env, network, p.values, r.held)
 }
 
-// agentHome lists the files in the agent's home directory.
-func (a *attempt) agentHome() []jail.File {
-	files := slices.Clone(a.reach.files)
-	for _, f := range a.plan.launch.Home {
+// home lists the files in the agent's home directory.
+func (r *reach) home(l agent.Launch) []jail.File {
+	files := slices.Clone(r.files)
+	for _, f := range l.Home {
 		files = append(files, jail.File{Path: f.Path, Content: f.Content})
 	}
 	return files

@@ -77,18 +77,18 @@ func (a *attempt) keepReport(j *jail.Jail, asked bool) {
 	if a.transcript == nil {
 		return
 	}
-	if err := a.keepTranscript(); err != nil {
+	if err := a.transcript.keep(&a.summary); err != nil {
 		a.summary.leaveOut("transcript", err)
 	}
 	if asked {
-		if err := a.takeSession(j); err != nil {
+		if err := a.summary.takeSession(j, a.plan.adapter, a.report.Session); err != nil {
 			a.summary.leaveOut("session", err)
 		}
 	}
 }
 
-func (a *attempt) keepTranscript() error {
-	t := a.transcript
+// keep keeps the transcript, if there is one.
+func (t *transcript) keep(s *summary) error {
 	defer os.Remove(t.file.Name()) //nolint:errcheck // the whole directory is removed soon
 	defer t.file.Close()           //nolint:errcheck // read below
 	if t.size == 0 {
@@ -97,15 +97,15 @@ func (a *attempt) keepTranscript() error {
 	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	kept, err := a.summary.keep(t.file, "transcript")
+	kept, err := s.keep(t.file, "transcript")
 	if err != nil {
 		return err
 	}
 	if t.clean.Redacted() {
 		kept.Redacted = true
-		a.summary.redacted("transcript")
+		s.redacted("transcript")
 	}
-	a.summary.Transcript = &kept
+	s.Transcript = &kept
 	if t.kept < t.size {
 		return fmt.Errorf("%d bytes behind the first %d MiB, or behind a fault of the disk", t.size-t.kept, maxTranscript>>20)
 	}
@@ -114,18 +114,18 @@ func (a *attempt) keepTranscript() error {
 
 // takeSession keeps the program's own session. The next attempt does without where it
 // cannot be kept.
-func (a *attempt) takeSession(j *jail.Jail) error {
-	s, err := a.plan.adapter.TakeSession(j.Home(), a.report.Session, a.summary.redact.Bytes)
+func (s *summary) takeSession(j *jail.Jail, adapter *agent.Adapter, id string) error {
+	session, err := adapter.TakeSession(j.Home(), id, s.redact.Bytes)
 	if err != nil {
 		return err
 	}
 	var archive bytes.Buffer
-	if err := s.Pack(&archive); err != nil {
+	if err := session.Pack(&archive); err != nil {
 		return err
 	}
-	kept, err := a.summary.keep(&archive, "session")
+	kept, err := s.keep(&archive, "session")
 	if err == nil {
-		a.summary.Session = &kept
+		s.Session = &kept
 	}
 	return err
 }

@@ -49,8 +49,8 @@ func (a *attempt) work(ctx context.Context) (err error) {
 	if err := a.openBroker(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.closeReach(ctx)) }()
-	a.setEnvironment()
+	defer func() { err = errors.Join(err, a.reach.close(ctx, &a.summary)) }()
+	a.reach.setEnvironment(&a.manifest, &a.plan, a.cfg.Certificates)
 	a.env = a.reach.env
 
 	var j *jail.Jail
@@ -59,7 +59,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		spec := jail.Spec{Lower: ws.under(ws.lower), Home: a.agentHome(), Mounts: slices.Concat(a.program.mounts, tool), Listen: true}
+		spec := jail.Spec{Lower: ws.under(ws.lower), Home: a.reach.home(a.plan.launch), Mounts: slices.Concat(a.program.mounts, tool), Listen: true}
 		if j, err = a.startJail(ctx, spec); err == nil {
 			ws.limitCapture(j)
 		}
@@ -72,7 +72,7 @@ func (a *attempt) work(ctx context.Context) (err error) {
 	iso := j.Isolation()
 	a.summary.Isolation = api.Isolation{Level: iso.Level, Layers: iso.Layers, Limits: iso.Limits}
 
-	a.serveReach(ctx, j)
+	a.reach.serve(ctx, j, a.cfg.Logger)
 	agentErr := a.runAgent(a.agent, ws, j)
 	a.tools.end()
 	a.summary.Partial = agentErr != nil
@@ -87,12 +87,12 @@ func (a *attempt) work(ctx context.Context) (err error) {
 	}
 	a.keepReport(j, errors.Is(agentErr, errAsked))
 	closeJail(j)
-	a.drainModel(ctx, agentErr)
+	a.reach.drain(ctx, agentErr, a.cfg.Now)
 	if agentErr != nil {
 		return agentErr
 	}
 	if err == nil {
-		err = a.checkOutput()
+		err = a.summary.checkOutput(a.plan.subagent)
 	}
 	if err != nil {
 		a.summary.Partial = true
@@ -165,12 +165,12 @@ func (p *plan) checkReadOnly(dirs api.Dirs) error {
 	return nil
 }
 
-func (a *attempt) timeout() error { return timeout{time.Duration(a.manifest.Limits.Timeout)} }
+func timeoutOf(m *record.Manifest) error { return timeout{time.Duration(m.Limits.Timeout)} }
 
 // runAgent runs setup scripts, checks requirements and runs the agent, all within
 // the agent's timeout.
 func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) error {
-	timed, stop := context.WithTimeoutCause(ctx, time.Duration(a.manifest.Limits.Timeout), a.timeout())
+	timed, stop := context.WithTimeoutCause(ctx, time.Duration(a.manifest.Limits.Timeout), timeoutOf(&a.manifest))
 	defer stop()
 	if err := a.setup(timed, j); err != nil {
 		return err
@@ -304,12 +304,12 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		if err != nil {
 			return explain(ctx, api.ReasonVerify, fmt.Errorf("files of the patch that verify runs: %w", err))
 		}
-		j, err := a.startJail(ctx, jail.Spec{Lower: ws.under(lower), Home: a.reach.files, Listen: a.wantsReach() && a.plan.setsUp()})
+		j, err := a.startJail(ctx, jail.Spec{Lower: ws.under(lower), Home: a.reach.files, Listen: wantsReach(&a.manifest) && a.plan.setsUp()})
 		if err != nil {
 			return err
 		}
 		defer closeJail(j)
-		a.serveReach(ctx, j)
+		a.reach.serve(ctx, j, a.cfg.Logger)
 		failpoint.Hit(failpoint.WorkerCheck, a.cfg.Dir)
 		return a.runVerify(ctx, j, *v, changed)
 	})
@@ -325,7 +325,7 @@ func (a *attempt) runVerify(ctx context.Context, j *jail.Jail, v api.Verify, cha
 	}
 	a.log.beginVerify()
 	left, from := time.Duration(v.Time()), a.cfg.Now()
-	timed, stop := context.WithTimeoutCause(ctx, left, a.timeout())
+	timed, stop := context.WithTimeoutCause(ctx, left, timeoutOf(&a.manifest))
 	err := a.setup(timed, j)
 	stop()
 	if err != nil {
@@ -336,10 +336,10 @@ func (a *attempt) runVerify(ctx context.Context, j *jail.Jail, v api.Verify, cha
 	// Setup scripts reach what they reach in the agent's jail. The command judges what an
 	// agent wrote: it has no network and none of the secrets. Answers that the scripts left
 	// outstanding take nothing of its time.
-	if err := a.closeReach(ctx); err != nil {
+	if err := a.reach.close(ctx, &a.summary); err != nil {
 		return err
 	}
-	timed, stop = context.WithTimeoutCause(ctx, left, a.timeout())
+	timed, stop = context.WithTimeoutCause(ctx, left, timeoutOf(&a.manifest))
 	defer stop()
 	a.env, from = a.plan.env, a.cfg.Now()
 	exit, err := j.Run(timed, a.command(v.Command, nil))

@@ -121,6 +121,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	a.reach.control = a.control
 	a.summary = summary{dir: cfg.Dir, now: cfg.Now, control: a.control, redact: redact.New(nil)}
 	defer a.control.close()
 	defer a.tools.end()
