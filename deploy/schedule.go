@@ -96,7 +96,7 @@ func (p *Plan) schedules(l *strictyaml.List, declared map[api.Ref]*decl) {
 		if read == nil {
 			continue // the reader refuses it; one of an earlier version says so when it is due
 		}
-		for _, sub := range read.Subagents() {
+		for _, sub := range plan.Subagents(read.Tasks) {
 			if _, ok := p.set.Subagents[sub]; ok {
 				continue
 			}
@@ -119,7 +119,7 @@ func (p *Plan) noteSchedules() {
 		if read == nil {
 			continue
 		}
-		for _, sub := range read.Subagents() {
+		for _, sub := range plan.Subagents(read.Tasks) {
 			granted := false
 			for _, g := range p.set.Grants {
 				granted = granted || g.Principal == v.Principal && slices.Contains(g.Subagents, sub)

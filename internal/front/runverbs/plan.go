@@ -98,7 +98,7 @@ func planSize(p *plan.Plan) string {
 	}
 	return strings.Join([]string{
 		counted(len(p.Tasks), "task", "tasks"), counted(edges, "dependency", "dependencies"), counted(len(locks), "lock", "locks"),
-		counted(len(p.Layers()), "layer", "layers"),
+		counted(len(plan.Layers(p)), "layer", "layers"),
 	}, ", ")
 }
 
@@ -138,7 +138,7 @@ func (t *commands) renderCommand(v *console.Verb) {
 		case "text":
 			t.drawPlan(p)
 		default:
-			t.drawGraph(p.Drawing())
+			t.drawGraph(plan.Draw(p))
 		}
 		return nil
 	})
@@ -217,7 +217,7 @@ func (t *commands) drawPlan(p *plan.Plan) {
 	for i := range p.Tasks {
 		ids, workers = max(ids, len(p.Tasks[i].ID)), max(workers, len(plan.Worker(&p.Tasks[i])))
 	}
-	for n, layer := range p.Layers() {
+	for n, layer := range plan.Layers(p) {
 		for k, i := range layer {
 			mark := "      "
 			if k == 0 {
@@ -242,7 +242,7 @@ func taskFacts(p *plan.Plan, i int) []string {
 	after := make([]string, 0, len(p.Deps(i)))
 	for _, d := range p.Deps(i) {
 		id := p.Tasks[d].ID
-		after = append(after, strings.Join(append([]string{string(id)}, p.Products(i, id)...), " "))
+		after = append(after, strings.Join(append([]string{string(id)}, plan.Products(p, i, id)...), " "))
 	}
 	locks := make([]string, 0, len(p.Tasks[i].Locks))
 	for _, l := range p.Tasks[i].Locks {
@@ -323,7 +323,7 @@ func (t *commands) importPlan(file string, text []byte, options plan.ImportOptio
 		fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
 		return nil
 	}
-	out, err := p.YAML()
+	out, err := plan.YAML(p)
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "%s: %w", file, err).WithHint("bailiwick run import %s -o json", file)
 	}

@@ -48,7 +48,7 @@ func planText(v api.Schedule) string {
 	if p == nil {
 		return "an invalid plan"
 	}
-	return fmt.Sprintf("a plan of %s (%s), sha256 of its file %s", countOf(len(p.Tasks), "task"), nameList(p.Subagents()), api.DigestOf([]byte(v.Plan)).Hex()[:12])
+	return fmt.Sprintf("a plan of %s (%s), sha256 of its file %s", countOf(len(p.Tasks), "task"), nameList(plan.Subagents(p.Tasks)), api.DigestOf([]byte(v.Plan)).Hex()[:12])
 }
 
 func countOf(n int, what string) string {

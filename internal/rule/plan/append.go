@@ -23,7 +23,7 @@ func (p *Plan) ParseAppend(raw []byte) (Growth, []api.Problem) {
 	}
 	d := read(doc, nil, &found)
 	g := check(d, p, &found)
-	source, same := p.source()
+	source, same := sourceOf(p.Tasks[:p.declared])
 	for i := range d.plan.Tasks {
 		t := &d.plan.Tasks[i]
 		if t.Source == nil && t.Approval == nil && !same {
@@ -43,12 +43,12 @@ func (p *Plan) ParseAppend(raw []byte) (Growth, []api.Problem) {
 	return out, nil
 }
 
-// source is the source that every declared task starts from, nil if there are tasks
+// sourceOf is the source that every task starts from, nil if there are tasks
 // without one. False: they start from different ones.
-func (p *Plan) source() (source *api.SourceRequest, same bool) {
+func sourceOf(tasks []api.PlanTask) (source *api.SourceRequest, same bool) {
 	same = true
-	for i := range p.Tasks[:p.declared] {
-		t := &p.Tasks[i]
+	for i := range tasks {
+		t := &tasks[i]
 		switch {
 		case t.Approval != nil:
 		case t.Source == nil:
@@ -63,7 +63,7 @@ func (p *Plan) source() (source *api.SourceRequest, same bool) {
 }
 
 // appended returns the tasks of an append, which has passed ParseAppend.
-func (p *Plan) appended(g Growth) ([]api.PlanTask, error) {
+func appended(p *Plan, g Growth) ([]api.PlanTask, error) {
 	raw, err := canon.Marshal(g.Tasks)
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)

@@ -39,7 +39,7 @@ func TestAppendedTasksAreCheckedAsThoseOfAPlan(t *testing.T) {
 	if _, ok := other.Index("y"); ok || len(other.Tasks) != 6 || len(other.Dependents(2)) != 2 {
 		t.Errorf("a copy grew too: %v", other.Dependents(2))
 	}
-	if again, err := p.WithID("r2"); err != nil || len(again.Tasks) != 6 || again.has("y") {
+	if again, err := p.WithID("r2"); err != nil || len(again.Tasks) != 6 || indexed(again, "y") {
 		t.Errorf("a copy of a run that grew: %v", err)
 	}
 	for raw, want := range map[string]string{

@@ -50,7 +50,7 @@ func (c *checker) limits() {
 	}
 	switch l := c.plan.Limits.Tasks; {
 	case c.base != nil:
-		if have, most := len(c.base.Tasks), c.base.mostTasks(); have+least > most {
+		if have, most := len(c.base.Tasks), mostTasks(&c.base.Plan); have+least > most {
 			c.sense("$.tasks", "the run has %d tasks, and would have at least %d: its limit is %d", have, have+least, most)
 		}
 	case l > 0 && l < n:
@@ -76,7 +76,7 @@ func (c *checker) index() {
 			c.sense(task(i)+".id", "duplicate task %s, first at %s", clip(string(t.ID)), task(first))
 			continue
 		}
-		if c.base != nil && c.base.has(t.ID) {
+		if c.base != nil && indexed(c.base, t.ID) {
 			c.sense(task(i)+".id", "the run has a task %s already", clip(string(t.ID)))
 		}
 		c.graph.index[t.ID] = i

@@ -12,7 +12,7 @@ import (
 
 // Layers are the tasks by their depth: those of one layer can run at once when the
 // layers above are done.
-func (p *Plan) Layers() [][]int32 {
+func Layers(p *Plan) [][]int32 {
 	depth := make([]int, len(p.Tasks))
 	var layers [][]int32
 	for _, i := range p.order {
@@ -31,7 +31,7 @@ func (p *Plan) Layers() [][]int32 {
 }
 
 // Products describes what task i needs from another: "(patch as change)".
-func (p *Plan) Products(i int, from api.TaskID) []string {
+func Products(p *Plan, i int, from api.TaskID) []string {
 	var all []string
 	t := &p.Tasks[i]
 	for _, name := range slices.Sorted(maps.Keys(t.Needs)) {
@@ -104,14 +104,14 @@ type Edge struct {
 	Grew  bool // the node grew from the other
 }
 
-// Drawing is the plan as a graph: each task that grows is one node.
-func (p *Plan) Drawing() Drawing {
+// Draw returns the plan as a graph: each task that grows is one node.
+func Draw(p *Plan) Drawing {
 	d := make(Drawing, len(p.Tasks))
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		d[i] = Node{Name: string(t.ID), Lines: append([]string{Worker(t)}, GrowthText(t)...), Grows: Grows(t) || t.Gate != nil}
 		for _, on := range p.Deps(i) {
-			d[i].Edges = append(d[i].Edges, Edge{From: int(on), Label: strings.Join(p.Products(i, p.Tasks[on].ID), " ")})
+			d[i].Edges = append(d[i].Edges, Edge{From: int(on), Label: strings.Join(Products(p, i, p.Tasks[on].ID), " ")})
 		}
 	}
 	return d

@@ -45,7 +45,7 @@ func decides(t *api.PlanTask, by api.TaskID) bool {
 // EndOf returns the end of a task for Satisfied; end is as of Counts.
 func (p *Plan) EndOf(i int, end func(i int) (state api.TaskState, cause int)) End {
 	state, cause := end(i)
-	return End{State: state, ByCondition: state == api.TaskSkipped && p.passed(cause, end)}
+	return End{State: state, ByCondition: state == api.TaskSkipped && passed(len(p.Tasks), cause, end)}
 }
 
 // Free reports whether task d no longer keeps task i from starting. What a task depends

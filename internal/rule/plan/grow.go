@@ -47,7 +47,7 @@ func ReadGrowth(raw []byte) (g Growth, err error) {
 // changes the plan; Canonical and Digest remain those of the submitted one.
 func (p *Plan) Grow(g Growth) (int, error) {
 	first := len(p.Tasks)
-	s, err := p.sprout(g)
+	s, err := sproutsOf(p, g)
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +71,7 @@ func (p *Plan) Grow(g Growth) (int, error) {
 
 // CanGrow returns the error that Grow would, and changes nothing.
 func (p *Plan) CanGrow(g Growth) error {
-	_, err := p.sprout(g)
+	_, err := sproutsOf(p, g)
 	return err
 }
 
@@ -83,7 +83,7 @@ type sprouts struct {
 	edges, filled int
 }
 
-func (p *Plan) sprout(g Growth) (s sprouts, err error) {
+func sproutsOf(p *Plan, g Growth) (s sprouts, err error) {
 	s.parent = -1
 	if g.Cause != CauseAppend {
 		i, ok := p.Index(g.Task)
@@ -92,13 +92,13 @@ func (p *Plan) sprout(g Growth) (s sprouts, err error) {
 		}
 		s.parent = int32(i) //nolint:gosec // G115: below MaxRunTasks
 	}
-	if s.tasks, s.filled, err = p.offspring(g, s.parent); err != nil {
+	if s.tasks, s.filled, err = offspring(p, g, s.parent); err != nil {
 		return s, err
 	}
-	if n := len(p.Tasks) + len(s.tasks); n > p.mostTasks() {
-		return s, api.Errorf(api.CodeTooLarge, "the run would have %d tasks: its limit is %d", n, p.mostTasks())
+	if n := len(p.Tasks) + len(s.tasks); n > mostTasks(&p.Plan) {
+		return s, api.Errorf(api.CodeTooLarge, "the run would have %d tasks: its limit is %d", n, mostTasks(&p.Plan))
 	}
-	if s.deps, s.edges, err = p.depsOf(s.tasks, s.parent); err != nil {
+	if s.deps, s.edges, err = depsOf(p, s.tasks, s.parent); err != nil {
 		return s, err
 	}
 	if p.edges+s.edges > api.MaxRunEdges {
@@ -108,7 +108,7 @@ func (p *Plan) sprout(g Growth) (s sprouts, err error) {
 }
 
 // mostTasks is how many tasks the run may have.
-func (p *Plan) mostTasks() int {
+func mostTasks(p *api.Plan) int {
 	if p.Limits.Tasks > 0 {
 		return p.Limits.Tasks
 	}
@@ -133,7 +133,7 @@ func atLeast(t *api.PlanTask) int {
 
 // depsOf returns the sorted dependencies of tasks that are added, and their number.
 // Each is on a task of the run, or on one before it that is added too.
-func (p *Plan) depsOf(tasks []api.PlanTask, parent int32) (all [][]int32, n int, err error) {
+func depsOf(p *Plan, tasks []api.PlanTask, parent int32) (all [][]int32, n int, err error) {
 	all = make([][]int32, len(tasks))
 	added := make(map[api.TaskID]int32, len(tasks))
 	for k := range tasks {
@@ -185,9 +185,9 @@ func Dependencies(t *api.PlanTask) []api.TaskID {
 }
 
 // offspring returns the tasks of a growth, and the bytes of the inputs that are made.
-func (p *Plan) offspring(g Growth, parent int32) ([]api.PlanTask, int, error) {
+func offspring(p *Plan, g Growth, parent int32) ([]api.PlanTask, int, error) {
 	if g.Cause == CauseAppend {
-		tasks, err := p.appended(g)
+		tasks, err := appended(p, g)
 		return tasks, 0, err
 	}
 	t, grown := &p.Tasks[parent], len(p.children[parent])

@@ -178,7 +178,7 @@ func (p *Plan) Deps(i int) []int32 { return p.deps[i] }
 // distinct. The caller must not change them.
 func (p *Plan) Dependents(i int) []int32 { return p.dependents[i] }
 
-func (p *Plan) has(id api.TaskID) bool { _, ok := p.index[id]; return ok }
+func indexed(p *Plan, id api.TaskID) bool { _, ok := p.index[id]; return ok }
 
 // Index is the index of a task in Plan.Tasks.
 func (p *Plan) Index(id api.TaskID) (int, bool) {

@@ -220,7 +220,7 @@ func TestYAMLRoundTrips(t *testing.T) {
 		if problems != nil {
 			t.Fatal(problems)
 		}
-		text, err := p.YAML()
+		text, err := YAML(p)
 		if err != nil {
 			if !bytes.Contains(p.Canonical(), []byte(`\u`)) {
 				t.Fatalf("%s: %v", p.Canonical(), err)

@@ -16,18 +16,18 @@ func (p *Plan) Shown(i int) []int32 {
 		}
 	}
 	for _, d := range from {
-		out = p.givers(out, int32(i), d) //nolint:gosec // G115: likewise
+		out = givers(p, out, int32(i), d) //nolint:gosec // G115: likewise
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
 // givers appends the tasks whose dispatches give what task i is shown of task d.
-func (p *Plan) givers(out []int32, i, d int32) []int32 {
+func givers(p *Plan, out []int32, i, d int32) []int32 {
 	switch t := &p.Tasks[d]; {
 	case t.ForEach != nil:
 		for _, c := range p.Children(int(d)) {
-			out = p.givers(out, i, c)
+			out = givers(p, out, i, c)
 		}
 		return out
 	case t.Quorum != nil:

@@ -125,7 +125,7 @@ func (p *Plan) Counts(end func(i int) (state api.TaskState, cause int)) map[api.
 			continue
 		}
 		state, cause := end(i)
-		if state == api.TaskSkipped && p.passed(cause, end) {
+		if state == api.TaskSkipped && passed(len(p.Tasks), cause, end) {
 			state = api.TaskDone
 		}
 		counts[state]++
@@ -135,9 +135,9 @@ func (p *Plan) Counts(end func(i int) (state api.TaskState, cause int)) map[api.
 
 // passed reports whether the cause of a skipped task is done, which its condition is
 // about, or was itself skipped by a condition.
-func (p *Plan) passed(cause int, end func(i int) (api.TaskState, int)) bool {
+func passed(tasks, cause int, end func(i int) (api.TaskState, int)) bool {
 	for range 2 {
-		if cause < 0 || cause >= len(p.Tasks) {
+		if cause < 0 || cause >= tasks {
 			return false
 		}
 		var state api.TaskState

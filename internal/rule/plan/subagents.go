@@ -6,17 +6,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Subagents returns the subagents that tasks of the plan may be dispatched to, sorted:
+// Subagents returns the subagents that tasks may be dispatched to, sorted:
 // also those of gates and quorums.
-func (p *Plan) Subagents() []api.Name {
+func Subagents(tasks []api.PlanTask) []api.Name {
 	seen := map[api.Name]bool{}
 	add := func(n api.Name) {
 		if n != "" {
 			seen[n] = true
 		}
 	}
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
+	for i := range tasks {
+		t := &tasks[i]
 		add(t.Subagent)
 		if t.Gate != nil {
 			add(t.Gate.Verify.Subagent)

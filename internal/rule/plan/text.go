@@ -55,7 +55,7 @@ func Read(text []byte) (*Plan, []Place) {
 func (t Text) Plan(values map[string]json.RawMessage) (*Plan, []Place) {
 	p, problems := ParseWith(t.JSON, values)
 	if p != nil {
-		problems = p.oversized()
+		problems = oversized(p.Tasks)
 	}
 	if len(problems) > 0 {
 		return nil, t.Places(problems)
@@ -82,14 +82,14 @@ func OfSchedule(v api.Schedule) (*Plan, []Place) {
 
 // oversized refuses inputs that no dispatch accepts. Parse accepts them: an older
 // service may have stored such a plan.
-func (p *Plan) oversized() []api.Problem {
+func oversized(tasks []api.PlanTask) []api.Problem {
 	var found list
-	for i := range p.Tasks {
-		if n := len(p.Tasks[i].Input); n > api.MaxInput {
+	for i := range tasks {
+		if n := len(tasks[i].Input); n > api.MaxInput {
 			found.sense(task(i)+".input", "%d bytes: at most %d; let the task read a file of its source, or what another task leaves", n, api.MaxInput)
 		}
 	}
-	return NameTasks(found.problems(), p.Tasks)
+	return NameTasks(found.problems(), tasks)
 }
 
 // ReadText reads YAML or JSON. It returns either JSON or problems of syntax.

@@ -12,7 +12,7 @@ import (
 
 // YAML is the plan as a person writes it. It fails if the plan has texts with
 // invisible characters, which ReadText refuses; such a plan can be written as JSON.
-func (p *Plan) YAML() ([]byte, error) {
+func YAML(p *Plan) ([]byte, error) {
 	root, err := node(p.canonical, "")
 	if err != nil {
 		return nil, err

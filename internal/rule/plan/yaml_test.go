@@ -27,7 +27,7 @@ tasks:
     input: {file: beta.go}
     locks: [repo/beta.go, {shared: repo/go.mod}]
 `
-	text, err := parse(t, sample).YAML()
+	text, err := YAML(parse(t, sample))
 	if err != nil || string(text) != want {
 		t.Errorf("%v\n%s", err, text)
 	}
@@ -38,7 +38,7 @@ func TestYAMLRefusesInvisibleCharacters(t *testing.T) {
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	if text, err := p.YAML(); err == nil {
+	if text, err := YAML(p); err == nil {
 		t.Errorf("%q", text)
 	}
 }
