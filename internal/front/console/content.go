@@ -9,15 +9,8 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
-
-// RawFlag adds the flag that has Content write to a terminal what it gets.
-func RawFlag(cmd *cobra.Command, raw *bool) {
-	cmd.Flags().BoolVar(raw, "raw", false, "print the exact bytes on a terminal too, which obeys control characters in them")
-}
 
 // Content runs print with the writer of content that others made, such as a patch
 // or a file: exact into a pipe or a file; on a terminal escaped as Plain does, and

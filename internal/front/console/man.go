@@ -27,24 +27,6 @@ func Man(then func(ctx context.Context, dir string) error) func(*Verb) {
 	}
 }
 
-// ManCommand is the command that writes the man pages of root. then runs after
-// it, with the folder; it may be nil.
-func ManCommand(root *cobra.Command, then func(cmd *cobra.Command, dir string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: "man DIR", Short: "Write a man page per command to a folder", Args: cobra.ExactArgs(1),
-		Long: "Write a man page per command to a folder, which is created if missing. The pages have the\ntext of the help. Existing pages are overwritten.",
-		// In place of the root's: the pages need neither a home nor a service.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
-		Example:           Examples(root.Name()+" man share/man/man1", root.Name()+" man man1 && man -l man1/"+root.Name()+".1"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := WriteMan(root, args[0]); err != nil || then == nil {
-				return err
-			}
-			return then(cmd, args[0])
-		},
-	}
-}
-
 // WriteMan writes the man page of a command and of all commands below it. The
 // same program always writes the same pages.
 func WriteMan(cmd *cobra.Command, dir string) error {

@@ -170,7 +170,7 @@ func (m *Manual) exampleLines() []string {
 	}
 	var lines []string
 	for _, c := range m.below {
-		lines = append(lines, c.examples[0])
+		lines = append(lines, c.examples[:min(len(c.examples), 1)]...)
 	}
 	return lines[:min(len(lines), maxNounExamples)]
 }
@@ -215,15 +215,3 @@ func (v *Verb) FlagBelow(to any, name string) {
 	v.Flag(to, name)
 	v.PersistentFlags().AddFlag(v.Flags().Lookup(name))
 }
-
-// Made is a verb whose command is not made from the manual yet.
-func Made(cmd *cobra.Command) func(*Verb) {
-	return func(v *Verb) {
-		group := v.GroupID
-		*v.Command = *cmd
-		v.GroupID = group
-	}
-}
-
-// VerbOf is a command that is not in the manual yet, with the texts of its flags.
-func VerbOf(cmd *cobra.Command, manual string) *Verb { return &Verb{cmd, ParseManual(manual)} }

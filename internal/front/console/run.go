@@ -76,45 +76,5 @@ func (o *Output) File() io.Writer {
 	return o.Stdout
 }
 
-// Group is a heading of a help text and the commands below it. Commands without
-// a title stand below cobra's own heading.
-type Group struct {
-	Title    string
-	Commands []*cobra.Command
-}
-
-// Noun makes a command that only has verbs, whose first examples become its own.
-// An unknown verb is an error; without Args and RunE cobra would print the help
-// and succeed.
-func Noun(use, short string, groups ...Group) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	AddGroups(cmd, groups...)
-	var lines []string
-	for _, g := range groups {
-		for _, c := range g.Commands {
-			first, rest, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
-			lines = append(lines, first)
-			if len(groups) == 1 && len(g.Commands) == 1 {
-				lines = append(lines, strings.TrimSpace(rest))
-			}
-		}
-	}
-	cmd.Example = Examples(lines[:min(len(lines), maxNounExamples)]...)
-	return cmd
-}
-
-// AddGroups adds commands below their headings.
-func AddGroups(cmd *cobra.Command, groups ...Group) {
-	for _, g := range groups {
-		if g.Title != "" && !cmd.ContainsGroup(g.Title) {
-			cmd.AddGroup(&cobra.Group{ID: g.Title, Title: g.Title})
-		}
-		for _, c := range g.Commands {
-			c.GroupID = g.Title
-		}
-		cmd.AddCommand(g.Commands...)
-	}
-}
-
 // Examples is the example text of a command: one command line per line.
 func Examples(lines ...string) string { return "  " + strings.Join(lines, "\n  ") }

@@ -4,14 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 )
-
-// AddTimeFlag adds --utc to a program.
-func (o *Output) AddTimeFlag(root *cobra.Command) {
-	root.PersistentFlags().BoolVar(&o.UTC, "utc", false, "show times in UTC (default: the zone of TZ, else of this machine)")
-}
 
 // zone is a time in the zone that the user reads times in.
 func (o *Output) zone(at time.Time) time.Time {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
@@ -16,29 +14,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 )
 
-func (t *tree) anchorCommand() *cobra.Command {
-	return console.Noun("anchor", "Compare an anchor with the log, and name it as lost, while no service runs",
-		console.Group{Commands: []*cobra.Command{t.anchorShowCommand(), t.anchorRecordCommand()}})
-}
-
-func (t *tree) anchorShowCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "show NAME", Short: "Compare all that an anchor holds with the log", Args: cobra.ExactArgs(1),
-		Long: `Compare all that an anchor holds with the log, as the start of the service does, and print
-what it would refuse. The service must be stopped. Nothing is changed.`,
-		Example: "  bailiwickd anchor show disk",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withAnchor(cmd.Context(), func(s *service) error {
-				f, err := s.anchorFinding(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				return t.Emit(f, string(f.Found), func() { t.printFinding(&f) })
-			})
-		},
-	}
-	t.outputFlag(cmd)
-	return cmd
+func (t *tree) anchorShowCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, args []string) error {
+		return t.withAnchor(ctx, func(s *service) error {
+			f, err := s.anchorFinding(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return t.Emit(f, string(f.Found), func() { t.printFinding(&f) })
+		})
+	})
+	t.outputFlag(v)
 }
 
 func (t *tree) printFinding(f *api.AnchorFinding) {
@@ -53,21 +39,11 @@ func (t *tree) printFinding(f *api.AnchorFinding) {
 	fmt.Fprintln(t.Stdout, f.Found)
 }
 
-func (t *tree) anchorRecordCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "record", Short: "Record the signed decision that an anchor is lost", Args: cobra.NoArgs,
-		Long: `Read an envelope from standard input that bailiwick-deploy operator sign wrote, with a decision
-of the verb anchor.lost, and record it in the state and in the log. It is refused unless the
-anchor is in exactly the state that it names. The service must be stopped.
-
-bailiwick anchor lost NAME makes the decision, has it signed and calls this.`,
-		Example: "  bailiwickd anchor record < envelope.json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withAnchor(cmd.Context(), func(s *service) error { return s.recordLost(cmd.Context()) })
-		},
-	}
-	t.outputFlag(cmd)
-	return cmd
+func (t *tree) anchorRecordCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		return t.withAnchor(ctx, func(s *service) error { return s.recordLost(ctx) })
+	})
+	t.outputFlag(v)
 }
 
 // withAnchor calls do with the state, the tree and the decisions open, while no

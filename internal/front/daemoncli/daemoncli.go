@@ -7,6 +7,7 @@ package daemoncli
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"io"
 	"slices"
@@ -45,24 +46,42 @@ func Run(ctx context.Context, cfg Config) int {
 	return console.Run(ctx, t.root(), &t.Output, cfg.Args)
 }
 
+// manual is the text about the verbs.
+//
+//go:embed verbs.md
+var manual string
+
 func (t *tree) root() *cobra.Command {
-	root := &cobra.Command{
-		Use: "bailiwickd", Short: "The Bailiwick service", Version: t.Version,
-	}
-	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
-	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default $XDG_CONFIG_HOME/bailiwick/service.yaml, if it exists)")
-	t.AddTimeFlag(root)
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
-	man := console.ManCommand(root, nil)
-	man.Hidden = true // bailiwick man runs it
-	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand(), t.anchorCommand(), man)
-	return root
+	return console.ParseManual(manual).Command(console.Verbs{
+		"":              t.programFlags,
+		"serve":         t.serveCommand,
+		"start":         t.startCommand,
+		"doctor":        t.doctorCommand,
+		"key show":      t.keyShowCommand,
+		"key rotate":    t.keyRotateCommand,
+		"key create":    t.keyCreateCommand,
+		"anchor show":   t.anchorShowCommand,
+		"anchor record": t.anchorRecordCommand,
+		"man": func(v *console.Verb) {
+			v.Hidden = true // bailiwick man runs it
+			console.Man(nil)(v)
+		},
+	})
 }
 
-// outputFlag adds the flag for the format of a command's answer.
-func (t *tree) outputFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&t.Format, "output", "o", "text", "text, json, jsonl or name")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
+func (t *tree) programFlags(v *console.Verb) {
+	v.Version = t.Version
+	v.FlagBelow(&t.socket, "socket")
+	v.FlagBelow(&t.config, "config")
+	v.FlagBelow(&t.UTC, "utc")
+	v.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
+}
+
+// outputFlag adds the flag for the format of a verb's answer.
+func (t *tree) outputFlag(v *console.Verb) {
+	t.Format = "text"
+	v.Flag(&t.Format, "output")
+	v.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
 			return console.BadFormat(cmd, t.Format, "text, json, jsonl or name")
 		}

@@ -8,8 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -65,13 +63,9 @@ type checkLine struct {
 	Fix   string `json:"fix,omitempty"`
 }
 
-func (t *tree) doctorCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check this machine and the running service, and print how to fix problems", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.doctor(cmd.Context()) },
-	}
-	t.outputFlag(cmd)
-	return cmd
+func (t *tree) doctorCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error { return t.doctor(ctx) })
+	t.outputFlag(v)
 }
 
 func (t *tree) doctor(ctx context.Context) error {

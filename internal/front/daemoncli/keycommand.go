@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
@@ -20,40 +18,30 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-func (t *tree) keyCommand() *cobra.Command {
-	return console.Noun("key", "Show, rotate and create the service's signing keys",
-		console.Group{Commands: []*cobra.Command{t.keyShowCommand(), t.keyRotateCommand(), t.keyCreateCommand()}})
-}
-
-func (t *tree) keyShowCommand() *cobra.Command {
+func (t *tree) keyShowCommand(v *console.Verb) {
 	var asJSON bool
 	var asPEM string
-	cmd := &cobra.Command{
-		Use: "show", Short: "Print the public keys, and the log entries for which each was in force", Args: cobra.NoArgs,
-		Example: "  bailiwickd key show\n  bailiwickd key show --pem statements > statements.pem",
-		RunE: func(*cobra.Command, []string) error {
-			h, err := seal.LoadHistory(t.Dirs.State)
-			if err != nil {
-				return api.Errorf(api.CodeNotFound, "%w", err).WithHint("the service creates its key at its first start: bailiwickd start")
+	v.Do(func(_ context.Context, _ []string) error {
+		h, err := seal.LoadHistory(t.Dirs.State)
+		if err != nil {
+			return api.Errorf(api.CodeNotFound, "%w", err).WithHint("the service creates its key at its first start: bailiwickd start")
+		}
+		switch {
+		case asPEM != "":
+			return t.showPEM(h, asPEM)
+		case asJSON:
+			b, err := canon.Marshal(h)
+			if err == nil {
+				_, err = fmt.Fprintf(t.Stdout, "%s\n", b)
 			}
-			switch {
-			case asPEM != "":
-				return t.showPEM(h, asPEM)
-			case asJSON:
-				b, err := canon.Marshal(h)
-				if err == nil {
-					_, err = fmt.Fprintf(t.Stdout, "%s\n", b)
-				}
-				return err
-			}
-			t.showPeriods("service", h.Keys)
-			t.showPeriods("statements", h.Statements)
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the key history as JSON")
-	cmd.Flags().StringVar(&asPEM, "pem", "", "print one key as PEM: service, statements, or an id")
-	return cmd
+			return err
+		}
+		t.showPeriods("service", h.Keys)
+		t.showPeriods("statements", h.Statements)
+		return nil
+	})
+	v.Flag(&asJSON, "json")
+	v.Flag(&asPEM, "pem")
 }
 
 func (t *tree) showPeriods(use string, list []seal.Period) {
@@ -87,44 +75,24 @@ func (t *tree) showPEM(h seal.History, which string) error {
 	return err
 }
 
-func (t *tree) keyCreateCommand() *cobra.Command {
+func (t *tree) keyCreateCommand(v *console.Verb) {
 	var ecdsa bool
-	cmd := &cobra.Command{
-		Use: "create FILE", Short: "Create a key for statements, to be named by keys.statements in the configuration", Args: cobra.ExactArgs(1),
-		Long: `Create a key for statements, to be named by keys.statements in the configuration.
-
-The key is not encrypted, because no one can enter a passphrase when the service
-starts: it is protected from all accounts but the service's own. An existing file
-is never overwritten.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			how := seal.NewKey{Name: record.UseStatements, Unencrypted: true}
-			if ecdsa {
-				how.Algorithm = seal.ECDSAP256
-			}
-			k, err := seal.CreateKey(args[0], how)
-			if err == nil {
-				_, err = fmt.Fprintln(t.Stdout, k.KeyID())
-			}
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&ecdsa, "ecdsa", false, "create an ECDSA P-256 key (default: ed25519)")
-	return cmd
+	v.Do(func(_ context.Context, args []string) error {
+		how := seal.NewKey{Name: record.UseStatements, Unencrypted: true}
+		if ecdsa {
+			how.Algorithm = seal.ECDSAP256
+		}
+		k, err := seal.CreateKey(args[0], how)
+		if err == nil {
+			_, err = fmt.Fprintln(t.Stdout, k.KeyID())
+		}
+		return err
+	})
+	v.Flag(&ecdsa, "ecdsa")
 }
 
-func (t *tree) keyRotateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "rotate", Short: "Put a new service key in force; the service must be stopped", Args: cobra.NoArgs,
-		Long: `Put a new service key in force; the service must be stopped.
-
-The old key signs the new one, the log records the rotation, and the old private
-key is removed. Old signatures still verify: the old public key stays in the key
-history, with the entries for which it was in force. Give auditors a new trust
-file afterwards: bailiwick audit trust. If the old key may be compromised, revoke
-it in the trust file too: an auditor with only the old file still accepts what it
-signs.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotate(cmd.Context()) },
-	}
+func (t *tree) keyRotateCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error { return t.rotate(ctx) })
 }
 
 // rotate puts a new service key in force. The log entry decides: the old key is in

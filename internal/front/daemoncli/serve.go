@@ -14,11 +14,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 	"github.com/bailiwick-dev/bailiwick/internal/front/server"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
@@ -45,21 +44,17 @@ import (
 // needs an account of the service's own.
 const mode = "same-user"
 
-func (t *tree) serveCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "serve", Short: "Run the service in the foreground", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			// The process that started the service may be gone when it reports that it
-			// listens. Unlike ignoring SIGPIPE, a handler is not inherited by children.
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-			return t.finish(t.serve(cmd.Context()))
-		},
-	}
-	t.idleFlag(cmd)
-	t.runsFlag(cmd)
-	cmd.Flags().BoolVar(&t.join, "join", false, "if another service owns the state, wait until it answers; report in JSON")
-	_ = cmd.Flags().MarkHidden("join") // for start
-	return cmd
+func (t *tree) serveCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		// The process that started the service may be gone when it reports that it
+		// listens. Unlike ignoring SIGPIPE, a handler is not inherited by children.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		return t.finish(t.serve(ctx))
+	})
+	v.Flag(&t.idle, "idle")
+	v.Flag(&t.orchestrator, "orchestrator")
+	v.Flags().BoolVar(&t.join, "join", false, "if another service owns the state, wait until it answers; report in JSON")
+	_ = v.Flags().MarkHidden("join") // for start
 }
 
 // service is the running service with everything it has opened.

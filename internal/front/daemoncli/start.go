@@ -13,42 +13,16 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *tree) startCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "start", Short: "Run the service in the background", Args: cobra.NoArgs,
-		Long: `Run the service in the background, return when it answers, and say what runs and what to
-do next. If the service is already running, that is said, and nothing is restarted: where
-it differs from the flags and the configuration, the difference is listed.
-
-With --idle it is a one-shot service, which shuts down after that time without
-requests and workers. If any service is already running, its socket is printed
-instead. Without --idle the service runs until it is stopped; a running
-one-shot service is kept running, or replaced if it differs.
-
-With --orchestrator, or the section orchestrator in the configuration, the
-service runs plans. A running service without an orchestrator is replaced by
-one with the same settings; its workers continue meanwhile. Without either, open
-runs are shown and not continued.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.start(cmd.Context()) },
-	}
-	t.idleFlag(cmd)
-	t.runsFlag(cmd)
-	t.outputFlag(cmd)
-	return cmd
-}
-
-func (t *tree) runsFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&t.orchestrator, "orchestrator", false, "run plans (default: as configured)")
-}
-
-func (t *tree) idleFlag(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&t.idle, "idle", 0, "shut down after this long without requests and workers (default: never)")
+func (t *tree) startCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error { return t.start(ctx) })
+	v.Flag(&t.idle, "idle")
+	v.Flag(&t.orchestrator, "orchestrator")
+	t.outputFlag(v)
 }
 
 // startTries bounds how often start retries after a one-shot service has shut
