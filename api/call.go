@@ -175,51 +175,37 @@ func CallTable() map[Call]CallSpec {
 		CallRunAnswer:   {Action: "run.answer", Operation: "run.answer", Steers: true, Accepted: true},
 		CallRunAppendTo: {Action: "run.cancel", Operation: "run.append", Steers: true, Accepted: true, MaxBody: maxRunBody},
 		CallRunSeen:     {Action: "run.answer", Operation: "run.seen", Steers: true, Repeatable: true},
-		CallQueueList:   {Action: "status.read"},
 		CallQueuePause:  {Action: "queue.pause", Repeatable: true},
 		CallQueueResume: {Action: "queue.pause", Repeatable: true},
 
-		CallScheduleList:   {Action: "status.read"},
-		CallSchedule:       {Action: "status.read"},
-		CallScheduleSlots:  {Action: "status.read"},
 		CallScheduleRun:    {Action: "schedule.run", Accepted: true},
 		CallSchedulePause:  {Action: "schedule.pause", Repeatable: true},
 		CallScheduleResume: {Action: "schedule.pause", Operation: "schedule.resume", Repeatable: true},
 
-		CallStatus:        {Action: "status.read"},
-		CallStop:          {Action: "service.stop", Logged: true, Accepted: true},
-		CallStay:          {Action: "service.stay", Logged: true, Repeatable: true},
-		CallGCPlan:        {Action: "service.gc"},
-		CallGC:            {Action: "service.gc", Logged: true, Repeatable: true},
-		CallTrust:         {Action: "audit.read"},
-		CallRecordHead:    {Action: "operator.read"},
-		CallRecord:        {Action: "operator.read"},
-		CallRecordAdd:     {Action: "operator.record"},
-		CallOperatorKeys:  {Action: "operator.read"},
-		CallLodge:         {Action: "operator.record", Operation: "operator.lodge"},
-		CallLodgedList:    {Action: "operator.read"},
-		CallLodged:        {Action: "operator.read"},
-		CallLodgedSign:    {Action: "operator.record"},
-		CallPrincipalList: {Action: "operator.read"},
-		CallPrincipal:     {Action: "operator.read"},
-		CallTokenList:     {Action: "operator.read"},
-		CallGrantList:     {Action: "operator.read"},
-		CallRevisionList:  {Action: "operator.read"},
-		CallRevision:      {Action: "operator.read"},
-		CallSecretList:    {Action: "operator.read"},
-		CallSecretCheck:   {Action: "operator.read", Repeatable: true},
-		CallStopList:      {Action: "operator.read"},
-		CallStopEngage:    {Action: "stop.engage"},
-		CallLogCheck:      {Action: "audit.read", Repeatable: true},
+		CallStop:        {Action: "service.stop", Logged: true, Accepted: true},
+		CallStay:        {Action: "service.stay", Logged: true, Repeatable: true},
+		CallGCPlan:      {Action: "service.gc"},
+		CallGC:          {Action: "service.gc", Logged: true, Repeatable: true},
+		CallTrust:       {Action: "audit.read"},
+		CallRecordAdd:   {Action: "operator.record"},
+		CallLodge:       {Action: "operator.record", Operation: "operator.lodge"},
+		CallLodgedSign:  {Action: "operator.record"},
+		CallSecretCheck: {Action: "operator.read", Repeatable: true},
+		CallStopEngage:  {Action: "stop.engage"},
+		CallLogCheck:    {Action: "audit.read", Repeatable: true},
 	}
-	for _, c := range []Call{CallLog, CallLogCheckpoint, CallLogTile, CallLogProof, CallEvidence} {
-		table[c] = CallSpec{Action: "audit.read"}
-	}
-	for _, c := range []Call{
-		CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement, CallDispatchTranscript, CallDispatchNetwork, CallDispatchTools,
-		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallWaiting, CallBudgetList, CallApprovalList, CallApproval, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallRoleTools, CallWho,
+	for action, reads := range map[string][]Call{
+		"status.read":   {CallQueueList, CallScheduleList, CallSchedule, CallScheduleSlots, CallStatus},
+		"operator.read": {CallRecordHead, CallRecord, CallOperatorKeys, CallLodgedList, CallLodged, CallPrincipalList, CallPrincipal, CallTokenList, CallGrantList, CallRevisionList, CallRevision, CallSecretList, CallStopList},
+		"audit.read":    {CallLog, CallLogCheckpoint, CallLogTile, CallLogProof, CallEvidence},
+		"": {
+			CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement, CallDispatchTranscript, CallDispatchNetwork, CallDispatchTools,
+			CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallWaiting, CallBudgetList, CallApprovalList, CallApproval, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallRoleTools, CallWho,
+		},
 	} {
-		table[c] = CallSpec{}
+		for _, c := range reads {
+			table[c] = CallSpec{Action: action}
+		}
 	}
 	for c, spec := range table {
 		spec.Repeatable = spec.Repeatable || c.Method() == http.MethodGet

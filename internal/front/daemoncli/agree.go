@@ -51,7 +51,7 @@ func (s *service) checkState(ctx context.Context) error {
 }
 
 // openAgreement starts to compare all rows with the log, now and then again.
-func (s *service) openAgreement(ctx context.Context) {
+func (s *service) openAgreement(ctx context.Context) error {
 	a := &agreement{store: s.store, work: background.Start(ctx)}
 	a.work.Go(background.Loop{Step: func(ctx context.Context) time.Duration {
 		if err := a.check(ctx, agreePause); err != nil && ctx.Err() == nil {
@@ -60,6 +60,7 @@ func (s *service) openAgreement(ctx context.Context) {
 		return agreeEvery
 	}}.Run)
 	s.agree.Store(a)
+	return nil
 }
 
 // check compares all rows with the log, and remembers a difference.

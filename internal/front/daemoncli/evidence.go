@@ -32,7 +32,7 @@ type evidenceService struct {
 
 // openEvidence starts to check the evidence of everything that ends from log entry
 // from on.
-func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint64) {
+func (s *service) openEvidence(ctx context.Context, from uint64) error {
 	cfg := export.Config{
 		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Chain.Envelopes, Record: s.registry.Chain.Envelope, Attest: attestWait,
 	}
@@ -42,7 +42,7 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 		return bundle.Select(sizes, first, last), err
 	}
 	cfg.Action = s.approvals.Action
-	cfg.Plan = func(ctx context.Context, id api.RunID) (json.RawMessage, error) { return s.archive.Plan(ctx, me, id) }
+	cfg.Plan = func(ctx context.Context, id api.RunID) (json.RawMessage, error) { return s.archive.Plan(ctx, s.me, id) }
 	cfg.Growths = s.archive.Growths
 	for _, envelope := range s.keys.history.Rotations {
 		cfg.Rotations = append(cfg.Rotations, envelope)
@@ -51,6 +51,7 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 	d.checker = export.NewChecker(d.exporter, s.auditorTrust, s.logger)
 	d.work.Go(func(ctx context.Context) { d.checker.Run(ctx, from) })
 	s.evidence = d
+	return nil
 }
 
 func (d *evidenceService) close() { d.work.Close() }

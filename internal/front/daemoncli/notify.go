@@ -205,7 +205,7 @@ func (t *tree) webhookReceiver(s *notifySettings) (notify.Receiver, error) {
 }
 
 // openNotify starts to tell the receivers. It needs the dispatches and the runs.
-func (s *service) openNotify(ctx context.Context, me api.Principal) error {
+func (s *service) openNotify(ctx context.Context) error {
 	subs, err := s.t.receivers(s.set.Notify)
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the receiver in %s", s.set.File)
@@ -217,7 +217,7 @@ func (s *service) openNotify(ctx context.Context, me api.Principal) error {
 	s.notify, err = notify.Open(ctx, notify.Config{
 		Store: s.store, Ledger: s.ledger, Log: is.Origin, Subscriptions: subs, Now: s.t.Now, Logger: s.logger,
 		Dispatch: func(ctx context.Context, id api.DispatchID) (api.Dispatch, error) {
-			d, err := s.dispatch.Describe(ctx, me, id, 0)
+			d, err := s.dispatch.Describe(ctx, s.me, id, 0)
 			if err == nil {
 				err = s.archive.LimitAnswer(ctx, &d)
 			}
@@ -225,7 +225,7 @@ func (s *service) openNotify(ctx context.Context, me api.Principal) error {
 		},
 		Approval: s.approvals.Get,
 		Run: func(ctx context.Context, id api.RunID) (api.Run, error) {
-			return s.archive.Describe(ctx, me, id, "", 1)
+			return s.archive.Describe(ctx, s.me, id, "", 1)
 		},
 	})
 	return err

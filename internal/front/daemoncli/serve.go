@@ -207,74 +207,50 @@ func (s *service) shutdown(srv *server.Server, again bool) error {
 
 // open opens everything in the order of dependencies. Anything missing or damaged
 // refuses the start.
-func (s *service) open(ctx context.Context) (err error) {
-	dirs := s.t.Dirs
+func (s *service) open(ctx context.Context) error {
+	state, before := s.t.Dirs.State, uint64(0)
+	for _, step := range []func(context.Context) error{
+		s.probe,
+		s.openState,
+		func(ctx context.Context) (err error) { s.issuer, err = s.t.issuer(ctx, s.set.OAuth); return err },
+		func(context.Context) error { return s.serveMetrics() },
+		func(ctx context.Context) (err error) { s.keys, err = openKeys(ctx, state, s.ledger); return err },
+		s.openTree,
+		s.openRegistry,
+		func(context.Context) error { return s.openSecrets() },
+		s.openAnchors,
+		func(ctx context.Context) error { return s.keys.openStatements(ctx, s.set.Keys) },
+		func(context.Context) (err error) { s.blobs, err = openBlobs(s.t.Dirs.Blobs()); return err },
+		func(context.Context) error { return s.blobs.RemoveTemp() },
+		// The parts opened from here on may write to the log.
+		s.announce,
+		func(ctx context.Context) error { return s.keys.settleStatements(ctx, state, s.ledger) },
+		func(context.Context) (err error) {
+			s.me, err = server.LocalPrincipal(uint32(s.t.UID), s.t.Login)
+			return err
+		}, //nolint:gosec // G115: a uid
+		s.checkState,
+		// The evidence of everything that ends from here on is checked.
+		func(ctx context.Context) (err error) { before, err = s.ledger.Len(ctx); return err },
+		s.wire,
+		s.openAgreement,
+		func(ctx context.Context) error { return s.openEvidence(ctx, before) },
+		s.openNotify,
+		s.openRetention,
+		func(ctx context.Context) error { s.schedules.Start(ctx); return nil },
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// probe refuses a machine that cannot isolate workers completely.
+func (s *service) probe(ctx context.Context) error {
 	if s.report = jail.Probe(ctx); !s.report.Full {
 		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
 	}
-	if err := s.openState(ctx); err != nil {
-		return err
-	}
-	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
-		return err
-	}
-	if err := s.serveMetrics(); err != nil {
-		return err
-	}
-	if s.keys, err = openKeys(ctx, dirs.State, s.ledger); err != nil {
-		return err
-	}
-	if err := s.openTree(ctx); err != nil {
-		return err
-	}
-	if err := s.openRegistry(ctx); err != nil {
-		return err
-	}
-	if err := s.openSecrets(); err != nil {
-		return err
-	}
-	if err := s.openAnchors(ctx); err != nil {
-		return err
-	}
-	if err := s.keys.openStatements(ctx, s.set.Keys); err != nil {
-		return err
-	}
-	if s.blobs, err = openBlobs(dirs.Blobs()); err != nil {
-		return err
-	}
-	if err := s.blobs.RemoveTemp(); err != nil {
-		return err
-	}
-	// The parts opened from here on may write to the log.
-	if err := s.announce(ctx); err != nil {
-		return err
-	}
-	if err := s.keys.settleStatements(ctx, dirs.State, s.ledger); err != nil {
-		return err
-	}
-	if s.me, err = server.LocalPrincipal(uint32(s.t.UID), s.t.Login); err != nil { //nolint:gosec // G115: a uid
-		return err
-	}
-	if err := s.checkState(ctx); err != nil {
-		return err
-	}
-	// The evidence of everything that ends from here on is checked.
-	before, err := s.ledger.Len(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.wire(ctx); err != nil {
-		return err
-	}
-	s.openAgreement(ctx)
-	s.openEvidence(ctx, s.me, before)
-	if err := s.openNotify(ctx, s.me); err != nil {
-		return err
-	}
-	if err := s.openRetention(ctx); err != nil {
-		return err
-	}
-	s.schedules.Start(ctx)
 	return nil
 }
 
