@@ -71,18 +71,7 @@ func (t *commands) watchLive(ctx context.Context, c *client.Conn, ids []api.RunI
 		}
 		runs = append(runs, &liveRun{run, newRunTree(run.Tasks)})
 	}
-	changed, ended := make(chan struct{}, 1), make(chan error, 1)
-	go func() { // ends with ctx, at the latest when this function returns
-		ended <- eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
-			return r.WatchRun(ctx, id, "", func(api.RunEvent) error {
-				select {
-				case changed <- struct{}{}:
-				default:
-				}
-				return nil
-			})
-		})
-	}()
+	changed, ended := notices(ctx, r, ids)
 	picture, questions := &redrawn{to: t.Stderr}, t.newQuestions(c)
 	draw := func() {
 		width, height := t.Size()
@@ -132,6 +121,24 @@ func (t *commands) watchLive(ctx context.Context, c *client.Conn, ids []api.RunI
 		}
 		draw()
 	}
+}
+
+// notices says when one of the runs has changed, and with what error, or none, they are
+// all settled. It ends with ctx.
+func notices(ctx context.Context, r client.Runtime, ids []api.RunID) (changed chan struct{}, ended chan error) {
+	changed, ended = make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		ended <- eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
+			return r.WatchRun(ctx, id, "", func(api.RunEvent) error {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+				return nil
+			})
+		})
+	}()
+	return changed, ended
 }
 
 // redrawn is a part of a terminal that is drawn again and again.

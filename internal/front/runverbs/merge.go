@@ -191,53 +191,15 @@ func (s *merging) toWorkTree(ctx context.Context) error {
 // selectPatches returns the done tasks with a patch for one source, in the order
 // of their dependencies, and why every other task is left out.
 func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.Run, source string) ([]doneTask, []taskLeftOut, error) {
-	var found []doneTask
+	found, left, err := donePatches(ctx, r, run.Tasks)
+	if err != nil {
+		return nil, nil, err
+	}
 	var sources []api.Name
-	left := []taskLeftOut{}
-	leave := func(task api.RunTask, format string, args ...any) {
-		left = append(left, taskLeftOut{task.Task, fmt.Sprintf(format, args...)})
-	}
-	by, state := replacements(run.Tasks), map[api.TaskID]api.TaskState{}
-	for i := range run.Tasks {
-		state[run.Tasks[i].Task] = run.Tasks[i].State
-	}
-	for _, i := range inOrder(run.Tasks) {
-		task := run.Tasks[i]
-		of, grew := state[task.GrewFrom]
-		switch fix := by[task.Task]; {
-		case task.State != api.TaskDone:
-			leave(task, "it is %s", task.State)
-			continue
-		case grew && of != api.TaskDone && fixOf(&task) > 0:
-			leave(task, "task %s is %s", task.GrewFrom, of)
-			continue
-		case fix != "":
-			leave(task, "%s replaces its patch", fix)
-			continue
-		case task.DispatchID == "":
-			leave(task, "%s", noWorker)
-			continue
+	for i := range found {
+		if name := found[i].dispatch.Source.Name; !slices.Contains(sources, name) {
+			sources = append(sources, name)
 		}
-		d, err := r.Describe(ctx, task.DispatchID, 0)
-		switch {
-		case err != nil:
-			return nil, nil, fmt.Errorf("task %s: %w", task.Task, err)
-		case d.Outcome == nil || d.Outcome.Patch == nil:
-			leave(task, "it changed nothing")
-			continue
-		case d.Outcome.Patch.Redacted:
-			leave(task, "values of secrets were removed from its patch")
-			continue
-		case d.Source == nil:
-			leave(task, "it has no source")
-			continue
-		case !isCommit(d.Source.Commit):
-			return nil, nil, api.Errorf(api.CodeIntegrity, "task %s: source %s at %q, which is not a commit id", task.Task, d.Source.Name, d.Source.Commit)
-		}
-		if !slices.Contains(sources, d.Source.Name) {
-			sources = append(sources, d.Source.Name)
-		}
-		found = append(found, doneTask{task, d})
 	}
 	if source == "" {
 		switch len(sources) {
@@ -255,16 +217,71 @@ func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.
 	}
 	var patches []doneTask
 	for _, p := range found {
-		if string(p.dispatch.Source.Name) != source {
-			leave(p.task, "it changes source %s", p.dispatch.Source.Name)
-			continue
+		if string(p.dispatch.Source.Name) == source {
+			patches = append(patches, p)
+		} else {
+			left = append(left, taskLeftOut{p.task.Task, fmt.Sprintf("it changes source %s", p.dispatch.Source.Name)})
 		}
-		patches = append(patches, p)
 	}
 	if patches == nil {
 		return nil, nil, api.Errorf(api.CodeNotFound, "run %s has no done task with a patch of source %q", run.RunID, source).WithHint("there are patches of: %s", console.Joined(sources, ", ", "none"))
 	}
 	return patches, left, nil
+}
+
+// donePatches returns the done tasks that have a patch, in the order of their
+// dependencies, and why the others have none.
+func donePatches(ctx context.Context, r client.Runtime, tasks []api.RunTask) (found []doneTask, left []taskLeftOut, err error) {
+	left = []taskLeftOut{}
+	by, state := replacements(tasks), map[api.TaskID]api.TaskState{}
+	for i := range tasks {
+		state[tasks[i].Task] = tasks[i].State
+	}
+	for _, i := range inOrder(tasks) {
+		task := tasks[i]
+		why := ""
+		of, grew := state[task.GrewFrom]
+		switch fix := by[task.Task]; {
+		case task.State != api.TaskDone:
+			why = fmt.Sprintf("it is %s", task.State)
+		case grew && of != api.TaskDone && fixOf(&task) > 0:
+			why = fmt.Sprintf("task %s is %s", task.GrewFrom, of)
+		case fix != "":
+			why = fmt.Sprintf("%s replaces its patch", fix)
+		case task.DispatchID == "":
+			why = noWorker
+		}
+		var d api.Dispatch
+		if why == "" {
+			if d, err = r.Describe(ctx, task.DispatchID, 0); err != nil {
+				return nil, nil, fmt.Errorf("task %s: %w", task.Task, err)
+			}
+			if why, err = noPatch(&d); err != nil {
+				return nil, nil, api.Errorf(api.CodeIntegrity, "task %s: %w", task.Task, err)
+			}
+		}
+		if why != "" {
+			left = append(left, taskLeftOut{task.Task, why})
+			continue
+		}
+		found = append(found, doneTask{task, d})
+	}
+	return found, left, nil
+}
+
+// noPatch says why a done dispatch has no patch that can be merged, if it has none.
+func noPatch(d *api.Dispatch) (why string, err error) {
+	switch {
+	case d.Outcome == nil || d.Outcome.Patch == nil:
+		return "it changed nothing", nil
+	case d.Outcome.Patch.Redacted:
+		return "values of secrets were removed from its patch", nil
+	case d.Source == nil:
+		return "it has no source", nil
+	case !isCommit(d.Source.Commit):
+		return "", fmt.Errorf("source %s at %q, which is not a commit id", d.Source.Name, d.Source.Commit)
+	}
+	return "", nil
 }
 
 // isCommit reports whether s is an object id, so that nothing else reaches git's
