@@ -139,7 +139,10 @@ bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
 
 soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/state/store ./internal/state/audit ./e2e
-	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/state/store ./internal/state/audit ./internal/state/blob ./internal/worker/supervisor # about 30,000 power cuts
+	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/state/store -every 1
+	go test -timeout 120m -run TestEveryFlippedBit ./deploy -every 1
+	go test -timeout 120m -run TestSubmitsThatRaceABudget ./internal/run/dispatch -submits 10000
+	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/state/audit ./internal/state/blob ./internal/worker/supervisor # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/verify/evidence -mutations 100000
 	go test -timeout 120m -run 'TestNoMissingMember|TestEveryFlippedBit' ./internal/verify/evidence -every 1
 	go test -timeout 60m -run TestHonestStreamsAreCountedExactly ./internal/worker/broker -streams 10000

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -361,6 +362,9 @@ func TestMixedRevisionsAndSwappedArtifactsAreRefused(t *testing.T) {
 	}
 }
 
+// every thins out the bits of the store that are flipped; make soak flips them all.
+var every = flag.Int("every", 5, "of the bits of the store, each so many is flipped")
+
 // Flips a bit in every third byte of the index, every byte of the smallest files and
 // every 61st byte of the others, of a catalog with two revisions, a threshold and a
 // proposal. Verify detects each, and none changes what resolves.
@@ -388,7 +392,7 @@ func TestEveryFlippedBitInTheStoreIsDetected(t *testing.T) {
 		case len(b) > 50:
 			step = 61 // the digest covers all bytes alike
 		}
-		for i := 0; i < len(b); i += step {
+		for i := 0; i < len(b); i += step * *every {
 			flips++
 			flipped := []byte(b)
 			flipped[i] ^= 1 << (i % 8)

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -19,13 +20,16 @@ func newBudgetGate(t *testing.T, budget string) gate {
 	return newCatalogGate(t, strings.Replace(fmt.Sprintf(runManifest, "first", "edit, change"), "ceiling: irreversible}", "ceiling: irreversible, budget: "+budget+"}", 1))
 }
 
-// 10,000 submits race a budget of 100 through the admission of the service: exactly 100
+var racing = flag.Int("submits", 1_000, "how many submits race a budget in TestSubmitsThatRaceABudget")
+
+// Many submits race a budget of 100 through the admission of the service: exactly 100
 // begin, and each other one is denied with the reason. The control for the transaction is
 // in package budget.
 //
 // proves R-O11
 func TestSubmitsThatRaceABudget(t *testing.T) {
-	const submits, limit, callers = 10_000, 100, 64
+	const limit, callers = 100, 64
+	submits := int64(*racing)
 	g := newBudgetGate(t, fmt.Sprintf("{dispatches: %d}", limit))
 	var begun, denied, next atomic.Int64
 	var wg sync.WaitGroup
@@ -51,7 +55,7 @@ func TestSubmitsThatRaceABudget(t *testing.T) {
 		t.Errorf("%d began and %d were denied of %d", begun.Load(), denied.Load(), submits)
 	}
 	for kind, want := range map[record.Kind]int{record.KindDispatchAccepted: limit, record.KindDispatchStarted: 0} {
-		if list, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: kind, Limit: submits}); err != nil || len(list) != want {
+		if list, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: kind, Limit: *racing}); err != nil || len(list) != want {
 			t.Errorf("%v, %d entries %s, want %d", err, len(list), kind, want)
 		}
 	}

@@ -245,7 +245,10 @@ func TestCloseEndsAnEndlessStream(t *testing.T) {
 		for r.Context().Err() == nil {
 			sse(w, anthropicDelta)
 		}
-	}, nil)
+	}, func(cfg *Config) {
+		cfg.bounds = defaultBounds()
+		cfg.bounds.drain = time.Second
+	})
 	r, err := http.NewRequestWithContext(t.Context(), "POST", w.base+"/v1/messages", strings.NewReader(anthropicBody))
 	if err != nil {
 		t.Fatal(err)
