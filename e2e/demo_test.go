@@ -57,7 +57,7 @@ func runDemo(t *testing.T, script string, least int, more ...string) (temp, show
 	must(t, os.Chmod(temp, 0o755))
 	log := filepath.Join(t.TempDir(), "demo.log")
 	cmd := exec.Command(script, bin)
-	cmd.Env = append(os.Environ(), "DEMO_LOG="+log, "TMPDIR="+temp, "VERBOSE=", "KEEP=", "NO_COLOR=1")
+	cmd.Env = append(os.Environ(), "DEMO_LOG="+log, "DEMO_GOCACHE="+filepath.Join(filepath.Dir(bin), "gocache"), "TMPDIR="+temp, "VERBOSE=", "KEEP=", "NO_COLOR=1")
 	cmd.Env = append(cmd.Env, more...)
 	var screen bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &screen, &screen
