@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,7 +9,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/eventstream"
 )
 
 // revision is the protocol revision of MCP that has no sessions.
@@ -123,34 +123,32 @@ func (c *client) read(resp *http.Response) (a answer, err error) {
 	return a, err
 }
 
+// errAnswered ends an event stream that has the answer.
+var errAnswered = errors.New("answered")
+
 // readEvents reads an event stream to the answer, and prints progress.
-func (c *client) readEvents(in io.Reader) (answer, error) {
-	var data strings.Builder
-	for lines := bufio.NewReader(in); ; {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			return answer{}, errors.New("the event stream ends without an answer")
-		}
-		line = strings.TrimRight(line, "\r\n")
-		if more, ok := strings.CutPrefix(line, "data:"); ok {
-			data.WriteString(strings.TrimPrefix(more, " "))
-			continue
-		}
-		if line != "" || data.Len() == 0 {
-			continue
-		}
+func (c *client) readEvents(in io.Reader) (found answer, err error) {
+	_, err = io.Copy(&eventstream.Splitter{Most: maxAnswer, Event: func(data []byte) error {
 		var a answer
-		err = json.Unmarshal([]byte(data.String()), &a)
-		switch {
-		case err != nil:
-			return answer{}, err
-		case a.Method == "":
-			return a, nil
-		case a.Method == "notifications/progress" && a.Params.Message != "":
+		if err := json.Unmarshal(data, &a); err != nil {
+			return err
+		}
+		if a.Method == "" {
+			found = a
+			return errAnswered
+		}
+		if a.Method == "notifications/progress" && a.Params.Message != "" {
 			_, _ = fmt.Fprintln(c.errs, clean(a.Params.Message))
 		}
-		data.Reset()
+		return nil
+	}}, in)
+	switch {
+	case errors.Is(err, errAnswered):
+		return found, nil
+	case err == nil:
+		err = errors.New("the event stream ends without an answer")
 	}
+	return answer{}, err
 }
 
 // tool is a tool of the list.

@@ -19,7 +19,7 @@ func house() [][]room {
 	return [][]room{
 		{{"api", [][]string{{"api"}}}},
 		{{"internal/base", [][]string{
-			{"background", "canon", "cron", "cuttext", "durable", "egress", "failpoint", "hostcommand", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
+			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
 			{"gitexec", "httpguard", "mcpwire", "strictyaml", "usererror"},
 		}}},
 		{
@@ -129,10 +129,10 @@ func closure() map[string][]string {
 		// R-B4: what an AI's client starts.
 		"internal/front/mcpserve": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
 		"internal/front/mcphttp":  {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcpserve", "internal/base/mcpwire"},
-		"cmd/bailiwick-tool":      {"api"}, // it runs in jails, and asks the gateway
+		"cmd/bailiwick-tool":      {"api", "internal/base/eventstream"}, // it runs in jails, and asks the gateway
 		// They run what a human signed, each with one credential or one server, and decide nothing.
 		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/sourcefetch"},
-		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/toolhost"},
+		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/toolhost"},
 		"cmd/bailiwick-mcp":      {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
@@ -207,5 +207,5 @@ func only() map[string][]string {
 
 // stdOnly lists the packages that reach only the standard library.
 func stdOnly() []string {
-	return []string{"api", "internal/base/background", "internal/base/cuttext", "internal/base/egress", "internal/base/visibletext"}
+	return []string{"api", "internal/base/background", "internal/base/cuttext", "internal/base/egress", "internal/base/eventstream", "internal/base/visibletext"}
 }

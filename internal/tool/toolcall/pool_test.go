@@ -123,7 +123,7 @@ func TestAHostileServerIsAFault(t *testing.T) {
 		"garbage":   {"no answer within 2s", "skipped message 1 of the server", false},
 		"unknown":   {"invalid answer", "unknown type", false},
 		"input":     {"invalid answer", "wants input", false},
-		"flood":     {"failed during the call", "more by itself", false},
+		"flood":     {"failed during the call", "unsolicited messages", false},
 		"slow":      {"no answer within 2s", "", false},
 		"silent":    {"not ready in time", "", true},
 	} {

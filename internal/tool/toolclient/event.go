@@ -1,56 +1,46 @@
 package toolclient
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http/httptrace"
 	"sync/atomic"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/eventstream"
 )
+
+// errAnswered ends a stream that has the answer that was waited for.
+var errAnswered = errors.New("answered")
 
 // events gives the session the messages of a stream of server-sent events, until the
 // answer to request id, or for 0 until the end.
 func (h *httpLink) events(ctx context.Context, body io.Reader, id int64) error {
-	in := bufio.NewScanner(body)
-	in.Buffer(make([]byte, 0, 4<<10), maxMessage)
-	var data []byte
-	for in.Scan() {
-		line := in.Bytes()
-		field, value, _ := bytes.Cut(line, []byte(":"))
+	other := func(size int) error { // a comment, or a field that says nothing to this client
+		if !h.session.take(size) {
+			return h.session.Err()
+		}
+		return context.Cause(ctx)
+	}
+	stream := &eventstream.Splitter{Most: maxMessage, Other: other, Event: func(data []byte) error {
 		switch {
-		case len(line) == 0 && len(data) > 0:
-			if !h.session.receive(data, id) {
-				return h.session.Err()
-			}
-			if id != 0 && !h.session.awaits(id) {
-				return nil
-			}
-			data = data[:0]
-		case string(field) == "data":
-			if len(data) > 0 {
-				data = append(data, '\n')
-			}
-			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
-			if len(data) > maxMessage {
-				return &InvalidError{errLong}
-			}
-		default: // a comment, or a field that says nothing to this client
-			if !h.session.take(len(line)) {
-				return h.session.Err()
-			}
+		case len(data) == 0:
+			return other(0)
+		case !h.session.receive(data, id):
+			return h.session.Err()
+		case id != 0 && !h.session.awaits(id):
+			return errAnswered
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
-	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return context.Cause(ctx)
+	}}
+	_, err := io.Copy(stream, body)
+	switch {
+	case errors.Is(err, errAnswered):
+		return nil
+	case errors.Is(err, eventstream.ErrTooLarge):
 		return &InvalidError{errLong}
-	} else if err != nil {
-		return err
 	}
-	return nil
+	return err
 }
 
 // withConnected notes in connected whether a request had a connection: before that, it

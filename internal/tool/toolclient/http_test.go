@@ -272,7 +272,7 @@ func TestAHostileServerOverHTTPIsAnError(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{},"result":{}}`, id)
 		}},
-		"flood": {"more by itself", false, func(w http.ResponseWriter, _ json.RawMessage) {
+		"flood": {"unsolicited messages", false, func(w http.ResponseWriter, _ json.RawMessage) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for range 100_000 {
 				event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{}}`)

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/eventstream"
 )
 
 // maxInflated bounds what the count unpacks of one compressed answer.
@@ -26,7 +27,7 @@ type counter struct {
 	read func([]byte, *said)
 
 	kind   byte // of the answer: 0 while only white space came, e for events, else j
-	events events
+	events eventstream.Splitter
 	whole  bytes.Buffer // of a JSON document
 	unpack *unpacker    // of a compressed answer
 }
@@ -35,7 +36,11 @@ type counter struct {
 // inflated bytes of a compressed one.
 func newCounter(a api.ModelAPI, encoding string, inflated int) (*counter, error) {
 	c := &counter{read: readerOf(a)}
-	c.events.event = func(data []byte) { c.read(data, &c.said) }
+	c.events.Most = maxCounted
+	c.events.Event = func(data []byte) error {
+		c.read(data, &c.said)
+		return nil
+	}
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -68,7 +73,7 @@ func (c *counter) close() {
 	defer c.mu.Unlock()
 	switch c.kind {
 	case 'e':
-		c.events.close()
+		_ = c.events.Close() // a last event counts without the empty line after it: the server has sent it
 	case 'j':
 		c.document(c.whole.Bytes())
 	}
@@ -98,7 +103,10 @@ func (c *counter) take(p []byte) error {
 		}
 	}
 	if c.kind == 'e' {
-		return c.events.write(p)
+		if _, err := c.events.Write(p); err != nil {
+			return errTooLarge
+		}
+		return nil
 	}
 	if c.whole.Len()+len(p) > maxCounted {
 		return errTooLarge
