@@ -107,7 +107,7 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// Exceeds returns the name of the first member by which s, on top of before, is above
+// Exceeds returns the name of the first member by which s, added to before, is above
 // limit; empty if none. What s has nothing of it cannot exceed.
 func (s Spend) Exceeds(before, limit Spend) string {
 	for _, name := range SpendNames() {

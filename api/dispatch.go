@@ -120,7 +120,7 @@ type Dispatch struct {
 	StartedAt    *time.Time     `json:"startedAt,omitempty"`
 	EndedAt      *time.Time     `json:"endedAt,omitempty"`
 	CancelBy     Actor          `json:"cancelledBy,omitempty"`
-	CancelReason string         `json:"cancelReason,omitempty"` // in the words of CancelBy
+	CancelReason string         `json:"cancelReason,omitempty"` // as CancelBy wrote it
 	Outcome      *ResultSummary `json:"outcome,omitempty"`
 	Mode         string         `json:"mode"`            // same-user or system
 	Trace        Trace          `json:"trace,omitempty"` // the span of its request

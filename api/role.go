@@ -22,7 +22,7 @@ type RoleTool struct {
 	Tainted     TaintRule     `json:"tainted,omitempty"`   // of a tool at stateful and above
 	Trusted     bool          `json:"trusted,omitempty"`   // a call does not taint the dispatch
 	Title       string        `json:"title,omitempty"`
-	Description string        `json:"description,omitempty"` // in the words of its server, pinned
+	Description string        `json:"description,omitempty"` // as its server wrote it, pinned
 	Definition  Digest        `json:"definition"`            // of the canonical ToolDefinition
 	// The schemas, where they were requested.
 	InputSchema  json.RawMessage `json:"inputSchema,omitempty"`

@@ -187,7 +187,7 @@ type RunAnswer struct {
 }
 
 // RunRetry submits the plan of a settled run again, possibly with changes. The new
-// run reuses the tasks that are done, as far as no change reaches them: neither
+// run reuses the tasks that are done and that no change reaches: neither
 // they nor a task that they depend on is changed or named by From.
 type RunRetry struct {
 	RunID RunID  `json:"runId,omitempty"` // of the new run

@@ -17,7 +17,7 @@ func TestATraceparentIsReadAsTheSpecificationSays(t *testing.T) {
 		"00-" + traceID + "-" + spanID + "-00": "00-" + traceID + "-" + spanID + "-00",
 		"00-" + traceID + "-" + spanID + "-ff": whole, // only the sampled flag is known
 		"00-" + traceID + "-" + spanID + "-02": "00-" + traceID + "-" + spanID + "-00",
-		"01-" + traceID + "-" + spanID + "-01": whole, // a later version, as far as this one goes
+		"01-" + traceID + "-" + spanID + "-01": whole, // a later version: only the part that this one knows
 		"cc-" + traceID + "-" + spanID + "-01-what-the-future-will-be-like": whole,
 	} {
 		got, err := ParseTrace(s)

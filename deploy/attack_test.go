@@ -390,7 +390,7 @@ func TestEveryFlippedBitInTheStoreIsDetected(t *testing.T) {
 		case strings.HasSuffix(path, "index.json"):
 			step = 3
 		case len(b) > 50:
-			step = 61 // the digest covers all bytes alike
+			step = 61 // the digest covers all bytes
 		}
 		for i := 0; i < len(b); i += step * *every {
 			flips++

@@ -185,7 +185,7 @@ func TestAReferenceHasNoRoomForAValue(t *testing.T) {
 	}
 }
 
-// A catalog of before there were models has any text as the model of a command. It
+// A catalog older than models has any text as the model of a command. It
 // stays readable; a new manifest says what the text means.
 func TestTextThatWasAModelStaysUntilItIsDeclaredAgain(t *testing.T) {
 	f := newFixture(t, 1, 1)

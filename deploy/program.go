@@ -57,8 +57,8 @@ func (p *Plan) filesElsewhere(subagent api.Name) bool {
 	return !granted
 }
 
-// unprotected says what the verify of a subagent runs that its patch may change, as far as
-// that is known; empty if it protects files, or all are of its capabilities.
+// unprotected says what the verify of a subagent runs that its patch may change,
+// if known; empty if it protects files, or all are of its capabilities.
 func (p *Plan) unprotected(s api.Subagent) string {
 	if s.Verify == nil || len(s.Verify.Protects) > 0 {
 		return ""

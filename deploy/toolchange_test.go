@@ -16,7 +16,7 @@ func lines(list []api.AuthorityChange) (all []string) {
 	return all
 }
 
-// Each change of a tool is said in the direction in which it changes authority, and not
+// Each change of a tool is shown in the direction in which it changes authority, and not
 // in the other.
 //
 // proves R-G1, R-G2

@@ -59,10 +59,10 @@ func TestFaultsOfAModelHaveAClearEnd(t *testing.T) {
 		shellTask("slow", "be slow", as("asker")),
 		shellTask("endless", "never end", as("asker"), within(4*time.Second)),
 		shellTask("late", "be overloaded", as("patient"), within(4*time.Second)),
-		shellTask("dearer", `hi"}],"model":"dearer-2","stop":["`, as("asker")),
+		shellTask("costly", `hi"}],"model":"costly-2","stop":["`, as("asker")),
 	))
 	run := w.awaitSettled(id)
-	wantStates(t, run, "failed; retried done; given-up failed agent; broken failed agent; slow done; endless failed timeout; late failed timeout; dearer failed agent")
+	wantStates(t, run, "failed; retried done; given-up failed agent; broken failed agent; slow done; endless failed timeout; late failed timeout; costly failed agent")
 	for name, want := range map[api.TaskID]struct {
 		attempts int
 		message  string
@@ -71,7 +71,7 @@ func TestFaultsOfAModelHaveAClearEnd(t *testing.T) {
 		"late":     {1, `timeout of 4s exceeded: the model "local" answered 529`},
 		"given-up": {2, `the model "local" answered 529`},
 		"broken":   {1, `the model "local" failed: the answer broke off`},
-		"dearer":   {1, `the broker refused a request: `},
+		"costly":   {1, `the broker refused a request: `},
 	} {
 		got := task(t, run, name)
 		if got.Attempt != want.attempts || !strings.Contains(got.Message, want.message) {

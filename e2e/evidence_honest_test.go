@@ -447,7 +447,7 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 	return true
 }
 
-// votes has people decide about tasks; some requests end before they do.
+// votes requests decisions of people about tasks; some requests end before they do.
 func (h *honest) votes() {
 	for id := range strings.FieldsSeq(h.try("approval", "list", "--all", "-o", "name").stdout) {
 		verb, people := []string{"approve", "approve", "approve", "deny"}[h.rng.IntN(4)], voters()

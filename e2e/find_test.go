@@ -180,7 +180,7 @@ grants:
 		}
 	}
 	// One above the ceiling, one that does not exist and one that is not granted are
-	// refused alike.
+	// refused in the same way.
 	for _, name := range []string{"higher", "marker-notmine"} {
 		d := w.refused(1, []string{"bailiwick can " + w.me() + " dispatch " + name}, "subagent", "show", name)
 		if absent := w.try("subagent", "show", "absent"); strings.ReplaceAll(d.stderr, name, "absent") != absent.stderr {

@@ -11,7 +11,7 @@ import (
 
 // The first hour of an engineer, a developer and an auditor goes as its transcript
 // shows: testdata/firsthour plays it. go test ./e2e -run TestFirstHour -update
-// writes the transcript anew, without the lines "…" that stand for the line "sealed", which
+// rewrites the transcript, without the lines "…" that stand for the line "sealed", which
 // only a slow machine prints. Put them back.
 func TestFirstHour(t *testing.T) {
 	t.Parallel()

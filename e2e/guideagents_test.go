@@ -40,7 +40,7 @@ func (w *world) withAgents(t *testing.T) {
 // guideKey is the key of the scripted model, in the form of a provider's.
 const guideKey = "sk-ant-api03-scripted-model-of-the-guide"
 
-// guideScript does what the guide asks for, as far as the tests need it.
+// guideScript does what the guide asks for, where the tests need it.
 func guideScript() scriptmodel.Script {
 	write := func(command, say string) scriptmodel.Script {
 		return scriptmodel.Steps(scriptmodel.Shell(command), scriptmodel.Say(say))

@@ -11,7 +11,7 @@ import (
 
 // What a dispatch used of its model is in its record, in the table of its run, in
 // metrics, statement and evidence, as the broker counted it; whatever the agent says
-// of it counts nothing. An agent that never spoke to its model is said to.
+// of it counts nothing. The report names an agent that never called its model.
 //
 // proves R-D3, R-A7
 func TestUsageOfAModelIsShown(t *testing.T) {

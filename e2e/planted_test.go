@@ -43,7 +43,7 @@ func (w *world) plant(e record.Entry) (remove func()) {
 
 // An entry that somebody wrote into the state, and that cannot follow those before
 // it, is refused at the start, so it is never signed. The controls: the same state
-// without it, and the log of before, which verifies.
+// without it, and the earlier log, which verifies.
 //
 // proves R-A1, R-A7
 func TestAnEntryOfAnotherWriterIsRefusedAtStart(t *testing.T) {

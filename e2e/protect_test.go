@@ -11,8 +11,8 @@ import (
 
 // A patch that changes the check which verify runs makes it green: the record, the log, the
 // evidence and a protected gate say so, and the gate refuses it. A check that comes from a
-// capability cannot be changed. Next to each attack the ordinary change, which nothing is
-// said about.
+// capability cannot be changed. Each attack has a control: the ordinary change, which raises
+// nothing.
 //
 // proves R-D10, R-O9
 func TestAPatchThatWritesItsOwnCheck(t *testing.T) {

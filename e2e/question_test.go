@@ -210,7 +210,7 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	d = w.dispatch("short", "--source", "repo")
 	id = string(d.ID)
 	w.must("down")
-	time.Sleep(time.Until(*d.AnswerBy)) // the service is down: nothing tells when the time is over
+	time.Sleep(time.Until(*d.AnswerBy)) // the service is down: nothing notices the expiry
 	w.refused(1, []string{id}, "dispatch", "answer", id, "late")
 	w.awaitEntry(id, "dispatch.failed")
 	wantEnd(t, w.show(id), api.EventFailed, api.ReasonTimeout)

@@ -222,8 +222,8 @@ func TestServiceRefusesKeysThatDoNotMatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ list, key string }{
-		"the list of before":            {older, goodKey},
-		"the key of before":             {good, olderKey},
+		"the earlier list":              {older, goodKey},
+		"the earlier key":               {good, olderKey},
 		"a foreign key in the list":     {strings.ReplaceAll(good, string(h.Current().ID), string(eve.KeyID())), goodKey},
 		"a list that cannot be read":    {good[1:], goodKey},
 		"a list with a member too much": {strings.Replace(good, `"keys"`, `"keyz":1,"keys"`, 1), goodKey},

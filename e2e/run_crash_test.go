@@ -182,7 +182,7 @@ func TestUnansweredQuestionOfARunExpires(t *testing.T) {
 	if by == nil {
 		t.Fatal("the question has no time limit")
 	}
-	time.Sleep(time.Until(*by)) // the service is down: nothing tells when the time is over
+	time.Sleep(time.Until(*by)) // the service is down: nothing notices the expiry
 	w.upRuns()
 	wantStates(t, w.awaitSettled(id), "failed; brief failed timeout")
 	// The verb of a dispatch also answers a task.

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// suiteTools adds the tools that the public conformance suites call, as far as they ask
+// suiteTools adds the tools that the public conformance suites call, if they ask
 // nothing of the client: for test_simple_text the gateway has server test and tool
 // simple_text.
 func suiteTools(h *toolHost) (names []string) {

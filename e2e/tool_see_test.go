@@ -95,7 +95,7 @@ func TestRolesShowTheirToolsToThoseWhoMayUseThem(t *testing.T) {
 			if tools, err := r.RoleTools(t.Context(), "quality", true); err != nil || len(tools.Tools) != 4 {
 				t.Errorf("tools by token: %+v, %v", tools, err)
 			}
-			// A hidden role and one that does not exist are refused alike.
+			// A hidden role and one that does not exist are refused in the same way.
 			_, hidden := r.RoleTools(t.Context(), "marker-role", false)
 			_, absent := r.RoleTools(t.Context(), "absent", false)
 			if api.CodeOf(hidden) != api.CodeNotFound || strings.ReplaceAll(hidden.Error(), "marker-role", "absent") != absent.Error() {

@@ -132,7 +132,7 @@ const framesScript = `new Promise((done) => {
   requestAnimationFrame(step);
 })`
 
-// updateScript shows a page anew, as static/live.js does, and returns the milliseconds.
+// updateScript shows a page again, as static/live.js does, and returns the milliseconds.
 const updateScript = `new Promise((done) => {
   const from = performance.now();
   const request = new XMLHttpRequest();

@@ -125,7 +125,7 @@ func FuzzCanonicalize(f *testing.F) {
 	})
 }
 
-// Where an unknown member is, is said without building the path of every other one:
+// The place of an unknown member is reported without building the path of every other one:
 // half a mebibyte of a name with a hundred thousand values in it would take 50 GB.
 func TestLongNamesAreNotCopiedForEachValue(t *testing.T) {
 	var v struct {

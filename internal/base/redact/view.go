@@ -60,7 +60,7 @@ func (s *stage) take(sym symbol) {
 	s.drain(false)
 }
 
-// drain decodes what is pending, as far as it is decided.
+// drain decodes the pending bytes that are decided.
 func (s *stage) drain(end bool) {
 	for len(s.pending) > 0 {
 		if !s.starts[s.pending[0].b] {

@@ -43,7 +43,7 @@ func TestLibrariesAreTranslated(t *testing.T) {
 	}
 }
 
-// An error keeps its code and its parts, and what is said around it.
+// An error keeps its code and its parts, and the text around it.
 func TestErrorsKeepTheirParts(t *testing.T) {
 	t.Parallel()
 	entry := uint64(7)

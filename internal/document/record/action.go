@@ -19,9 +19,9 @@ func ToolAction(m *Manifest, t *api.Tool, definition api.Digest, arguments json.
 	}
 }
 
-// TaskAction returns what people approve about a task of a run, of which needs of by
-// approve: without its id, the products that they are shown and the time, and before
-// somebody fills in what it writes.
+// TaskAction returns what people approve about a task of a run that needs the
+// approval of by: without its id, the products that they are shown and the time, and before
+// the member write is filled in.
 func TaskAction(run api.RunID, task api.TaskID, principal api.Principal, plan api.Digest, by []api.Principal, needs int) api.TaskAction {
 	return api.TaskAction{V: 1, Run: run, Task: task, Principal: principal, Plan: plan, By: by, Needs: needs, Shown: []api.ShownTask{}}
 }

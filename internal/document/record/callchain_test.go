@@ -39,7 +39,7 @@ func TestCallsHaveOneHistory(t *testing.T) {
 		"none":                             {true, []Entry{finished}},
 		"one after the other":              {true, []Entry{called(1), returned(1), denied(2), called(3), returned(3), finished}},
 		"at once":                          {true, []Entry{called(1), called(2), denied(3), returned(2), unknown(1), finished}},
-		"numbered anew in an attempt":      {true, []Entry{called(1), returned(1), asks, answered, restarted, of(2, KindToolCalled, "a/x", ToolCall{Number: 1}), of(2, KindToolReturned, "a/x", ToolReturn{Number: 1}), end(KindDispatchFinished, 2)}},
+		"numbered again in an attempt":     {true, []Entry{called(1), returned(1), asks, answered, restarted, of(2, KindToolCalled, "a/x", ToolCall{Number: 1}), of(2, KindToolReturned, "a/x", ToolReturn{Number: 1}), end(KindDispatchFinished, 2)}},
 		"with an approval":                 {true, []Entry{asked("a-1"), denied(1), asked("a-2"), with(2, "a/x", "a-1"), returned(2), expired("a-2"), finished}},
 		"with the approval of an attempt":  {true, []Entry{asked("a-1"), asks, answered, restarted, of(2, KindToolCalled, "a/x", ToolCall{Number: 1, Approval: "a-1"}), of(2, KindToolReturned, "a/x", ToolReturn{Number: 1}), end(KindDispatchFinished, 2)}},
 		"expired after the end":            {true, []Entry{asked("a-1"), finished, expired("a-1")}},

@@ -58,7 +58,7 @@ func (t *findVerbs) printShown(s shown, who api.Who) {
 	t.OptionalRow("example", "%s", s.Example)
 }
 
-// printModel prints what is said of a model.
+// printModel prints the description of a model.
 func (t *findVerbs) printModel(a api.ArtifactInfo) {
 	t.OptionalRow("api", "%s", string(a.API))
 	t.OptionalRow("endpoint", "%s", a.Endpoint)

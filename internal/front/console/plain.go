@@ -104,7 +104,7 @@ func (w *plainWriter) flush() error {
 	return err
 }
 
-// Close writes what is buffered. More text may follow; it starts anew.
+// Close writes what is buffered. More text may follow; it starts over.
 func (w *plainWriter) Close() error {
 	w.state.write(&w.out, string(w.rest[:w.pending]))
 	w.pending = 0

@@ -70,8 +70,8 @@ func (t *tree) start(ctx context.Context) error {
 	}
 }
 
-// keep turns the running service at socket into the one that up is asked for, as
-// far as it can without stopping a service that was started on purpose. The error
+// keep turns the running service at socket into the one that up is asked for,
+// unless that would stop a service that was started on purpose. The error
 // is service_unavailable if it has shut down, so that another can start.
 func (t *tree) keep(ctx context.Context, socket string) (outcome upOutcome, err error) {
 	conn := client.New(client.Config{Socket: socket, UIDs: []int{t.UID}})

@@ -30,7 +30,7 @@ func (s *service) toolObserved(o gateway.Observed) {
 	})
 }
 
-// toolsChanged records that a server defines tools otherwise than their pins.
+// toolsChanged records that definitions of a server's tools differ from their pins.
 func (s *service) toolsChanged(server api.Name, closed []toolcall.Change) {
 	for _, c := range closed {
 		_, err := s.ledger.Record(context.Background(), record.Entry{

@@ -110,7 +110,7 @@ func (r scheduleRules) Schedules(ctx context.Context) (*schedule.Snapshot, error
 }
 
 // events passes on what happens: to telemetry, ends of dispatches and decisions of people
-// to the orchestrator, and ends of runs to the schedules, of which one may wait for that.
+// to the orchestrator, and ends of runs to the schedules, since one may wait for that.
 type events struct {
 	*telemetry.Telemetry
 	runs      late[*orchestrator.Orchestrator]

@@ -177,7 +177,7 @@ func (o *out) content(f api.FieldChange) {
 	}
 }
 
-// orNone is the name of a project, or what is said of an artifact without one.
+// orNone is the name of a project, or the placeholder of an artifact without one.
 func orNone(project string) string {
 	if project == "" {
 		return "(none)"

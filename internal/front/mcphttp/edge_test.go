@@ -209,7 +209,7 @@ func TestADeclaredCeilingAppliesToTheClientBeyondItsSession(t *testing.T) {
 	below("declared", "reversible", withSession(version, first, call))
 	below("another session of the same client", "reversible", withSession(version, plain, call))
 	again := f.open(goodToken(1), version, "")
-	below("initialised anew", "reversible", withSession(version, again, call))
+	below("initialised again", "reversible", withSession(version, again, call))
 	higher := f.open(goodToken(1), version, `,"capabilities":{"experimental":{"io.bailiwick/consentCeiling":{"ceiling":"irreversible"}}}`)
 	below("initialised higher", "reversible", withSession(version, higher, call))
 	f.want("ended", rawRequest{method: "DELETE", header: []string{"Mcp-Session-Id: " + first}}, 204)

@@ -24,7 +24,7 @@ type logCache struct {
 	list []*keptLog // newest last; guarded by mu
 }
 
-// keptLog is the log of an attempt as far as it was read.
+// keptLog is the part of an attempt's log that was read.
 type keptLog struct {
 	dispatch api.DispatchID
 	attempt  int

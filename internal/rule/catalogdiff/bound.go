@@ -114,7 +114,7 @@ func (b *bounds) text(s string, from int) string {
 	return before + rest + after
 }
 
-// shared returns how many bytes two texts begin with alike, up to the beginning of a
+// shared returns the length of the common beginning of two texts, up to the beginning of a
 // line.
 func shared(a, b string) int {
 	n := 0

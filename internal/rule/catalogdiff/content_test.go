@@ -129,7 +129,7 @@ func shownFiles(old, now map[string]string) map[string]api.FieldChange {
 }
 
 // A changed text is shown as the lines that differ, whatever its ends of lines are. What
-// cannot be shown is said, with the reason, and never left out in silence.
+// cannot be shown is named, with the reason, and never left out in silence.
 //
 // proves R-P2
 func TestChangedContentIsShownOrSaid(t *testing.T) {

@@ -27,7 +27,7 @@ func narrowings(before, after *catalog.Set) []api.AuthorityChange {
 	return n.sorted()
 }
 
-// losses calls report for each artifact of before, with the one after.
+// losses calls report for each earlier artifact, with the later one.
 func losses[T any](kind api.Kind, before, after map[api.Name]T, report func(ref api.Ref, old, now T, has bool)) {
 	for name, old := range before {
 		now, has := after[name]

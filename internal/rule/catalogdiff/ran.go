@@ -13,7 +13,7 @@ import (
 const executable = 0o100
 
 // ranFiles lists the added, changed and removed files of a capability that an agent, a
-// verify, a setup or a server of tools runs, as far as that can be known: a command names
+// verify, a setup or a server of tools runs, if that can be known: a command names
 // the file, or it is executable. The other files of such a capability are listed too, since
 // what runs may load them, and so are all files of one that a command has whose words name
 // none of them: make and pytest find their files themselves. The files of an agent program

@@ -6,7 +6,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// End is how a task ended, as far as it matters to those that depend on it.
+// End is how a task ended, for the tasks that depend on it.
 type End struct {
 	State       api.TaskState
 	ByCondition bool // it was skipped because a condition does not hold

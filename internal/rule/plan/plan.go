@@ -60,7 +60,7 @@ func ParseWith(raw []byte, values map[string]json.RawMessage) (*Plan, []api.Prob
 	return p, nil
 }
 
-// Tasks returns the tasks of a plan as far as they can be read, also if the plan
+// Tasks returns the tasks of a plan that can be read, also if the plan
 // has problems, so that the service can report its own problems with them in the
 // same answer.
 func Tasks(raw []byte, values map[string]json.RawMessage) []api.PlanTask {

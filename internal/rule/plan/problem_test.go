@@ -242,7 +242,7 @@ func TestProblemsShortenLongTexts(t *testing.T) {
 	}
 }
 
-// Each problem of a task has the task's name beside its path, as far as it can be
+// Each problem of a task has the task's name beside its path, if it can be
 // read; an input that no worker accepts is a problem of the plan.
 //
 // proves R-O2

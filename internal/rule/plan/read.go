@@ -18,7 +18,7 @@ import (
 type readers = map[string]func(path string, raw json.RawMessage)
 
 // reader reads values from a document and reports whatever does not match the JSON
-// Schema. It reads a value with a problem as far as possible, so that the other
+// Schema. It reads the valid parts of a value with a problem, so that the other
 // checks still run.
 type reader struct{ *list }
 

@@ -77,7 +77,7 @@ type Retry struct {
 //
 // Appended tasks are part of the run. The tasks of a for_each are, if it has the same
 // definition and all that it depends on is taken over: then only those run again that
-// are not done. Those of a gate are if it is green; else the task begins anew. What
+// are not done. Those of a gate are if it is green; else the task starts over. What
 // people approved is not taken over: they approved it for the earlier run.
 //
 // growths are all of the earlier run, in order, and old has them.

@@ -27,7 +27,7 @@ func elsewhere() map[string]string {
 	}
 }
 
-// draft is a plan as far as it can be read.
+// draft is the part of a plan that can be read.
 type draft struct {
 	plan  api.Plan
 	needs [][]need // of each task, by name

@@ -132,7 +132,7 @@ func TestFailedAttestationIsRetried(t *testing.T) {
 }
 
 // A dispatch is stated with the key for statements, and its manifest may be by
-// a key of before.
+// an earlier key.
 //
 // proves R-A9
 func TestStatementsHaveTheirOwnKey(t *testing.T) {

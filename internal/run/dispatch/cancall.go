@@ -115,12 +115,12 @@ func (s *rights) canCall(x subject, req api.CanCallRequest) api.CanCallCase {
 	}
 	if since := s.closedSince(x.snapshot, call.Tool); answer.Decision != api.CallDenied && !since.IsZero() {
 		answer.Decision, answer.Approvers = api.CallDenied, 0
-		answer.Reasons = []string{fmt.Sprintf("the tool is closed: at %s its server defined it otherwise than the catalog pins; see: bailiwick catalog plan", since.UTC().Format(time.RFC3339))}
+		answer.Reasons = []string{fmt.Sprintf("the tool is closed: at %s its definition differed from its pin in the catalog; see: bailiwick catalog plan", since.UTC().Format(time.RFC3339))}
 	}
 	return answer
 }
 
-// closedSince returns when the server of a tool was last found to define it otherwise than
+// closedSince returns when the server of a tool was last found to have another definition than
 // its pin; the zero time while it does not.
 func (s *rights) closedSince(p inforce.Snapshot, tool api.Tool) time.Time {
 	if tool.Server == "" {

@@ -148,7 +148,7 @@ func (s *preparer) product(ctx context.Context, x *subject, n Need) (found api.A
 	return found, d.Taint, err
 }
 
-// describePure returns what the manifest of a pure subagent has beside that of others.
+// describePure returns what the manifest of a pure subagent has and others have not.
 // Nil: it is not pure, or what it would run with cannot be known, so that it runs.
 func (s *preparer) describePure(ctx context.Context, x *subject) (*record.Pure, error) {
 	if x.subagent.Effect != api.EffectPure {

@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// reader answers questions about dispatches, as far as policy lets the caller
+// reader answers questions about dispatches, where policy lets the caller
 // ask.
 type reader struct {
 	*records

@@ -189,7 +189,7 @@ func TestTaskResumesByTodaysPolicy(t *testing.T) {
 	}
 }
 
-// Whether an answer would be taken is said before anything is done.
+// An answer that would be refused is refused before anything is done.
 //
 // proves R-D6
 func TestValidateAnswerChangesNothing(t *testing.T) {

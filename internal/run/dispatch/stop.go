@@ -157,7 +157,7 @@ func (s *admitter) checkOvertaken(tx *store.Tx, m record.Manifest) error {
 	return err
 }
 
-// denyOvertaken denies a subject that was overtaken, in the words of the
+// denyOvertaken denies a subject that was overtaken, worded like the
 // policy. Any other error is returned as it is.
 func (s *admitter) denyOvertaken(ctx context.Context, x subject, err error) error {
 	now, ok := errors.AsType[*overtakenError](err)

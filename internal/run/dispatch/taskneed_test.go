@@ -74,7 +74,7 @@ func TestTaskWithoutChangesProvidesEmptyPatch(t *testing.T) {
 	}
 }
 
-// A product that is not there is said with its task and its name, and nothing
+// A missing product is named with its task and its name, and nothing
 // is started.
 //
 // proves R-O2

@@ -68,7 +68,7 @@ func newVetGate(t *testing.T) (g gate, commit string) {
 	return newCatalogGate(t, fmt.Sprintf(vetManifest, dir, filepath.Join(t.TempDir(), "gone"))), commit
 }
 
-// Everything that would be refused is said at once, each where it is, and
+// Everything that would be refused is reported at once, each where it is, and
 // nothing happens: nothing is logged, stored or started.
 //
 // proves R-O2
@@ -126,7 +126,7 @@ func TestValidateReportsEveryProblemAndChangesNothing(t *testing.T) {
 // proves R-B6
 func TestValidateTreatsForbiddenAndUnknownAlike(t *testing.T) {
 	g, _ := newVetGate(t)
-	bad := []byte(`{"n":"one"}`) // nothing is said of an input either
+	bad := []byte(`{"n":"one"}`) // nothing is reported about an input either
 	v, err := g.Validate(t.Context(), ann, []api.DispatchRequest{{Subagent: "hidden", Input: bad}, {Subagent: "absent", Input: bad}})
 	if err != nil || len(v.Problems) != 2 {
 		t.Fatalf("%+v, %v", v, err)

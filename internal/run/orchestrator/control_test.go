@@ -115,7 +115,7 @@ func TestReferenceModelFindsPlantedFaults(t *testing.T) {
 		"a start before its time":         {moved(record.KindTaskStarted, "c", record.KindTaskStarted, "a"), "task r/c is started and is pending"},
 		"two holders":                     {moved(record.KindTaskStarted, "b", record.KindTaskWaiting, "a"), `while r/a holds "k"`},
 		"a lock that is not in the plan":  {with(record.KindTaskStarted, "a", start(func(d *record.TaskStart) { d.Locks = nil })), "is started with locks"},
-		"a fence of before":               {with(record.KindTaskStarted, "b", start(func(d *record.TaskStart) { d.Fence = 1 })), "has fence 1 after 1"},
+		"an earlier fence":                {with(record.KindTaskStarted, "b", start(func(d *record.TaskStart) { d.Fence = 1 })), "has fence 1 after 1"},
 		"another attempt's dispatch":      {with(record.KindTaskStarted, "b", func(e *record.Entry) { e.Dispatch = "t-other" }), "names dispatch"},
 		"an attempt too many":             {with(record.KindTaskStarted, "b", func(e *record.Entry) { e.Attempt = 2 }), "attempt 2 of task r/b"},
 		"a wait too long":                 {with(record.KindTaskWaiting, "a", step(func(d *record.TaskStep) { d.Until = "2001-01-01T00:00:00Z" })), "is tried again after"},

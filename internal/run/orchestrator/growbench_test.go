@@ -52,7 +52,7 @@ func listed(n int) *api.ResultSummary {
 // a plan has at most 10,000), in turn, on one engine; medians.
 //
 //   - x-fixed, x-fixed-cpu: what a task costs in time and processor time, from the
-//     request to the end of the run, beside that of the fixed plan.
+//     request to the end of the run, compared with the fixed plan.
 //   - grow-ms: from the end of the task with the list to the first dispatch of a grown
 //     one, and grow-commits how many commits are between.
 //   - first-ms: the same of the fixed plan.

@@ -342,7 +342,7 @@ func TestRefusedCancelIsRetriedWithBackoff(t *testing.T) {
 	})
 }
 
-// Why a run was cancelled is said once, and not again with each of its tasks,
+// The reason of a cancelled run is stored once, and not again with each of its tasks,
 // which may be ten thousand.
 func TestLongCancelReasonIsNotRepeatedPerTask(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {

@@ -40,7 +40,7 @@ type want struct {
 }
 
 func wants(subagent api.Name) want {
-	switch subagent { //nolint:exhaustive // the others are alike
+	switch subagent { //nolint:exhaustive // the others are the same
 	case work:
 		return want{timeout: time.Hour, tokens: 1000, cost: 500_000, model: "m/high"}
 	case checker, voter:

@@ -29,7 +29,7 @@ type product struct {
 
 // happy is what a subagent returns unless the test draws something else.
 func happy(subagent api.Name) product {
-	switch subagent { //nolint:exhaustive // the others are alike
+	switch subagent { //nolint:exhaustive // the others are the same
 	case checker:
 		return product{Verdict: "green"}
 	case voter:
@@ -52,7 +52,7 @@ func drawProduct(rt *rapid.T, subagent api.Name) product {
 	return p
 }
 
-// constructs gives the last task of a plan a construct, as far as those before it allow.
+// constructs gives the last task of a plan a construct, if the tasks before it allow one.
 func constructs(rt *rapid.T, tasks []api.PlanTask) {
 	t := &tasks[len(tasks)-1]
 	byID := map[api.TaskID]*api.PlanTask{}

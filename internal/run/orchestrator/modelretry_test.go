@@ -28,7 +28,7 @@ func (m *replay) inherit(r *replayRun, from []string) (taken int64) {
 		return 0
 	}
 	h := heir{run: r, old: old, again: map[api.TaskID]bool{}, kept: map[api.TaskID]bool{}}
-	anew := map[api.TaskID]bool{} // what grows anew
+	regrown := map[api.TaskID]bool{} // what grows again
 	for _, id := range from {
 		t := old.tasks[api.TaskID(id)]
 		if t == nil {
@@ -37,21 +37,21 @@ func (m *replay) inherit(r *replayRun, from []string) (taken int64) {
 		for t.parent != nil && t.parent.plan.ForEach == nil {
 			t = t.parent
 		}
-		h.again[t.plan.ID], anew[t.plan.ID] = true, true
+		h.again[t.plan.ID], regrown[t.plan.ID] = true, true
 		if t.parent != nil {
 			h.again[t.parent.plan.ID] = true
 		}
 	}
 	for _, p := range r.plan.Tasks {
 		if string(p.Input) != string(old.tasks[p.ID].plan.Input) {
-			h.again[p.ID], anew[p.ID] = true, true
+			h.again[p.ID], regrown[p.ID] = true, true
 		}
 	}
 	grew := slices.Clone(old.plan.Tasks[old.declared:])
 	r.plan.Tasks = slices.Clip(r.plan.Tasks)
 	for _, p := range grew {
 		was := old.tasks[p.ID]
-		if was.parent != nil && !h.keepsGrowth(was.parent, anew) {
+		if was.parent != nil && !h.keepsGrowth(was.parent, regrown) {
 			continue
 		}
 		one := &replayTask{run: r, plan: p, state: api.TaskPending, freed: r.at}
@@ -92,12 +92,12 @@ func (h *heir) keepsUps(t *replayTask) bool {
 }
 
 // keepsGrowth reports whether the run begins with what grew from a task.
-func (h *heir) keepsGrowth(t *replayTask, anew map[api.TaskID]bool) bool {
+func (h *heir) keepsGrowth(t *replayTask, regrown map[api.TaskID]bool) bool {
 	switch {
-	case t.parent != nil && !h.keepsGrowth(t.parent, anew), t.plan.Quorum != nil:
+	case t.parent != nil && !h.keepsGrowth(t.parent, regrown), t.plan.Quorum != nil:
 		return false
 	case t.plan.ForEach != nil:
-		return !anew[t.plan.ID] && h.keepsUps(t)
+		return !regrown[t.plan.ID] && h.keepsUps(t)
 	}
 	return h.keeps(t.plan.ID)
 }

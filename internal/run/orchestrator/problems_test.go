@@ -15,7 +15,7 @@ import (
 )
 
 // What is wrong with a plan in itself and what the service has against its
-// tasks is said at once; what could not be read is not wrong twice; and nothing
+// tasks is reported at once; what could not be read is not wrong twice; and nothing
 // is stored.
 //
 // proves R-O2

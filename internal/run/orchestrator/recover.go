@@ -147,7 +147,7 @@ func (c *recovery) restoreWaiting(r *run) {
 }
 
 // adoptWaiting submits tasks that are stored as running and whose attempts have not begun,
-// in the order in which they started, as far as there are slots. The others wait for one.
+// in the order in which they started, while slots are free. The others wait for one.
 func (c *recovery) adoptWaiting(found []taskRef) {
 	e, b := c.engine, c.batch
 	slices.SortFunc(found, func(a, b taskRef) int { return cmp.Compare(a.get().fence, b.get().fence) })

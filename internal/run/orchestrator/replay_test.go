@@ -14,7 +14,7 @@ import (
 )
 
 // replay is the reference: what is so by what the log says, in maps and slices,
-// with everything that follows from something else worked out anew each time it
+// with everything that follows from something else computed again each time it
 // is submitted. It reports an entry that should not exist.
 type replay struct {
 	offered map[api.Digest]api.Plan // every plan that was ever handed in, by its digest
@@ -80,7 +80,7 @@ type replayTask struct {
 	asks     bool      // waits for an answer
 	until    time.Time // waits for that
 	given    bool      // the answer is there
-	freed    time.Time // since when nothing but locks, slots and pauses is in its way, as far as the task itself knows
+	freed    time.Time // since when nothing but locks, slots and pauses is in its way that the task itself knows
 	reason   api.Reason
 	cause    api.TaskID
 	by       api.Principal

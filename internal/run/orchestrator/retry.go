@@ -110,7 +110,7 @@ func askedBy(req api.RunRetry) (api.Digest, error) {
 	return api.DigestOf(doc), nil
 }
 
-// pinned replaces the commits of sources by what they refer to now, as far as the
+// pinned replaces the commits of sources by what they refer to now, where the
 // caller may dispatch a task of the run that starts from them.
 func (a *admission) pinned(ctx context.Context, caller dispatch.Caller, old *run, sources []api.SourceRequest) ([]api.SourceRequest, error) {
 	var reqs []api.DispatchRequest

@@ -37,7 +37,7 @@ type tester interface {
 	Logf(format string, args ...any)
 }
 
-// world is a service as far as runs go: real state, a real log and a real
+// world is the part of a service that runs need: real state, a real log and a real
 // engine, over a desk.
 type world struct {
 	t      tester

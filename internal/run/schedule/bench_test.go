@@ -221,7 +221,7 @@ func BenchmarkSleep(b *testing.B) {
 		b.ReportMetric(float64(after.Nvcsw-before.Nvcsw)/seconds, name+"-wakeups/s")
 	}
 	for b.Loop() {
-		time.Sleep(5 * time.Second) // the runtime has returned memory of before
+		time.Sleep(5 * time.Second) // the runtime has returned earlier memory
 		for _, n := range []int{0, 1000} {
 			_, k := newBench(b, n, "0 0 1 1 *", time.Now)
 			k.Start(context.Background())

@@ -149,7 +149,7 @@ func TestAFailedSyncLosesNoEarlierBlob(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Of those that were put later nothing is said: a directory whose
+			// Nothing is claimed about later ones: a directory whose
 			// sync failed may have lost their names too.
 			said := ""
 			for at, op := range ops {

@@ -211,7 +211,7 @@ func secretsOf(e api.Env) []api.SecretRef {
 	return refs
 }
 
-// describe fills in what is said of a subagent, as far as the caller may use it.
+// describe fills in the description of a subagent, if the caller may use it.
 func (u usable) describe(item *api.ArtifactInfo, set *catalog.Set) {
 	sub := u.subagent
 	item.Input, item.Output, item.Role, item.Tier = sub.Input, sub.Output, sub.Role, &sub.Tier

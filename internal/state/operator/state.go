@@ -158,7 +158,7 @@ func (s *state) add(rec api.OperatorRecord) error {
 }
 
 // distinct refuses a new principal that is easily taken for one that operators
-// decided about. Records of before this rule stay valid: only Add checks it.
+// decided about. Records older than this rule stay valid: only Add checks it.
 func (s *state) distinct(p api.Principal) error {
 	names := s.names()
 	if p == "" || slices.Contains(names, p) {
@@ -175,7 +175,7 @@ func (s *state) distinct(p api.Principal) error {
 // keyless refuses the removal of a principal while a key in force is that person's: it
 // would still sign every decision. The removal does not retire the key itself, since that
 // is a new set of keys, with its own rules: at least one key, and as many people as the
-// threshold says. Records of before this rule stay valid: only Add checks it.
+// threshold says. Records older than this rule stay valid: only Add checks it.
 func (s *state) keyless(p api.Principal) error {
 	keys := s.operators.Root().Keys
 	for _, k := range keys {

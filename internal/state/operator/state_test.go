@@ -28,7 +28,7 @@ func TestConfusablePrincipalsAreNotAdded(t *testing.T) {
 			t.Errorf("positive control: %s: %v", p, err)
 		}
 	}
-	// A chain of before this rule stays valid.
+	// A chain older than this rule stays valid.
 	s := newState()
 	for i, p := range []api.Principal{"agent:claude", "agent:Claude"} {
 		if err := s.apply(verified{record: api.OperatorRecord{Verb: api.VerbPrincipalAdd, Principal: p, Number: uint64(i + 1)}, digest: ""}); err != nil {

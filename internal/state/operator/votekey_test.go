@@ -48,7 +48,7 @@ func (o *office) set(root seal.TrustRoot, keys ...seal.Signer) error {
 
 // A service whose keys have no principals takes no vote, and says what to run. Once they
 // have, it takes votes under keys of their voters and no others, and a restart verifies
-// them. Votes of before are withdrawn.
+// them. Earlier votes are withdrawn.
 //
 // proves R-P1
 func TestAVoteNeedsAKeyOfItsVoter(t *testing.T) {

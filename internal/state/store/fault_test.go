@@ -43,7 +43,7 @@ func TestAFailedSyncPoisonsAndIsNotRetried(t *testing.T) {
 	}
 }
 
-// proves R-A2 (acknowledged means durable), as far as kill can tell
+// proves R-A2 (acknowledged means durable), after a kill
 func TestAKillLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	_, dir := closedState(t)

@@ -42,6 +42,22 @@ func phrases() []phrase {
 		{`\bsomething that cannot be(?:[.,;:]| (?:has )?happen)`, "an invariant was violated", "It logs something that cannot be."},
 		{`\bwas faster\b`, "conflict: already exists with different content", "Another request was faster."},
 		{`\btime is over\b`, "expired, timed out", "A token whose time is over."},
+		// Pronouns in the place of nouns.
+		{`\bof before\b`, "earlier, older than X", "A key of before the rotation."},
+		{`\bin the words of\b`, "worded like X, as X wrote it", "An error in the words of its caller."},
+		// Dated words.
+		{`\botherwise than\b`, "differs from, in another way than", "It is defined otherwise than its pin."},
+		{`\banew\b`, "again, recreated, starts over", "The file is made anew."},
+		{`\bdearer\b`, "more expensive", "It asks for a dearer model."},
+		{`\b(?:reads?|answer(?:s|ed)|refused|handled) alike\b`, "in the same way, get the same answer", "The two read alike."},
+		{`\bas far as\b`, "if, where, the part of X that", "It is read as far as it can be."},
+		{`\bbeside that of\b`, "compared with, next to", "Its time, beside that of another."},
+		// Things that are told, and people who are told something.
+		{`\bis said\b`, "is reported, is named, is printed", "What is left out is said."},
+		{`\b(?:is|are) the word of\b`, "X reports, X asserts", "What this page shows is the word of the service."},
+		{`\bservice's word\b`, "the service asserts", "It is the service's word."},
+		{`\bha(?:s|ve) people (?:asked|approve|decide)\b`, "requests an approval", "The engine has people asked."},
+		{`\bsaid hello\b`, "completed the handshake", "A server that has said hello."},
 	}
 }
 

@@ -42,7 +42,7 @@ type Request struct {
 	Body   []byte
 	Turn   *Turn // nil unless it asked for a reply
 	Status int   // of the response; 0 while it has none
-	// Tokens is the usage in the response, as far as it was sent.
+	// Tokens is the usage in the response that was sent.
 	Tokens api.Tokens
 	Broken bool // the response was not sent completely
 }

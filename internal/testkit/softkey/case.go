@@ -20,7 +20,7 @@ type Case struct {
 	Stricter bool
 	ES256    bool                            // of ES256 keys only
 	Allow    func(*seal.Credential)          // changes the key
-	Lie      func(a *Authenticator)          // changes what is said
+	Lie      func(a *Authenticator)          // changes the statement
 	Edit     func(*seal.Assertion) error     // changes what was signed
 	Bytes    func(challenge [32]byte) []byte // the client data, as text
 }

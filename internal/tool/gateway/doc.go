@@ -40,7 +40,7 @@ type Running interface {
 	// question, whatever the agent does. A service that ends before is followed by one that
 	// tells the worker.
 	Ask(ctx context.Context, q api.Question) error
-	// Spent ends the attempt with the reason limit, in the words of Mark.Spent.
+	// Spent ends the attempt with the reason limit and the text of Mark.Spent.
 	Spent(limit string)
 }
 

@@ -75,8 +75,8 @@ type Observed struct {
 	Took     time.Duration // of an allowed one, upstream
 }
 
-// ClosedSince returns when a tool was found to be closed, because its server defined it
-// otherwise than its pin; the zero time while it is open.
+// ClosedSince returns when a tool was found to be closed, because its definition
+// differed from its pin; the zero time while it is open.
 func (g *Gateway) ClosedSince(revision *catalog.Revision, t api.Tool) time.Time {
 	return g.cfg.Upstream.ClosedSince(revision, t.Server, t.Tool)
 }

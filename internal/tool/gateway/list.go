@@ -33,8 +33,8 @@ func (v *View) openTools() (json.RawMessage, error) {
 	return json.Marshal(slices.DeleteFunc(slices.Clone(v.set.shown), func(t shownTool) bool { return closed[t.Name] }))
 }
 
-// closedTools returns the names of tools that their servers define otherwise than their
-// pins, in the sessions of this dispatch.
+// closedTools returns the names of tools whose definitions differ from their pins,
+// in the sessions of this dispatch.
 func (v *View) closedTools() map[string]bool {
 	byServer, closed := map[api.Name][]string{}, map[string]bool{}
 	for name, t := range v.set.tools {

@@ -20,8 +20,8 @@ type Config struct {
 	Secrets Secrets
 	Logger  *slog.Logger
 	Now     func() time.Time
-	// Changed is called when tools of a server differ from their pins, otherwise than
-	// before. It must not call the pool.
+	// Changed is called when tools of a server differ from their pins in
+	// another way. It must not call the pool.
 	Changed func(server api.Name, closed []Change)
 	// Listed is called when other tools of a server are closed than before, in the session of
 	// a dispatch, or of all for "". It must return at once.

@@ -123,7 +123,7 @@ func (h *httpLink) send(ctx context.Context, m outgoing) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is read as far as it is wanted
+	defer resp.Body.Close() //nolint:errcheck // only the needed part is read
 	if m.method == "initialize" {
 		h.mu.Lock()
 		h.id = resp.Header.Get("Mcp-Session-Id")

@@ -15,7 +15,7 @@ func outlineOf(text string, size int) *outline {
 	return o
 }
 
-// The id of a broken message is that of its outermost object alone: nothing in the words of
+// The id of a broken message is that of its outermost object alone: no text of
 // a tool is taken for it.
 //
 // proves R-G5

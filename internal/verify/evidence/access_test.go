@@ -85,7 +85,7 @@ func TestWhatAnAgentMayReachFollowsFromTheCatalog(t *testing.T) {
 	for name, change := range map[string]func(m *record.Manifest){
 		"as it is":      func(*record.Manifest) {},
 		"another level": func(m *record.Manifest) { m.Endpoint = &api.ModelUse{Name: "claude", Level: "small", ID: "haiku"} },
-		"another id":    func(m *record.Manifest) { m.Endpoint = &api.ModelUse{Name: "claude", Level: "large", ID: "dearer"} },
+		"another id":    func(m *record.Manifest) { m.Endpoint = &api.ModelUse{Name: "claude", Level: "large", ID: "costly"} },
 		"no model":      func(m *record.Manifest) { m.Endpoint = nil },
 		"one host more": func(m *record.Manifest) { m.Egress = append(m.Egress, "d.example:443") },
 		"another port":  func(m *record.Manifest) { m.Egress = []string{"a.example:443", "b.example:22", "c.example:443"} },
@@ -263,7 +263,7 @@ func TestWhatAnAgentLeftIsWhatItsWorkerSigned(t *testing.T) {
 		"another session": {resumed(func(r *record.Resume) { r.Session = other }), report.RowProvenance},
 		"no session":      {resumed(func(r *record.Resume) { r.Session = "" }), report.RowProvenance},
 		"stated: another id": {stated(func(p *record.Provenance) {
-			p.BuildDefinition.InternalParameters.Endpoint = &api.ModelUse{Name: "claude", Level: "large", ID: "dearer"}
+			p.BuildDefinition.InternalParameters.Endpoint = &api.ModelUse{Name: "claude", Level: "large", ID: "costly"}
 		}), report.RowResult},
 		"stated: no model":     {stated(func(p *record.Provenance) { p.BuildDefinition.InternalParameters.Endpoint = nil }), report.RowResult},
 		"stated: one host":     {stated(func(p *record.Provenance) { p.BuildDefinition.InternalParameters.Egress = []string{"a.example:443"} }), report.RowResult},

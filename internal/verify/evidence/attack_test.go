@@ -159,9 +159,9 @@ func TestAttacksAreDetected(t *testing.T) {
 			rewrite(s, int(b.Entries[2].Seq))
 			b.Entries[2].Leaf = s.leaves[b.Entries[2].Seq]
 		}}},
-		"an entry is deleted by who exports":            {report.RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Entries = slices.Delete(b.Entries, 9, 10) }}},
-		"an entry is deleted, and the rest proved anew": {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
-		"the end of the run is left out":                {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunSettled) }}},
+		"an entry is deleted by who exports":             {report.RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Entries = slices.Delete(b.Entries, 9, 10) }}},
+		"an entry is deleted, and the rest proved again": {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
+		"the end of the run is left out":                 {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunSettled) }}},
 		"an attempt is left out": {report.RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) {
 			b.Entries = slices.DeleteFunc(b.Entries, func(e bundle.Entry) bool { return s.entries[e.Seq].Dispatch == "t-a1" })
 			reprove(s, b)
@@ -176,7 +176,7 @@ func TestAttacksAreDetected(t *testing.T) {
 				}
 			}
 		}}},
-		"a run is deleted from the log, which is signed anew": {report.RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"a run is deleted from the log, which is signed again": {report.RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			s.entries, s.leaves = s.entries[:len(s.entries)-30], s.leaves[:len(s.leaves)-30]
 			for len(s.leaves) < 100 {
@@ -291,7 +291,7 @@ func TestAttacksAreDetected(t *testing.T) {
 			t.Error(r.Text())
 		}
 	})
-	t.Run("a checkpoint of before the run says nothing about it", func(t *testing.T) {
+	t.Run("a checkpoint older than the run proves nothing about it", func(t *testing.T) {
 		_, r := judge(t, bundle.Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) / 2 })})
 		if r.Failed() || r.Claim != report.ClaimNone {
 			t.Error(r.Text())

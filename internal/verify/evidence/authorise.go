@@ -236,12 +236,12 @@ func (s *timeline) owned(seq uint64) (set uint64, ok bool) {
 	return s.assigned, true
 }
 
-// current refuses that a run claims rules of before keys had principals, when they have
+// current refuses that a run claims rules older than principals of keys, when they have
 // them: what it claims would let votes count under any key.
 func (d *decider) current(e *entry) error {
 	set, ok := d.line.owned(e.seq)
 	if rules := detail[record.RunRequest](e).Rules; ok && rules < plan.RulesOfOwners {
-		return fmt.Errorf("run %s claims rules %d, of before keys had principals, but they have them since set %d of the operator keys", record.Word(e.Run), rules, set)
+		return fmt.Errorf("run %s claims rules %d, which are older than principals of keys, but the keys have principals since set %d of the operator keys", record.Word(e.Run), rules, set)
 	}
 	return nil
 }

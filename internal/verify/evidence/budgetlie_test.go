@@ -184,7 +184,7 @@ func budgetTales() map[string]tale {
 	free := func(c *record.BudgetClaim) { c.Before = api.Spend{} }
 	return map[string]tale{
 		"a start beyond the budget": budgetTale(report.RowAuthorisation, func(s *story, e *record.Entry) {
-			if e.Kind == record.KindDispatchStarted && e.Dispatch == "t-a1" { // all else is said as it is
+			if e.Kind == record.KindDispatchStarted && e.Dispatch == "t-a1" { // everything else is stated as it is
 				s.editResult = func(r *record.Result) {
 					r.Summary.Usage.Model = &api.ModelUsage{Tokens: api.Tokens{Input: 2000}, Requests: 1, Turns: 1}
 				}
@@ -202,13 +202,13 @@ func budgetTales() map[string]tale {
 		"a budget that the catalog does not have": budgetTaleOf(report.RowAuthorisation, nil, perRun(), reserving("t-a1", 1, func(list []record.BudgetClaim) []record.BudgetClaim {
 			return append([]record.BudgetClaim{{Budget: "grant:g0", Limit: list[0].Limit, Period: list[0].Period, Reserved: list[0].Reserved}}, list...)
 		})),
-		"a budget of another run":                                    budgetTale(report.RowAuthorisation, reserving("t-a1", 1, claim(1, func(c *record.BudgetClaim) { c.Period = "run/r2" }))),
-		"a budget of another day":                                    budgetTaleOf(report.RowAuthorisation, &api.Budget{Tokens: 9000, Per: api.PerDay}, perRun(), reserving("t-a1", 1, claim(0, func(c *record.BudgetClaim) { c.Period = "2026-11-22" }))),
-		"a settlement of less than the broker counted":               budgetTale(report.RowResult, settling("t-a1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens-- }))),
-		"a settlement that is left out":                              budgetTale(report.RowResult, settling("t-a1", 1, func(list []record.BudgetSettlement) []record.BudgetSettlement { return list[:1] })),
-		"a settlement of another budget":                             budgetTale(report.RowResult, settling("t-a1", 1, settlement(0, func(x *record.BudgetSettlement) { x.Budget = "grant:g1" }))),
-		"a question that settles nothing":                            budgetTale(report.RowResult, settling("t-b1", 1, func([]record.BudgetSettlement) []record.BudgetSettlement { return nil })),
-		"a worker that left no result and is said to have used less": budgetTale(report.RowResult, settling("t-c1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens = 0 }))),
+		"a budget of another run":                                   budgetTale(report.RowAuthorisation, reserving("t-a1", 1, claim(1, func(c *record.BudgetClaim) { c.Period = "run/r2" }))),
+		"a budget of another day":                                   budgetTaleOf(report.RowAuthorisation, &api.Budget{Tokens: 9000, Per: api.PerDay}, perRun(), reserving("t-a1", 1, claim(0, func(c *record.BudgetClaim) { c.Period = "2026-11-22" }))),
+		"a settlement of less than the broker counted":              budgetTale(report.RowResult, settling("t-a1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens-- }))),
+		"a settlement that is left out":                             budgetTale(report.RowResult, settling("t-a1", 1, func(list []record.BudgetSettlement) []record.BudgetSettlement { return list[:1] })),
+		"a settlement of another budget":                            budgetTale(report.RowResult, settling("t-a1", 1, settlement(0, func(x *record.BudgetSettlement) { x.Budget = "grant:g1" }))),
+		"a question that settles nothing":                           budgetTale(report.RowResult, settling("t-b1", 1, func([]record.BudgetSettlement) []record.BudgetSettlement { return nil })),
+		"a worker that left no result and claims to have used less": budgetTale(report.RowResult, settling("t-c1", 1, settlement(1, func(x *record.BudgetSettlement) { x.Spent.Tokens = 0 }))),
 	}
 }
 

@@ -182,7 +182,7 @@ func TestACopyOfAnotherLogIsFound(t *testing.T) {
 			}
 		}
 	}
-	// The end of the log was cut and written anew: what was before is the same, and a
+	// The end of the log was cut and rewritten: what was before is the same, and a
 	// copy with more lines than that cannot be compared.
 	code, out := s.verified(a.b, "--anchor", "history=|"+string(a.before)+string(a.newer))
 	if code != 1 || !strings.Contains(out, "cannot be compared") {

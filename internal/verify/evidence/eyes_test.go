@@ -65,7 +65,7 @@ type eyes struct {
 	honest  bool
 	words   string // of the failure
 	earlier bool   // the keys of set 1 have no principals
-	rules   int64  // of the run; 0: those of now, or of before; -1: none
+	rules   int64  // of the run; 0: today's, or earlier ones; -1: none
 	// assigned puts set 2, which has principals, in force before the run is submitted.
 	assigned bool
 	votes    func(s *story, d api.Digest)
@@ -171,14 +171,14 @@ func TestAVoteUnderAnothersKeyIsFoundOffline(t *testing.T) {
 			s.decideBy(api.OperatorRecord{Verb: api.VerbApprove, Principal: "human:eve", Approval: shipped, Content: d}, s.operator, s.second)
 		}},
 		"keys without principals today": {words: "not approved by 2 humans", earlier: true, rules: 5, votes: func(s *story, d api.Digest) { s.approves(d) }},
-		"the rules of before, and keys of today": {words: "belongs to human:eve, not to human:bob", rules: 4, votes: func(s *story, d api.Digest) {
+		"the earlier rules, and keys of today": {words: "belongs to human:eve, not to human:bob", rules: 4, votes: func(s *story, d api.Digest) {
 			approve(s, "human:bob", d, s.second)
 			approve(s, "human:eve", d, s.operator)
 		}},
-		"the rules of before, and own keys":                                  {words: "claims rules 4, of before keys had principals, but they have them since set 1", rules: 4, votes: func(s *story, d api.Digest) { s.approves(d) }},
-		"no rules, and own keys":                                             {words: "claims rules 0", rules: -1, votes: func(s *story, d api.Digest) { s.approves(d) }},
-		"submitted after the keys got principals, under the rules of before": {words: "but they have them since set 2", earlier: true, assigned: true, votes: func(s *story, d api.Digest) { s.approves(d) }},
-		"submitted after the keys got principals":                            {honest: true, earlier: true, assigned: true, rules: 5, votes: func(s *story, d api.Digest) { s.approves(d) }},
+		"the earlier rules, and own keys":                                  {words: "claims rules 4, which are older than principals of keys, but the keys have principals since set 1", rules: 4, votes: func(s *story, d api.Digest) { s.approves(d) }},
+		"no rules, and own keys":                                           {words: "claims rules 0", rules: -1, votes: func(s *story, d api.Digest) { s.approves(d) }},
+		"submitted after the keys got principals, under the earlier rules": {words: "but the keys have principals since set 2", earlier: true, assigned: true, votes: func(s *story, d api.Digest) { s.approves(d) }},
+		"submitted after the keys got principals":                          {honest: true, earlier: true, assigned: true, rules: 5, votes: func(s *story, d api.Digest) { s.approves(d) }},
 		"one vote from before the keys got principals": {words: "not approved by 2 humans", earlier: true, votes: func(s *story, d api.Digest) {
 			approve(s, "human:bob", d, s.second)
 			assign(s, "human:bob", "human:eve")

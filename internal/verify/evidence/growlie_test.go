@@ -264,7 +264,7 @@ func gateTales() map[string]tale {
 	}
 }
 
-// poll carries out three voters as far as they have a verdict; the others are cancelled.
+// poll carries out the voters that have a verdict, of three; the others are cancelled.
 func (s *story) poll(end record.Kind, verdicts ...string) {
 	q := control("q")
 	s.carry(of("a", 1), "")

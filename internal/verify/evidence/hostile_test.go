@@ -131,7 +131,7 @@ func TestRowsPassOnlyWithIndependentEvidence(t *testing.T) {
 		"an authority stamped what was":      {stamped(before), report.Pass, report.NA, report.NA, report.ClaimNone},
 		"the checkpoint itself, once more":   {beside(whole), report.NA, report.NA, report.NA, report.ClaimNone},
 		"a checkpoint of no entries":         {beside(none), report.NA, report.NA, report.NA, report.ClaimNone},
-		"a checkpoint of before":             {beside(before), report.Pass, report.NA, report.NA, report.ClaimNone},
+		"an earlier checkpoint":              {beside(before), report.Pass, report.NA, report.NA, report.ClaimNone},
 		"no other checkpoint, and no anchor": {lie{bundle: func(_ *story, b *bundle.Bundle) { b.Case.Anchored = []bundle.Anchored{} }}, report.NA, report.NA, report.NA, report.ClaimNone},
 	} {
 		_, r := judge(t, bundle.Case{Run: "r1"}, x.l)

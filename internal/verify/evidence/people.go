@@ -50,7 +50,7 @@ func (p *poll) expires(e *entry) error {
 	return nil
 }
 
-// approval verifies a step of a task that people approve, as far as the log tells;
+// approval verifies a step of a task that people approve, from the log;
 // taskApprovals verifies the votes.
 func (s *taskStep) approval() error {
 	t := s.task()

@@ -84,7 +84,7 @@ func TestEachLieAboutARetryIsFound(t *testing.T) {
 }
 
 // Only the owner of a run retries it, and a retry does not go back to older rules. Controls:
-// the owner retries it under the same rules, and a run of before under newer ones.
+// the owner retries it under the same rules, and an earlier run under newer ones.
 //
 // proves R-P1, R-A7
 func TestARetryOfAnotherOwnerOrOlderRulesIsFound(t *testing.T) {

@@ -146,7 +146,7 @@ func (c *closure) taint(m *record.Manifest, before *attempt) error {
 
 // influenced compares what decided that a task runs, by the plan of its run, with the
 // taint that its dispatch begins with. Where a need or its item gives it one, no other is
-// named. Services of before operator keys had principals left it out.
+// named. Services older than principals of operator keys left it out.
 func (c *closure) influenced(m *record.Manifest) error {
 	r := c.v.replayed[m.Run]
 	if m.Run == "" || r == nil || r.plan == nil {

@@ -167,10 +167,10 @@ func no(who api.Principal) func(s *story, action api.Digest) {
 	return func(s *story, action api.Digest) { s.vote(api.VerbDeny, who, approvalID, action, s.own(who)) }
 }
 
-// version1 makes a request one of a service of before keys had principals.
+// version1 makes a request one of a service older than principals of keys.
 func version1(a *api.ToolAction) { a.V = 1 }
 
-// earlier is a story of before keys had principals.
+// earlier is a story older than principals of keys.
 func earlier(s *story) { s.earlier5 = true }
 
 // deniedThen requests an approval that is denied, and after read one that is approved and

@@ -181,10 +181,10 @@ func TestWhatDoesNotBelongToTheCaseIsRefused(t *testing.T) {
 		says string
 	}{
 		"another dispatch beside a dispatch":          {bundle.Case{Dispatch: "d-01"}, all(ofDispatch("d-02")), report.RowCompleteness, "does not belong"},
-		"another dispatch beside that of a task":      {bundle.Case{Dispatch: "t-c1"}, all(ofDispatch("d-02")), report.RowCompleteness, "does not belong"},
+		"another dispatch beside a task's":            {bundle.Case{Dispatch: "t-c1"}, all(ofDispatch("d-02")), report.RowCompleteness, "does not belong"},
 		"another task's dispatch that it did not use": {bundle.Case{Dispatch: "t-c1"}, all(ofDispatch("t-a1")), report.RowCompleteness, "does not belong"},
 		"a run beside a dispatch":                     {bundle.Case{Dispatch: "d-01"}, all(inRun("r1")), report.RowCompleteness, "an entry is missing or added"},
-		"its run beside that of a task":               {bundle.Case{Dispatch: "t-c1"}, all(inRun("r1")), report.RowCompleteness, "an entry is missing or added"},
+		"its run beside a task's dispatch":            {bundle.Case{Dispatch: "t-c1"}, all(inRun("r1")), report.RowCompleteness, "an entry is missing or added"},
 		"a run that retries it":                       {bundle.Case{Run: "r1"}, all(inRun("r2")), report.RowCompleteness, "does not belong"},
 		"another dispatch beside a run":               {bundle.Case{Run: "r1"}, all(ofDispatch("d-01")), report.RowCompleteness, "does not belong"},
 		"a start of the service":                      {bundle.Case{Run: "r1"}, all(func(e *record.Entry) bool { return e.Kind == record.KindServiceStarted }), report.RowCompleteness, "does not belong"},

@@ -192,7 +192,7 @@ func TestDocumentStatesTheBoundOfWork(t *testing.T) {
 	text := strings.Join(strings.Fields(string(doc)), " ")
 	for _, want := range []string{
 		fmt.Sprintf("%d units for each byte, plus 33,554,432", workPerByte),
-		fmt.Sprintf("%d bytes for each byte and %d MiB beside, never more than %d GiB", memoryPerByte, memoryBase>>20, memoryMost>>30),
+		fmt.Sprintf("%d bytes for each byte plus %d MiB, never more than %d GiB", memoryPerByte, memoryBase>>20, memoryMost>>30),
 		fmt.Sprintf("| %d GiB, 2,000,000 entries", bundle.DefaultLimits().Memory>>30),
 	} {
 		if !strings.Contains(text, want) {

@@ -42,7 +42,7 @@ func (t *taskReplay) lastWrite(id api.DispatchID, n uint64) *poll {
 }
 
 // writing verifies a step of a task that waits for people to approve what it is to write,
-// as far as the log tells; taskApprovals verifies the votes.
+// from the log; taskApprovals verifies the votes.
 func (s *taskStep) writing() error {
 	p := s.task().lastWrite(s.was.Dispatch, s.e.seq)
 	switch s.e.Kind { //nolint:exhaustive // the table of transitions lets it have no others
@@ -167,7 +167,7 @@ func (d *decider) writes(a *admission, m *record.Manifest) error {
 			return nil
 		}
 		if err := d.approvedToWrite(a, m, rule); err != nil {
-			return fmt.Errorf("dispatch %s of subagent %q, which writes where catalog revision %d has people approve it: %w", m.ID, m.Subagent, in.doc.Number, err)
+			return fmt.Errorf("dispatch %s of subagent %q, which writes where catalog revision %d requires people to approve it: %w", m.ID, m.Subagent, in.doc.Number, err)
 		}
 		return nil
 	})

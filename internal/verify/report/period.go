@@ -67,7 +67,7 @@ type PeriodDispatch struct {
 	Statement *uint64        `json:"statement,omitempty"` // the entry that names it
 }
 
-// PeriodEntry is an entry of the period, in the words of "audit list": what callers said
+// PeriodEntry is an entry of the period, worded like "audit list": what callers said
 // is between quotation marks.
 type PeriodEntry struct {
 	Entry  uint64                `json:"entry"`

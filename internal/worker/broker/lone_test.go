@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
-// A request has a bound only if its body says one that every server reads alike, and if it
+// A request has a bound only if its body says one that every server reads in the same way, and if it
 // has nothing but text. The controls are the bounded ones.
 //
 // proves R-D8

@@ -65,10 +65,10 @@ func disguises() map[string]func(p string, st *unix.Stat_t) error {
 		"chmod-and-back": func(p string, st *unix.Stat_t) error {
 			return errors.Join(os.Chmod(p, 0o600), os.WriteFile(p, other(st), 0), os.Chmod(p, os.FileMode(st.Mode&0o777)))
 		},
-		"made-anew": func(p string, st *unix.Stat_t) error {
+		"recreated": func(p string, st *unix.Stat_t) error {
 			return errors.Join(os.Remove(p), os.WriteFile(p, other(st), os.FileMode(st.Mode&0o777)))
 		},
-		"directory-made-anew": func(p string, st *unix.Stat_t) error {
+		"directory-recreated": func(p string, st *unix.Stat_t) error {
 			dir := filepath.Dir(p)
 			return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755), os.WriteFile(p, other(st), os.FileMode(st.Mode&0o777)))
 		},
@@ -127,7 +127,7 @@ func scramble(dir string, seed uint64) error {
 		case 6:
 			_ = os.RemoveAll(p)
 			_ = os.MkdirAll(p, 0o755)
-			_ = os.WriteFile(p+"/a", []byte("made anew\n"), 0o644)
+			_ = os.WriteFile(p+"/a", []byte("recreated\n"), 0o644)
 		case 7:
 			_ = os.Chmod(p, 0o644)
 		default:

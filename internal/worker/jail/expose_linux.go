@@ -18,7 +18,7 @@ import (
 const exposeLayer = "host files by overlay (no host sockets, pipes or devices)"
 
 // expose shows the host file or directory source at path in the jail. An overlay does not cross mounts, and the kernel hides
-// what an ordinary user would uncover below one: a directory with mounts below it is made anew, and its entries are shown one
+// what an ordinary user would uncover below one: a directory with mounts below it is recreated, and its entries are shown one
 // by one.
 func (b *builder) expose(source, path string) error {
 	fd, err := openHost(source)

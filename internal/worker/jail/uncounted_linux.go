@@ -18,7 +18,7 @@ const fSetPipeSize = 1031
 // them back: shared anonymous mappings and memfds, larger pipes, splice and its kin. Programs fall back to files in /dev/shm
 // and to read and write. With sockets, calls that set the size of a socket's buffers have no effect.
 //
-// It is a program of its own, beside that of [filter]: of two answers the kernel takes the stricter one.
+// It is a program of its own next to [filter]: of two answers the kernel takes the stricter one.
 func uncountedFilter(memory, sockets bool) ([]unix.SockFilter, error) {
 	mmap := append([]bpf.Instruction{low(3)}, denyIf(bpf.JumpBitsSet, unix.MAP_HUGETLB, unix.ENOMEM)...)
 	memfd := append([]bpf.Instruction{low(1)}, denyIf(bpf.JumpBitsSet, unix.MFD_HUGETLB, unix.ENOMEM)...)

@@ -159,7 +159,7 @@ func TestMessagesThatAFullDiskRefusedAreKept(t *testing.T) {
 	if err := c.keep(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a full disk: %v", err)
 	}
-	_, err = room.WriteString(`{"at":"20`) // as far as there was room
+	_, err = room.WriteString(`{"at":"20`) // all that fits
 	c.events = room
 	if err = errors.Join(err, full.Close()); err != nil {
 		t.Fatal(err)

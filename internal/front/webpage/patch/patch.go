@@ -284,7 +284,7 @@ func (p *parser) hunk(f *File) {
 	f.keep(&p.left, h)
 }
 
-// keep adds a hunk as far as lines can be kept.
+// keep adds the lines of a hunk that fit.
 func (f *File) keep(left *int, h Hunk) {
 	n := min(*left, len(h.Lines))
 	f.Omitted += len(h.Lines) - n
