@@ -52,7 +52,7 @@ func TestOnlySequentialPackagesAreNotRaced(t *testing.T) {
 	if list == nil {
 		t.Fatal("the Makefile lists no SEQUENTIAL packages")
 	}
-	for _, dir := range strings.Fields(strings.ReplaceAll(string(list[1]), "\\", " ")) {
+	for dir := range strings.FieldsSeq(strings.ReplaceAll(string(list[1]), "\\", " ")) {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Errorf("%s: %d files, %v", dir, len(files), err)
