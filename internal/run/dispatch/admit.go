@@ -47,15 +47,12 @@ func (s *admitter) admit(ctx context.Context, p *prepared) (api.Dispatch, error)
 	if r.record.ReuseKey, err = record.ReuseKey(&m); err != nil {
 		return api.Dispatch{}, err
 	}
-	entry := p.entry()
-	entry.Dispatch, entry.Attempt = m.ID, m.Attempt
-	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
 	failpoint.Hit(failpoint.AcceptCommit, string(m.ID))
 	spending, err := s.spending(ctx, &p.subject, p.forTask, &m, now)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	admission, err := s.commit(ctx, p.decision, entry, spending, func(tx *store.Tx) error {
+	admission, err := s.commit(ctx, p.decision, record.Accepted(&m, digest, p.request.Capabilities), spending, func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:
 			return err

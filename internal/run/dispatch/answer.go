@@ -212,9 +212,7 @@ func (s *answers) resume(ctx context.Context, r row, x subject, n nextAttempt, i
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	entry := lifeEntry(record.KindDispatchAnswered, r, record.AnswerRequest{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
-	entry.Attempt = n.manifest.Attempt
-	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.answer.Digest}
+	entry := record.Answered(&n.manifest, digest, n.question, n.answer.Option)
 	spending, err := s.admitter.spending(ctx, &x, nil, &n.manifest, n.answer.At)
 	if err != nil {
 		return api.Dispatch{}, err

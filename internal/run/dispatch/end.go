@@ -52,7 +52,7 @@ func (l *lifecycle) end(ctx context.Context, r row, o outcome, save func(*store.
 		return err
 	}
 	failpoint.Hit(failpoint.EndCommit, string(rec.ID))
-	_, err = l.cfg.Ledger.Record(ctx, endEntry(r, o, spent, now), func(tx *store.Tx) error {
+	_, err = l.cfg.Ledger.Record(ctx, endEntry(r, spent, now), func(tx *store.Tx) error {
 		if err := save(tx, r); err != nil {
 			return err
 		}
@@ -135,18 +135,10 @@ func (l *lifecycle) endLatest(ctx context.Context, r row, outcomeOf func(context
 }
 
 // endEntry is the entry of the end of an attempt, whose row is r by now.
-func endEntry(r row, o outcome, spent []record.BudgetSettlement, now time.Time) record.Entry {
-	detail, refs := record.EndOf(o.summary)
-	detail.By, detail.Message, detail.Reason, detail.Millis = string(o.cancelBy), o.message, string(o.reason), r.millis(now)
-	detail.Budgets = spent
-	entry := lifeEntry(record.KindOf(o.event), r, detail)
-	entry.Refs = refs
-	refs[record.RefManifest] = r.record.Manifest
-	if o.digest != "" {
-		refs[record.RefResult] = o.digest
-	}
-	if c := r.record.Calls; c != nil && c.Record != nil {
-		refs[record.RefCalls] = c.Record.Digest
-	}
+func endEntry(r row, spent []record.BudgetSettlement, now time.Time) record.Entry {
+	entry := record.Ended(&r.record)
+	detail, _ := entry.Detail.(record.DispatchEnd)
+	detail.Budgets, detail.Millis = spent, r.millis(now)
+	entry.Detail = detail
 	return entry
 }

@@ -201,12 +201,8 @@ func (s *admitter) admitReuse(ctx context.Context, p *prepared, m record.Manifes
 	if of.Principal != d.Principal {
 		d.Reused.Principal = of.Principal
 	}
-	entry := p.entry()
-	entry.Kind, entry.Dispatch, entry.Attempt = record.KindTaskReused, m.ID, m.Attempt
-	entry.Detail = record.TaskReuse{Key: string(key), Of: string(of.ID)}
-	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
 	failpoint.Hit(failpoint.ReuseCommit, string(m.ID))
-	_, err = s.cfg.Ledger.Commit(ctx, p.decision, entry, func(tx *store.Tx) error {
+	_, err = s.cfg.Ledger.Commit(ctx, p.decision, record.Reused(&m, digest, key, of.ID), func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:
 			return err
