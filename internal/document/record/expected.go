@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -101,11 +102,23 @@ func FieldOf(e *Entry, field string) (reflect.Value, bool) {
 	return f, f.IsValid()
 }
 
-// Difference names the first of fields in which two entries differ; empty if none does.
-// got may have cut its lists.
+// Difference names the first of fields in which two entries differ, such as "refs.patch" of
+// the refs; empty if none does. got may have cut its lists.
 func Difference(want, got *Entry, fields ...string) string {
 	for _, name := range fields {
-		if !sameField(want, got, name) {
+		switch {
+		case name == "refs":
+			for _, ref := range slices.Sorted(maps.Keys(want.Refs)) {
+				if got.Refs[ref] != want.Refs[ref] {
+					return "refs." + ref
+				}
+			}
+			for _, ref := range slices.Sorted(maps.Keys(got.Refs)) {
+				if _, ok := want.Refs[ref]; !ok {
+					return "refs." + ref
+				}
+			}
+		case !sameField(want, got, name):
 			return name
 		}
 	}

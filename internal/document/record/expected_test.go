@@ -43,7 +43,7 @@ func TestExpectedEntriesAreThoseOfTheLog(t *testing.T) {
 		"attempt":         func(m *Manifest) { m.Attempt = 2 },
 		"role":            func(m *Manifest) { m.Role = "quality" },
 		"tier":            func(m *Manifest) { m.Tier = api.Observe },
-		"refs":            func(m *Manifest) { m.Input = api.DigestOf([]byte("[]")) },
+		"refs.input":      func(m *Manifest) { m.Input = api.DigestOf([]byte("[]")) },
 		"detail.subagent": func(m *Manifest) { m.Subagent = "other" },
 		"detail.target":   func(m *Manifest) { m.Target = "other" },
 		"detail.source":   func(m *Manifest) { m.Source = nil },

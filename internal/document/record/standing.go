@@ -11,24 +11,19 @@ import (
 type DispatchStanding struct {
 	DispatchChain
 	Principal api.Principal
-	Run, Task string
-	Role      api.Name
-	Tier      api.Tier
-	Request   DispatchRequest // of its acceptance
-	Manifest  api.Digest      // of the current attempt
-	WorkerKey string          // likewise, once it has started
-	Result    api.Digest      // likewise, once it has ended with one
-	End       DispatchEnd     // likewise, once it has ended
-	Refused   int             // requests of it
-	Called    int64           // tools, in it
-	NotCalled int64           // calls of tools that were denied, likewise
-	Calls     api.Digest      // the record of its calls
-	Taint     *api.Taint      // the first of the dispatch's own; not that of its needs
-	Patch     api.Digest
-	Question  api.Digest
+	Admitted  Entry      // the first: it was accepted, or has the result of another one
+	Manifest  api.Digest // of the current attempt
+	WorkerKey string     // likewise, once it has started
+	End       Entry      // likewise, once it has ended; before, one that says nothing
+	Refused   int        // requests of it
+	Called    int64      // tools, in it
+	NotCalled int64      // calls of tools that were denied, likewise
+	Taint     *api.Taint // the first of the dispatch's own; not that of its needs
 	Statement api.Digest
-	Reused    TaskReuse // the zero value: it ran
 }
+
+// Runs reports whether the dispatch ran, so that it has a worker's result of its own.
+func (s *DispatchStanding) Runs() bool { return s.Admitted.Kind == KindDispatchAccepted }
 
 // Apply applies the next entry about the dispatch. An entry that cannot follow is
 // an error.
@@ -37,38 +32,34 @@ func (s *DispatchStanding) Apply(e *Entry) error {
 		return err
 	}
 	switch d := e.Detail.(type) {
-	case DispatchRequest:
-		if e.Kind == KindDispatchAccepted {
-			*s = DispatchStanding{DispatchChain: s.DispatchChain, Principal: e.Principal, Run: e.Run, Task: e.Task, Role: e.Role, Request: d}
-			if e.Tier != nil {
-				s.Tier = *e.Tier
-			}
-			s.Manifest = e.Refs[RefManifest]
+	case DispatchRequest, TaskReuse:
+		if e.Kind == KindDispatchAccepted || e.Kind == KindTaskReused {
+			*s = DispatchStanding{DispatchChain: s.DispatchChain, Principal: e.Principal, Admitted: *e}
+			s.begin(e)
 		}
-	case TaskReuse:
-		*s = DispatchStanding{DispatchChain: s.DispatchChain, Principal: e.Principal, Run: e.Run, Task: e.Task, Role: e.Role, Request: DispatchRequest{Subagent: e.Resource}, Reused: d}
-		if e.Tier != nil {
-			s.Tier = *e.Tier
-		}
-		s.Manifest = e.Refs[RefManifest]
 	case AnswerRequest:
 		if e.Kind == KindDispatchAnswered {
-			s.WorkerKey, s.Result, s.End, s.Patch, s.Question, s.Refused = "", "", DispatchEnd{}, "", "", 0
-			s.Called, s.NotCalled, s.Calls = 0, 0, ""
-			s.Manifest = e.Refs[RefManifest]
+			s.WorkerKey, s.Refused, s.Called, s.NotCalled = "", 0, 0, 0
+			s.begin(e)
 		}
 	case DispatchStart:
 		s.WorkerKey = d.WorkerKey
 	case EgressRefusal:
 		s.Refused++
 	case DispatchEnd:
-		s.End, s.Result, s.Patch, s.Question, s.Calls = d, e.Refs[RefResult], e.Refs[RefPatch], e.Refs[RefQuestion], e.Refs[RefCalls]
+		s.End = *e
 	case ToolCall:
 		s.call(e, d)
 	case DispatchAttested:
 		s.Statement = e.Refs[RefStatement]
 	}
 	return nil
+}
+
+// begin begins the attempt that e admits.
+func (s *DispatchStanding) begin(e *Entry) {
+	s.Manifest = e.Refs[RefManifest]
+	s.End = Entry{Detail: DispatchEnd{}, Refs: map[string]api.Digest{RefManifest: s.Manifest}}
 }
 
 func (s *DispatchStanding) call(e *Entry, d ToolCall) {

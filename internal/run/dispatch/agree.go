@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -97,7 +98,7 @@ func checkOne(v store.Reader, id api.DispatchID) error {
 		}
 	}
 	what := ""
-	if s.Reused.Of == "" {
+	if s.Runs() {
 		what = r.disagrees(&s)
 	} else if what, err = r.disagreesReused(v, &s); err != nil {
 		return err
@@ -108,13 +109,26 @@ func checkOne(v store.Reader, id api.DispatchID) error {
 	return nil
 }
 
+// admitted is the part of the manifest of a dispatch that its record has too.
+func admitted(d *api.Dispatch) *record.Manifest {
+	return &record.Manifest{
+		ID: d.ID, Attempt: d.Attempt, Run: d.Run, Task: d.Task, Subagent: d.Subagent, Role: d.Role, Tier: d.Tier, Target: d.Target, Source: d.Source, Revision: d.Revision, Input: d.Input,
+	}
+}
+
 // disagrees names a part of r, in the state of s, that entries say otherwise.
 func (r *row) disagrees(s *record.DispatchStanding) string {
 	d := &r.record
-	var commit string
-	var source api.Name
-	if d.Source != nil {
-		source, commit = d.Source.Name, d.Source.Commit
+	accepted, ended := record.Accepted(admitted(d), "", nil), record.Ended(d)
+	if what := record.Difference(&accepted, &s.Admitted, "run", "task", "role", "tier", "detail.subagent", "detail.target", "detail.source", "detail.commit", "detail.revision"); what != "" {
+		return fieldWord(what)
+	}
+	fields := []string{"refs", "detail.reason", "detail.by"}
+	if d.Outcome != nil {
+		fields = append(fields, "detail.partial", "detail.files", "detail.verify", "detail.changed", "detail.exitCode")
+	}
+	if what := record.Difference(&ended, &s.End, fields...); what != "" {
+		return fieldWord(what)
 	}
 	refused := s.Refused
 	if d.Outcome != nil && d.Result != "" { // of a worker without a result only the log says it
@@ -127,43 +141,33 @@ func (r *row) disagrees(s *record.DispatchStanding) string {
 	if d.Calls != nil {
 		calls = *d.Calls
 	}
-	sum, refs := record.EndOf(d.Outcome)
-	end := s.End
-	if d.Outcome == nil {
-		end = record.DispatchEnd{}
-	}
-	for _, c := range []struct {
-		what  string
-		equal bool
-	}{
-		{"run", string(d.Run) == s.Run},
-		{"task", string(d.Task) == s.Task},
-		{"subagent", string(d.Subagent) == s.Request.Subagent},
-		{"target", string(d.Target) == s.Request.Target},
-		{"source", string(source) == s.Request.Source && commit == s.Request.Commit},
-		{"catalog revision", int64(d.Revision) == s.Request.Revision}, //nolint:gosec // G115: numbers count up from 1
-		{"role", d.Role == s.Role},
-		{"tier", d.Tier == s.Tier},
-		{"manifest", d.Manifest == s.Manifest},
-		{"worker key", r.key == s.WorkerKey},
-		{"result", d.Result == s.Result},
-		{"reason", string(d.Reason) == s.End.Reason},
-		{"patch", refs[record.RefPatch] == s.Patch},
-		{"question", refs[record.RefQuestion] == s.Question},
-		{"outcome", sum.Partial == end.Partial && sum.Files == end.Files && sum.Verify == end.Verify && sum.Changed == end.Changed && sum.ExitCode == end.ExitCode},
-		{"canceller", d.State != api.EventCancelled || string(d.CancelBy) == s.End.By},
-		{"statement", d.Statement == s.Statement},
-		{"number of refused requests", refused == s.Refused},
-		{"number of tool calls", calls.Allowed == s.Called && calls.Denied == s.NotCalled},
-		{"record of tool calls", calls.Record == nil && s.Calls == "" || calls.Record != nil && calls.Record.Digest == s.Calls},
-		{"taint", s.Taint == nil && (d.Taint == nil || d.Taint.Dispatch != d.ID) || s.Taint != nil && d.Taint != nil && (*d.Taint == *s.Taint || d.Taint.Dispatch != d.ID)},
-	} {
-		if !c.equal {
-			return c.what
-		}
+	switch {
+	case r.key != s.WorkerKey:
+		return "worker key"
+	case d.Statement != s.Statement:
+		return "statement"
+	case refused != s.Refused:
+		return "number of refused requests"
+	case calls.Allowed != s.Called || calls.Denied != s.NotCalled:
+		return "number of tool calls"
+	case !sameTaint(d, s.Taint):
+		return "taint"
 	}
 	return ""
 }
+
+// sameTaint reports whether the taint of a dispatch is the first of its own, or comes from
+// another one.
+func sameTaint(d *api.Dispatch, logged *api.Taint) bool {
+	own := d.Taint != nil && d.Taint.Dispatch == d.ID
+	if logged == nil {
+		return !own
+	}
+	return d.Taint != nil && (!own || *d.Taint == *logged)
+}
+
+// fieldWord is a field of an entry in an error.
+func fieldWord(field string) string { return field[strings.Index(field, ".")+1:] }
 
 // checkCounts compares how many rows are in each final state, and how many are
 // open, with the entries that lead there: it finds a changed row of any age.

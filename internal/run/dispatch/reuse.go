@@ -231,18 +231,16 @@ func (s *admitter) admitReuse(ctx context.Context, p *prepared, m record.Manifes
 // disagreesReused is disagrees for a dispatch that has the result of another one.
 func (r *row) disagreesReused(v store.Reader, s *record.DispatchStanding) (string, error) {
 	d := &r.record
-	of, ok, err := load(v, api.DispatchID(s.Reused.Of))
-	switch {
-	case err != nil:
-		return "", err
-	case d.Reused == nil || string(d.Reused.DispatchID) != s.Reused.Of || string(d.Reused.Key) != s.Reused.Key:
+	if d.Reused == nil {
 		return "earlier dispatch", nil
-	case string(d.Run) != s.Run || string(d.Task) != s.Task || string(d.Subagent) != s.Request.Subagent || d.Role != s.Role || d.Tier != s.Tier:
-		return "task or subagent", nil
-	case d.Manifest != s.Manifest:
-		return "manifest", nil
-	case !ok || of.record.Outcome == nil || !reflect.DeepEqual(d.Outcome, record.ReusedSummary(of.record.Outcome)):
+	}
+	want := record.Reused(admitted(d), d.Manifest, d.Reused.Key, d.Reused.DispatchID)
+	if what := record.Difference(&want, &s.Admitted, "detail.of", "detail.key", "run", "task", "resource", "role", "tier", "refs"); what != "" {
+		return fieldWord(what), nil
+	}
+	of, ok, err := load(v, d.Reused.DispatchID)
+	if err == nil && (!ok || of.record.Outcome == nil || !reflect.DeepEqual(d.Outcome, record.ReusedSummary(of.record.Outcome))) {
 		return "outcome", nil
 	}
-	return "", nil
+	return "", err
 }
