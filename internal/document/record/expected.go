@@ -131,8 +131,8 @@ func sameField(want, got *Entry, name string) bool {
 	if !ok || !both {
 		return false
 	}
-	if whole, ok := w.Interface().([]string); ok {
-		cut, _ := g.Interface().([]string)
+	if whole, ok := reflect.TypeAssert[[]string](w); ok {
+		cut, _ := reflect.TypeAssert[[]string](g)
 		return slices.Equal(cut, CutList(whole))
 	}
 	x, errX := json.Marshal(w.Interface())

@@ -158,7 +158,7 @@ func TestRestartStartsAdmittedDispatches(t *testing.T) {
 			}
 			c.change(&r, &m)
 			var err error
-			if r.record.Manifest, err = g.Service.admitter.storeManifest(t.Context(), m); err != nil {
+			if r.record.Manifest, err = g.admitter.storeManifest(t.Context(), m); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := g.cfg.Blobs.Put(t.Context(), []byte("{}")); err != nil {

@@ -139,7 +139,7 @@ func (g gate) asks(t *testing.T, change ...func(*api.Dispatch, *record.Manifest,
 	for _, c := range change {
 		c(&r.record, &m, &result)
 	}
-	r.record.Manifest, err = g.Service.admitter.storeManifest(t.Context(), m)
+	r.record.Manifest, err = g.admitter.storeManifest(t.Context(), m)
 	must(err)
 	g.admission(t, r)
 	r.key, r.record.State = base64.StdEncoding.EncodeToString(worker.Public()), api.EventStarted

@@ -239,7 +239,7 @@ func TestRestartCarriesOutInterruptedStop(t *testing.T) {
 			Limits: api.DefaultLimits(), Egress: []string{}, Input: api.DigestOf([]byte("{}")), Expires: time.Now().Add(time.Hour).UTC(), Nonce: strings.Repeat("0", 32),
 		}
 		var err error
-		if r.record.Manifest, err = g.Service.admitter.storeManifest(t.Context(), m); err != nil {
+		if r.record.Manifest, err = g.admitter.storeManifest(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := g.cfg.Blobs.Put(t.Context(), []byte("{}")); err != nil {
