@@ -85,22 +85,22 @@ func afterVerdict(r *run, i int32, l looked) decision {
 // afterItem decides about a task with a for_each when last, one of its tasks, has ended.
 func afterItem(r *run, i, last int32) decision {
 	c, of := &r.tasks[i].children, r.plan.Children(int(i))
-	switch {
-	case c.open > 0:
+	switch c.ForEachEnd() { //nolint:exhaustive // the others are none
+	case api.TaskGrowing:
 		return decision{}
-	case c.lost > 0:
+	case api.TaskFailed:
 		for _, n := range of {
 			if s := r.tasks[n].state; s != api.TaskDone && s != api.TaskCancelled {
-				return failsBecause(r, n, fmt.Sprintf("%d of %d tasks are not done: %%s", c.lost+c.cancelled, len(of)))
+				return failsBecause(r, n, fmt.Sprintf("%d of %d tasks are not done: %%s", c.Lost+c.Cancelled, len(of)))
 			}
 		}
 		return fails("", "")
-	case c.cancelled > 0:
+	case api.TaskCancelled:
 		by := r.tasks[last].cancelBy
 		if by == "" {
 			by = api.Service
 		}
-		return cancelled(by, fmt.Sprintf("%d of %d tasks were cancelled", c.cancelled, len(of)))
+		return cancelled(by, fmt.Sprintf("%d of %d tasks were cancelled", c.Cancelled, len(of)))
 	}
 	return isDone()
 }
@@ -119,11 +119,11 @@ func failsBecause(r *run, child int32, format string) decision {
 func afterVote(r *run, i int32) decision {
 	t, p := &r.tasks[i], &r.plan.Tasks[i]
 	of := r.plan.Children(int(i))
-	need, c := int32(p.Quorum.Approve), t.children //nolint:gosec // G115: at most api.MaxVoters
+	need, c := p.Quorum.Approve, t.children
 	switch {
 	case c.approve >= need:
 		return isDone()
-	case int32(len(of))-c.reject >= need: //nolint:gosec // G115: likewise
+	case len(of)-c.reject >= need:
 		return decision{}
 	}
 	message := fmt.Sprintf("%d of %d voters do not approve, %d have to", c.reject, len(of), need)
@@ -137,7 +137,7 @@ func afterVote(r *run, i int32) decision {
 func afterGrown(r *run, i int32) decision {
 	t := &r.tasks[i]
 	switch {
-	case t.children.open > 0 || t.state != api.TaskGrowing:
+	case t.children.Open > 0 || t.state != api.TaskGrowing:
 		return decision{}
 	case t.cancelBy != "":
 		return cancelled(t.cancelBy, t.cancelWhy)

@@ -35,7 +35,7 @@ func (e *engine) growBy(b *batch, r *run, i int32, g plan.Growth) {
 		e.grown(r.principal, size{total - first, len(r.growths[number].doc)})
 	}
 	e.startAdded(b, r, first)
-	if t := &r.tasks[i]; t.children.open == 0 && t.state == api.TaskGrowing { // there was no item
+	if t := &r.tasks[i]; t.children.Open == 0 && t.state == api.TaskGrowing { // there was no item
 		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
 	}
 }
@@ -68,25 +68,11 @@ func (e *engine) advance(b *batch, r *run, i int32) {
 	}
 }
 
-// children is how the tasks that grew from a task stand.
+// children is how the tasks stand that grew from a task.
 type children struct {
-	open      int32 // not settled
-	lost      int32 // settled and neither done nor cancelled
-	cancelled int32
-	approve   int32 // votes
-	reject    int32
-}
+	plan.Offspring
 
-// settled counts a child that has settled.
-func (c *children) settled(state api.TaskState) {
-	c.open--
-	switch state { //nolint:exhaustive // the rest is not settled
-	case api.TaskDone:
-	case api.TaskCancelled:
-		c.cancelled++
-	default:
-		c.lost++
-	}
+	approve, reject int // votes
 }
 
 // childEnded continues the task that task i grew from.
@@ -96,7 +82,7 @@ func (e *engine) childEnded(b *batch, r *run, i int32) {
 		return
 	}
 	t, p, child := &r.tasks[parent], &r.plan.Tasks[parent], &r.tasks[i]
-	t.children.settled(child.state)
+	t.children.Settle(child.state)
 	switch {
 	case t.state != api.TaskGrowing: // its quorum is known
 	case t.cancelBy != "" || r.cancelBy != "":

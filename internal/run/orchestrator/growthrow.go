@@ -101,7 +101,7 @@ func (r *run) addTasks() {
 		r.counts[api.TaskPending]++
 		r.left++
 		if parent := r.plan.Parent(i); parent >= 0 {
-			r.tasks[parent].children.open++
+			r.tasks[parent].children.Open++
 		}
 	}
 }

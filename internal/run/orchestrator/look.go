@@ -162,7 +162,7 @@ func (l looked) apply(e *engine, b *batch) {
 		e.tally(b, r, i)
 	case l.child >= 0 && t.state == api.TaskGrowing:
 		e.carryOut(b, r, i, afterVerdict(r, i, l))
-	case t.state == api.TaskGrowing && p.ForEach != nil && t.children.open == 0:
+	case t.state == api.TaskGrowing && p.ForEach != nil && t.children.Open == 0:
 		e.carryOut(b, r, i, afterItem(r, i, i))
 	case l.child >= 0 || t.state != api.TaskPending:
 	case l.bad != nil:
@@ -188,11 +188,11 @@ func (l looked) apply(e *engine, b *batch) {
 // read.
 func (r *run) countChildren() {
 	for n := range r.tasks {
-		r.tasks[n].children = children{open: int32(len(r.plan.Children(n)))} //nolint:gosec // G115: bounded by api.MaxRunTasks
+		r.tasks[n].children = children{Offspring: plan.Offspring{Open: len(r.plan.Children(n))}}
 	}
 	for n := range r.tasks {
 		if parent := r.plan.Parent(n); parent >= 0 && r.tasks[n].state.Settled() {
-			r.tasks[parent].children.settled(r.tasks[n].state)
+			r.tasks[parent].children.Settle(r.tasks[n].state)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func (e *engine) resumeGrowing(b *batch, r *run) {
 		}
 		switch {
 		case p.ForEach != nil:
-			if r.tasks[n].children.open == 0 { // a retry took all of them over
+			if r.tasks[n].children.Open == 0 { // a retry took all of them over
 				e.look(b, r, i, -1)
 			}
 		case p.Quorum != nil:

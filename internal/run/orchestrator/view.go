@@ -63,7 +63,7 @@ func taskView(r *run, i int) api.RunTask {
 		v.GrewFrom = r.plan.Tasks[parent].ID
 	}
 	if of := r.plan.Children(i); t.state == api.TaskGrowing && p.Gate == nil {
-		v.Message = fmt.Sprintf("%d of %d done", int32(len(of))-t.children.open-t.children.lost-t.children.cancelled, len(of)) //nolint:gosec // G115: bounded by api.MaxRunTasks
+		v.Message = fmt.Sprintf("%d of %d done", t.children.Done, len(of))
 	}
 	switch {
 	case t.state == api.TaskReady:

@@ -79,7 +79,7 @@ func (r *replay) canceller(run []*entry, i int, n uint64) api.Actor {
 		}
 		return api.Actor(first.Principal)
 	}
-	if o := &r.tasks[i].offspring; r.plan.Tasks[i].ForEach != nil && o.cancelled > 0 {
+	if o := &r.tasks[i].offspring; r.plan.Tasks[i].ForEach != nil && o.Cancelled > 0 {
 		return r.canceller(run, o.last, r.tasks[o.last].settledAt)
 	}
 	return api.Service

@@ -122,7 +122,7 @@ func (r *replay) sameNeeds(i int, m *record.Manifest) error {
 			return fmt.Errorf("the plan has no task %s", n.From)
 		case r.tasks[from].State == api.TaskSkipped: // it gives nothing
 		case r.plan.Tasks[from].ForEach != nil:
-			want += r.tasks[from].offspring.done
+			want += r.tasks[from].offspring.Done
 		default:
 			want++
 		}

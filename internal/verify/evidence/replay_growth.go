@@ -11,8 +11,9 @@ import (
 
 // offspring counts the tasks that grew from a task.
 type offspring struct {
-	open, done, lost, cancelled int // lost: settled, and neither done nor cancelled
-	last                        int // the task that settled last
+	plan.Offspring
+
+	last int // the task that settled last
 }
 
 // grow applies the entry of a growth: it must be exactly the one that the plan and the
@@ -129,7 +130,7 @@ func (r *replay) addTasks(first int) error {
 	for i := first; i < len(r.plan.Tasks); i++ {
 		r.tasks = append(r.tasks, taskReplay{TaskChain: record.NewTaskChain()})
 		if up := r.plan.Parent(i); up >= 0 {
-			r.tasks[up].offspring.open++
+			r.tasks[up].offspring.Open++
 		}
 	}
 	return err
@@ -142,16 +143,8 @@ func (r *replay) settledTask(i int) {
 		return
 	}
 	o := &r.tasks[up].offspring
-	o.open--
 	o.last = i
-	switch r.tasks[i].State { //nolint:exhaustive // it has settled
-	case api.TaskDone:
-		o.done++
-	case api.TaskCancelled:
-		o.cancelled++
-	default:
-		o.lost++
-	}
+	o.Settle(r.tasks[i].State)
 }
 
 // ending reports whether a task, one that it grew from, or its run is being cancelled. The

@@ -18,20 +18,20 @@ func (s *taskStep) endGrowing() error {
 	o := &s.task().offspring
 	switch {
 	case s.e.Kind == record.KindTaskCancelled:
-		if o.open > 0 {
-			return fmt.Errorf("cancelled while %s that grew from it had not ended", record.Plural(int64(o.open), "task"))
+		if o.Open > 0 {
+			return fmt.Errorf("cancelled while %s that grew from it had not ended", record.Plural(int64(o.Open), "task"))
 		}
-		if !s.r.ending(s.i) && (t.ForEach == nil || o.lost > 0 || o.cancelled == 0) {
+		if !s.r.ending(s.i) && (t.ForEach == nil || o.ForEachEnd() != api.TaskCancelled) {
 			return errors.New("cancelled without a request")
 		}
 		return nil
 	case t.Quorum != nil:
 		return s.endQuorum()
-	case o.open > 0 && (t.ForEach != nil || o.lost+o.cancelled == 0): // a gate ends with the first of its tasks that is not done
-		return fmt.Errorf("%s while %s that grew from it had not ended", s.task().State, record.Plural(int64(o.open), "task"))
+	case o.Open > 0 && (t.ForEach != nil || o.Lost+o.Cancelled == 0): // a gate ends with the first of its tasks that is not done
+		return fmt.Errorf("%s while %s that grew from it had not ended", s.task().State, record.Plural(int64(o.Open), "task"))
 	case t.ForEach != nil:
-		if done := o.lost+o.cancelled == 0; done != (s.e.Kind == record.KindTaskDone) || !done && o.lost == 0 {
-			return fmt.Errorf("%s, but of its tasks %d are done, %d cancelled and %d lost", s.task().State, o.done, o.cancelled, o.lost)
+		if end := o.ForEachEnd(); end == api.TaskCancelled || (end == api.TaskDone) != (s.e.Kind == record.KindTaskDone) {
+			return fmt.Errorf("%s, but of its tasks %d are done, %d cancelled and %d lost", s.task().State, o.Done, o.Cancelled, o.Lost)
 		}
 		return nil
 	}
@@ -40,7 +40,7 @@ func (s *taskStep) endGrowing() error {
 
 // endGate verifies that a gate was passed on green, or that no fix was left.
 func (s *taskStep) endGate() error {
-	if o := &s.task().offspring; o.lost+o.cancelled > 0 {
+	if o := &s.task().offspring; o.Lost+o.Cancelled > 0 {
 		if s.e.Kind == record.KindTaskDone {
 			return errors.New("done, but not all tasks of its gate are")
 		}
