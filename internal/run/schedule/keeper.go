@@ -52,7 +52,9 @@ type Config struct {
 // Keeper submits the runs of the schedules of the catalog. One goroutine looks at what
 // is due; a timer wakes it.
 type Keeper struct {
-	cfg   Config
+	*Reader
+
+	cfg   *Config
 	life  context.Context //nolint:containedctx // the life of the keeper, not of a call; nil: it submits nothing
 	stop  context.CancelFunc
 	work  sync.WaitGroup
@@ -99,7 +101,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(api.SlotState, string) {}
 	}
-	k := &Keeper{cfg: cfg, wake: background.NewSignal(), turns: make(chan struct{}, submitters), stop: func() {}, flights: map[int64]*flight{}}
+	k := &Keeper{Reader: &Reader{&cfg}, cfg: &cfg, wake: background.NewSignal(), turns: make(chan struct{}, submitters), stop: func() {}, flights: map[int64]*flight{}}
 	if err := k.load(ctx); err != nil {
 		return nil, fmt.Errorf("schedules: %w", err)
 	}

@@ -186,12 +186,3 @@ func errNotFound(name api.Name) *api.Error {
 func errUndriven() *api.Error {
 	return api.Errorf(api.CodeNotConfigured, "this service has no orchestrator: it submits no runs of schedules").WithHint("have a person run: bailiwick up --orchestrator")
 }
-
-// Owner returns the schedule whose runs have ids such as id: nobody else may take one.
-func (k *Keeper) Owner(ctx context.Context, id api.RunID) (api.Name, bool) {
-	rev, err := k.cfg.Rules.Schedules(ctx)
-	if err != nil {
-		return "", false
-	}
-	return rev.owner(id)
-}
