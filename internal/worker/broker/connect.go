@@ -23,7 +23,11 @@ func (b *Broker) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := b.begin(formConnect, t.String(), "", "")
-	if why := b.mayTunnel(x, t, r); why != "" {
+	why := badConnect(r)
+	if why == "" {
+		why = b.mayReach(x, t)
+	}
+	if why != "" {
 		b.refuse(w, x, why)
 		return
 	}
@@ -52,15 +56,13 @@ func (b *Broker) connect(w http.ResponseWriter, r *http.Request) {
 	x.end(err)
 }
 
-// mayTunnel says why a tunnel to t is refused, or returns the empty text.
-func (b *Broker) mayTunnel(x *exchange, t target, r *http.Request) string {
-	switch head := headOf(r.Context()); {
-	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
+// badConnect says why a CONNECT request is refused whatever its target, or returns the
+// empty text.
+func badConnect(r *http.Request) string {
+	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return "a CONNECT request has no body"
-	case head.problem != "":
-		return head.problem
 	}
-	return b.mayReach(x, t)
+	return headOf(r.Context()).problem
 }
 
 // mayReach says why t is refused, or returns the empty text.
