@@ -99,14 +99,6 @@ func (c *TreeConfig) validate() error {
 type Tree struct {
 	cfg   TreeConfig
 	tiles tiles
-	// follow has verified every entry that is signed from now on; owned by OpenTree,
-	// then by the feeder.
-	follow *follower
-	// watched is the next bundle that watch compares, due that it is time to; owned by the
-	// feeder, as the ticker is.
-	watched uint64
-	due     bool
-	ticker  *time.Ticker
 
 	cancel context.CancelFunc // stops the feeder
 	done   chan struct{}      // closed when the feeder has exited
@@ -156,30 +148,31 @@ func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
 		cfg: cfg, tiles: tiles{filepath.Join(cfg.Dir, treeName), cfg.replace},
 		done: make(chan struct{}), changed: make(chan struct{}), wake: background.NewSignal(),
 	}
+	f := &feeder{tree: t}
 	var e *edge
 	var err error
 	if t.latest, err = t.readCheckpoint(ctx); err == nil {
 		e, err = t.inspect(ctx)
 	}
 	if err == nil {
-		t.follow = cfg.Ledger.follower(t.latest.Size)
-		err = t.followNewest(ctx)
+		f.follow = cfg.Ledger.follower(t.latest.Size)
+		err = f.followNewest(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log tree %s: %w", cfg.Dir, err)
 	}
 	ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	t.ticker = time.NewTicker(t.cfg.Watch)
-	go t.run(ctx, e)
+	f.ticker = time.NewTicker(cfg.Watch)
+	go f.run(ctx, e)
 	return t, nil
 }
 
-func (t *Tree) followNewest(ctx context.Context) error {
-	n, err := t.cfg.Ledger.Len(ctx)
+func (f *feeder) followNewest(ctx context.Context) error {
+	n, err := f.tree.cfg.Ledger.Len(ctx)
 	if err != nil {
 		return err
 	}
-	return t.follow.to(ctx, min(n, t.follow.next+followedAtOpen))
+	return f.follow.to(ctx, min(n, f.follow.next+followedAtOpen))
 }
 
 // closeTime bounds how long Close waits for the feeder to catch up.

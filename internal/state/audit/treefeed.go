@@ -15,26 +15,36 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 )
 
-// run is the feeder. After a failure it inspects the tree as OpenTree does, and
+// feeder keeps a tree in one goroutine, which owns it: it follows the table, writes the
+// tiles, signs checkpoints and watches the files.
+type feeder struct {
+	tree    *Tree
+	follow  *follower // has verified every entry that is signed from now on
+	ticker  *time.Ticker
+	due     bool   // it is time to watch
+	watched uint64 // the next bundle that watch compares
+}
+
+// run feeds until ctx is done. After a failure it inspects the tree as OpenTree does, and
 // continues.
-func (t *Tree) run(ctx context.Context, e *edge) {
-	defer close(t.done)
-	defer t.ticker.Stop()
+func (f *feeder) run(ctx context.Context, e *edge) {
+	defer close(f.tree.done)
+	defer f.ticker.Stop()
 	for ctx.Err() == nil {
-		err := t.serve(ctx, e)
+		err := f.serve(ctx, e)
 		for err != nil && ctx.Err() == nil {
 			if !errors.Is(err, errRebuild) {
-				t.fail(ctx, err)
-				t.pause(ctx, err)
+				f.tree.fail(ctx, err)
+				f.pause(ctx, err)
 			}
-			e, err = t.inspect(ctx)
+			e, err = f.tree.inspect(ctx)
 		}
 	}
 }
 
 // pause waits before a retry; after a permanent error, until ctx is done.
-func (t *Tree) pause(ctx context.Context, err error) {
-	wait := t.cfg.Retry
+func (f *feeder) pause(ctx context.Context, err error) {
+	wait := f.tree.cfg.Retry
 	if permanent(err) {
 		wait = background.Never
 	}
@@ -76,15 +86,15 @@ func (t *Tree) recovered() {
 var errRebuild = errors.New("rebuild requested")
 
 // serve adds entries as they come, until ctx is done or an error.
-func (t *Tree) serve(ctx context.Context, e *edge) error {
+func (f *feeder) serve(ctx context.Context, e *edge) error {
 	for {
-		committed := t.cfg.Ledger.Committed()
-		more, err := t.step(ctx, e)
+		committed := f.tree.cfg.Ledger.Committed()
+		more, err := f.step(ctx, e)
 		if err == nil {
-			err = t.watchDue(ctx)
+			err = f.watchDue(ctx)
 		}
 		if err == nil && !more {
-			err = t.sleep(ctx, committed)
+			err = f.sleep(ctx, committed)
 		}
 		if err != nil {
 			return err
@@ -94,25 +104,25 @@ func (t *Tree) serve(ctx context.Context, e *edge) error {
 
 // sleep waits for the interval, so that entries within it become one batch, and
 // then for a commit, or until the next watch. wake ends it.
-func (t *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
-	timer := time.NewTimer(t.cfg.Interval)
+func (f *feeder) sleep(ctx context.Context, committed <-chan struct{}) error {
+	timer := time.NewTimer(f.tree.cfg.Interval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		if t.cfg.idle != nil {
-			t.cfg.idle()
+		if f.tree.cfg.idle != nil {
+			f.tree.cfg.idle()
 		}
 		select {
 		case <-committed:
-		case <-t.ticker.C:
-			t.due = true
-		case <-t.wake:
+		case <-f.ticker.C:
+			f.due = true
+		case <-f.tree.wake:
 		case <-ctx.Done():
 		}
-	case <-t.wake:
+	case <-f.tree.wake:
 	case <-ctx.Done():
 	}
-	if t.rebuilding() {
+	if f.tree.rebuilding() {
 		return errRebuild
 	}
 	return ctx.Err()
@@ -120,11 +130,11 @@ func (t *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
 
 // step follows one batch of durable entries, adds it to the tree and signs the
 // result. It reports whether more entries are durable.
-func (t *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
-	if err := t.Err(); permanent(err) { // found by Check
+func (f *feeder) step(ctx context.Context, e *edge) (more bool, err error) {
+	if err := f.tree.Err(); permanent(err) { // found by Check
 		return false, err
 	}
-	n, err := t.cfg.Ledger.Len(ctx)
+	n, err := f.tree.cfg.Ledger.Len(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -132,16 +142,16 @@ func (t *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 	to := min(n, from-from%width+LeafBatch)
 	// A rebuild stops at the size that was signed: proofs to that checkpoint need
 	// the partial tiles of that size.
-	_, signed := t.Latest()
+	_, signed := f.tree.Latest()
 	if from < signed.Size {
 		to = min(to, signed.Size)
 	}
-	if err := t.follow.to(ctx, to); err != nil {
+	if err := f.follow.to(ctx, to); err != nil {
 		return false, err
 	}
 	if to > from {
 		failpoint.Hit(failpoint.LogFeed, "")
-		if err := t.await(ctx, func() error { return t.extend(ctx, e, to) }); err != nil {
+		if err := f.await(ctx, func() error { return f.extend(ctx, e, to) }); err != nil {
 			return false, err
 		}
 		failpoint.Hit(failpoint.LogFed, "")
@@ -150,24 +160,24 @@ func (t *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 				return false, err
 			}
 		}
-		t.update(func() { t.size = to })
+		f.tree.update(func() { f.tree.size = to })
 	}
-	return to < n, t.publish(ctx, e, signed)
+	return to < n, f.publish(ctx, e, signed)
 }
 
 // await runs write and waits for it. Taking longer than cfg.stall is a fault,
 // but does not end the wait: a second write would race with one that hangs.
-func (t *Tree) await(ctx context.Context, write func() error) error {
+func (f *feeder) await(ctx context.Context, write func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- write() }()
-	timer := time.NewTimer(t.cfg.stall)
+	timer := time.NewTimer(f.tree.cfg.stall)
 	defer timer.Stop()
 	for {
 		select {
 		case err := <-result:
 			return err
 		case <-timer.C:
-			t.fail(ctx, fmt.Errorf("writing the tree has taken longer than %s: check the disk of %s", t.cfg.stall, t.tiles.dir))
+			f.tree.fail(ctx, fmt.Errorf("writing the tree has taken longer than %s: check the disk of %s", f.tree.cfg.stall, f.tree.tiles.dir))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -177,19 +187,19 @@ func (t *Tree) await(ctx context.Context, write func() error) error {
 // extend adds the entries from the edge to number to-1: first the bundles and
 // tiles, then the state that says that they are complete. The entries of the
 // partial bundle are read from the table again.
-func (t *Tree) extend(ctx context.Context, e *edge, to uint64) error {
+func (f *feeder) extend(ctx context.Context, e *edge, to uint64) error {
 	from := e.size()
-	if err := t.tiles.verifyState(e); err != nil {
+	if err := f.tree.tiles.verifyState(e); err != nil {
 		return err
 	}
-	err := t.eachBundle(ctx, from-from%width, to, func(list []Committed) error {
-		if err := t.tiles.put(bundle(list)); err != nil {
+	err := f.tree.eachBundle(ctx, from-from%width, to, func(list []Committed) error {
+		if err := f.tree.tiles.put(bundle(list)); err != nil {
 			return err
 		}
 		for i := range list {
 			seq, hash := list[i].Seq, list[i].Hash
 			if seq >= from {
-				if err := e.add(hash, t.tiles.put); err != nil {
+				if err := e.add(hash, f.tree.tiles.put); err != nil {
 					return err
 				}
 			} else if at := seq % width * hashSize; !bytes.Equal(hash[:], e.levels[0][at:at+hashSize]) {
@@ -199,20 +209,20 @@ func (t *Tree) extend(ctx context.Context, e *edge, to uint64) error {
 		return nil
 	})
 	if err == nil {
-		err = e.partial(from, t.tiles.put)
+		err = e.partial(from, f.tree.tiles.put)
 	}
 	if err != nil {
 		return err
 	}
-	return t.tiles.setState(e)
+	return f.tree.tiles.setState(e)
 }
 
 // publish signs the tree, if it is larger than what was signed before.
-func (t *Tree) publish(ctx context.Context, e *edge, before logproof.Checkpoint) error {
-	c := logproof.Checkpoint{Origin: t.cfg.Origin, Size: e.size()}
+func (f *feeder) publish(ctx context.Context, e *edge, before logproof.Checkpoint) error {
+	c := logproof.Checkpoint{Origin: f.tree.cfg.Origin, Size: e.size()}
 	if c.Size <= before.Size {
 		if c.Size == before.Size {
-			t.recovered()
+			f.tree.recovered()
 		}
 		return nil
 	}
@@ -220,16 +230,16 @@ func (t *Tree) publish(ctx context.Context, e *edge, before logproof.Checkpoint)
 	if c.Root, err = e.sum.Root(); err != nil {
 		return err
 	}
-	signed, err := logproof.Sign(ctx, c, t.cfg.Signer)
+	signed, err := logproof.Sign(ctx, c, f.tree.cfg.Signer)
 	if err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.LogSigned, "")
-	if err := durable.Replace(filepath.Join(t.cfg.Dir, checkpointName), signed, 0o600); err != nil {
+	if err := durable.Replace(filepath.Join(f.tree.cfg.Dir, checkpointName), signed, 0o600); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.LogPublished, "")
-	t.update(func() { t.latest = published{Checkpoint: c, signed: signed, at: t.cfg.Now()} })
-	t.recovered()
+	f.tree.update(func() { f.tree.latest = published{Checkpoint: c, signed: signed, at: f.tree.cfg.Now()} })
+	f.tree.recovered()
 	return nil
 }

@@ -15,11 +15,11 @@ const watchedBundles = 16
 // watch compares the newest entries, and the next ones in turn, with their files and with
 // the signed root: a file that is changed while the service runs is noticed without a
 // read. It belongs to the feeder.
-func (t *Tree) watch(ctx context.Context) error {
-	_, signed := t.Latest()
-	t.mu.Lock()
-	size := t.size
-	t.mu.Unlock()
+func (f *feeder) watch(ctx context.Context) error {
+	_, signed := f.tree.Latest()
+	f.tree.mu.Lock()
+	size := f.tree.size
+	f.tree.mu.Unlock()
 	if size != signed.Size || size == 0 {
 		return nil // being rebuilt, or about to be signed
 	}
@@ -27,15 +27,15 @@ func (t *Tree) watch(ctx context.Context) error {
 	for i := range watchedBundles + 1 {
 		index := last
 		if i > 0 {
-			index, t.watched = t.watched%(last+1), t.watched+1
+			index, f.watched = f.watched%(last+1), f.watched+1
 		}
-		if err := t.eachBundle(ctx, index*width, min(size, (index+1)*width), t.verifyBundle); err != nil {
+		if err := f.tree.eachBundle(ctx, index*width, min(size, (index+1)*width), f.tree.verifyBundle); err != nil {
 			return err
 		}
-		if _, err := t.InclusionProof(ctx, index*width, size); err != nil { // which verifies the tiles above
+		if _, err := f.tree.InclusionProof(ctx, index*width, size); err != nil { // which verifies the tiles above
 			return err
 		}
-		if i > 0 && t.watched%(last+1) == 0 {
+		if i > 0 && f.watched%(last+1) == 0 {
 			break // all of a small log
 		}
 	}
@@ -43,18 +43,18 @@ func (t *Tree) watch(ctx context.Context) error {
 }
 
 // watchDue calls watch once each TreeConfig.Watch.
-func (t *Tree) watchDue(ctx context.Context) error {
+func (f *feeder) watchDue(ctx context.Context) error {
 	select {
-	case <-t.ticker.C:
+	case <-f.ticker.C:
 	default:
-		if !t.due {
+		if !f.due {
 			return nil
 		}
 	}
-	t.due = false
-	err := t.watch(ctx)
+	f.due = false
+	err := f.watch(ctx)
 	if errors.Is(err, errDamaged) {
-		t.damaged(ctx, err)
+		f.tree.damaged(ctx, err)
 		return errRebuild
 	}
 	return err
