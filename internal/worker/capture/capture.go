@@ -55,7 +55,7 @@ func (r *Repo) Capture(ctx context.Context, root *os.File, baseline *Snapshot) (
 	if len(c.set)+len(c.deleted) == 0 {
 		return res, nil
 	}
-	if err := r.makePatch(ctx, root, c, &res); err != nil {
+	if err := (&patcher{r, root, c, &res}).make(ctx); err != nil {
 		r.wrapGit(&err, "capture")
 		return Result{LeftOut: res.LeftOut}, err
 	}

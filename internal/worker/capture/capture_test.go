@@ -276,7 +276,7 @@ func TestAPatchThatDoesNotReproduceTheTreeIsRefused(t *testing.T) {
 		defer f.Close() //nolint:errcheck // a test's
 		_, err = f.WriteString(edit(string(b)))
 		must(t, err)
-		return s.repo.verifyPatch(t.Context(), f, &res)
+		return (&patcher{repo: s.repo, res: &res}).verify(t.Context(), f)
 	}
 	must(t, prove(func(p string) string { return p }))
 	if err := prove(func(p string) string { return strings.Replace(p, "+changed", "+other", 1) }); err == nil || !strings.Contains(err.Error(), "it gives tree") {

@@ -15,80 +15,89 @@ import (
 
 const captureRef = "refs/heads/capture"
 
-func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Result) error {
+// patcher makes the patch of a capture, and proves it.
+type patcher struct {
+	repo   *Repo
+	root   *os.File // of the workspace
+	change *change
+	res    *Result
+}
+
+func (p *patcher) make(ctx context.Context) error {
 	var err error
-	if res.Tree, err = r.writeChange(ctx, root, c); err != nil {
+	if p.res.Tree, err = p.writeTree(ctx); err != nil {
 		return err
 	}
-	if res.Tree == res.Base {
+	if p.res.Tree == p.res.Base {
 		return nil // the changes since the baseline restored the base
 	}
 	var files []api.FileChange
 	listed := make(chan error, 1)
 	go func() { // concurrently with the patch; ends before this function does
 		var err error
-		files, err = r.changedFiles(ctx, res.Base, res.Tree)
+		files, err = p.changedFiles(ctx)
 		listed <- err
 	}()
-	err = r.spoolPatch(ctx, c.now.cfg.MaxPatch, res)
+	err = p.spool(ctx)
 	if err := errors.Join(err, <-listed); err != nil {
 		return err
 	}
 	for i := range files {
-		res.Changed = append(res.Changed, files[i].Path)
+		p.res.Changed = append(p.res.Changed, files[i].Path)
 		files[i].Path = Printable(files[i].Path)
 	}
-	res.Files = files
+	p.res.Files = files
 	return nil
 }
 
-// spoolPatch writes the patch to a file and verifies it.
-func (r *Repo) spoolPatch(ctx context.Context, most int64, res *Result) error {
-	f, err := os.CreateTemp(r.dir, "patch-")
+// spool writes the patch to a file and verifies it.
+func (p *patcher) spool(ctx context.Context) error {
+	f, err := os.CreateTemp(p.repo.dir, "patch-")
 	if err != nil {
 		return err
 	}
 	name := f.Name()
-	if err = r.writePatch(ctx, f, res, most); err == nil {
-		err = r.verifyPatch(ctx, f, res)
+	if err = p.write(ctx, f); err == nil {
+		err = p.verify(ctx, f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(name)
 		return err
 	}
-	res.PatchFile = name
+	p.res.PatchFile = name
 	return nil
 }
 
-// writePatch writes the patch to f.
-func (r *Repo) writePatch(ctx context.Context, f *os.File, res *Result, most int64) error {
+// write writes the patch to f.
+func (p *patcher) write(ctx context.Context, f *os.File) error {
+	most := p.change.now.cfg.MaxPatch
 	limit := &limitWriter{w: bufio.NewWriterSize(f, 1<<16), left: most}
-	diff := r.git()
+	diff := p.repo.git()
 	diff.Stdout = limit
 	err := diff.Run(ctx, "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
 		"--no-color", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "--inter-hunk-context=0",
-		"--diff-algorithm=myers", "--indent-heuristic", "--submodule=short", "--ignore-submodules=none", res.Base, res.Tree)
+		"--diff-algorithm=myers", "--indent-heuristic", "--submodule=short", "--ignore-submodules=none", p.res.Base, p.res.Tree)
 	if limit.over {
 		return &LimitError{What: "bytes of patch", Limit: most}
 	}
-	res.PatchSize = most - limit.left
+	p.res.PatchSize = most - limit.left
 	return errors.Join(err, limit.w.Flush())
 }
 
-// verifyPatch applies the patch in f to the base, in its own index: the result must
+// verify applies the patch in f to the base, in its own index: the result must
 // be the captured tree.
-func (r *Repo) verifyPatch(ctx context.Context, f *os.File, res *Result) error {
+func (p *patcher) verify(ctx context.Context, f *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	index := f.Name() + ".index"
 	defer os.Remove(index) //nolint:errcheck // a leftover index is never read
-	got, err := r.apply(ctx, res.Base, f, index)
+	got, err := p.repo.apply(ctx, p.res.Base, f, index)
 	if err != nil {
 		return fmt.Errorf("verify the patch: %w", err)
 	}
-	if got != res.Tree {
-		return fmt.Errorf("verify the patch: applied to the base it gives tree %s, want %s", Printable(got), res.Tree)
+	if got != p.res.Tree {
+		return fmt.Errorf("verify the patch: applied to the base it gives tree %s, want %s", Printable(got), p.res.Tree)
 	}
 	return nil
 }
@@ -109,14 +118,14 @@ func (l *limitWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// writeChange writes the tree of the base with the change and returns its name.
-func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (string, error) {
-	git := r.git()
+// writeTree writes the tree of the base with the change and returns its name.
+func (p *patcher) writeTree(ctx context.Context) (string, error) {
+	git := p.repo.git()
 	in, out := io.Pipe()
 	git.Stdin = in
 	ended, streamed := errors.New("git fast-import exited"), make(chan error, 1)
 	go func() { // ends when all is written or the reader is closed
-		err := r.streamChange(ctx, out, root, c)
+		err := p.stream(ctx, out)
 		_ = out.CloseWithError(err)
 		streamed <- err
 	}()
@@ -140,26 +149,26 @@ func parseRootTree(answer string) (string, error) {
 	return f[2], nil
 }
 
-func (r *Repo) streamChange(ctx context.Context, out io.Writer, root *os.File, c *change) error {
+func (p *patcher) stream(ctx context.Context, out io.Writer) error {
 	w := bufio.NewWriterSize(out, 1<<17)
 	sent := map[string]bool{}
-	for i := range c.set {
-		if e := &c.set[i]; !sent[e.id] {
+	for i := range p.change.set {
+		if e := &p.change.set[i]; !sent[e.id] {
 			sent[e.id] = true
-			if err := streamBlob(ctx, w, root, e); err != nil {
+			if err := streamBlob(ctx, w, p.root, e); err != nil {
 				return err
 			}
 		}
 	}
 	put := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // w keeps its error for Flush
 	put("commit %s\ncommitter capture <capture@invalid> 0 +0000\ndata 0\n", captureRef)
-	if c.now.base.id != r.emptyTree() {
-		put("M 040000 %s \"\"\n", c.now.base.id)
+	if p.change.now.base.id != p.repo.emptyTree() {
+		put("M 040000 %s \"\"\n", p.change.now.base.id)
 	}
-	for _, p := range sortedKeys(c.deleted) {
-		put("D %s\n", gitexec.Quote(p))
+	for _, name := range sortedKeys(p.change.deleted) {
+		put("D %s\n", gitexec.Quote(name))
 	}
-	for _, e := range c.set {
+	for _, e := range p.change.set {
 		put("M %o %s %s\n", e.mode, e.id, gitexec.Quote(e.path))
 	}
 	put("ls \"\"\ndone\n")
@@ -190,8 +199,8 @@ func streamBlob(ctx context.Context, w io.Writer, root *os.File, e *entry) error
 }
 
 // changedFiles lists the differences of two trees, with paths as they are.
-func (r *Repo) changedFiles(ctx context.Context, from, to string) ([]api.FileChange, error) {
-	out, err := r.git().Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to)
+func (p *patcher) changedFiles(ctx context.Context) ([]api.FileChange, error) {
+	out, err := p.repo.git().Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", p.res.Base, p.res.Tree)
 	if err != nil {
 		return nil, err
 	}
