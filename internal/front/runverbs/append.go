@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
 
-func (t *commands) appendCommand(v *console.Verb) {
+func (t *planVerbs) appendCommand(v *console.Verb) {
 	var key string
 	var dry bool
 	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
@@ -34,7 +34,7 @@ func (t *commands) appendCommand(v *console.Verb) {
 }
 
 // readTasks reads a file with the key tasks.
-func (t *commands) readTasks(file string) (plan.Text, json.RawMessage, error) {
+func (t *planVerbs) readTasks(file string) (plan.Text, json.RawMessage, error) {
 	text, err := t.readPlanText(file)
 	if err != nil {
 		return plan.Text{}, nil, err
@@ -60,7 +60,7 @@ func (t *commands) readTasks(file string) (plan.Text, json.RawMessage, error) {
 }
 
 // refuseTasks prints the problems that the service found with their places in the file.
-func (t *commands) refuseTasks(file string, read plan.Text, err error) error {
+func (t *planVerbs) refuseTasks(file string, read plan.Text, err error) error {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok || len(e.Problems) == 0 {
 		return err
@@ -71,7 +71,7 @@ func (t *commands) refuseTasks(file string, read plan.Text, err error) error {
 	return refused
 }
 
-func (t *commands) printAppended(run *api.Run, tasks json.RawMessage, dry bool) error {
+func (t *planVerbs) printAppended(run *api.Run, tasks json.RawMessage, dry bool) error {
 	var list []json.RawMessage
 	_ = json.Unmarshal(tasks, &list) // the service has read it
 	return t.Emit(run, string(run.RunID), func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) applyCommand(v *console.Verb) {
+func (t *patchVerbs) applyCommand(v *console.Verb) {
 	var f mergeFlags
 	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
@@ -33,7 +33,7 @@ func (f *mergeFlags) add(v *console.Verb) {
 	v.Flag(&f.repo, "repo")
 }
 
-func (t *commands) dispatchApplyCommand(v *console.Verb) {
+func (t *patchVerbs) dispatchApplyCommand(v *console.Verb) {
 	var f mergeFlags
 	v.Do(func(ctx context.Context, args []string) error {
 		id, err := api.ParseDispatchID(args[0])

@@ -170,7 +170,7 @@ func TestApplyLosesNothingThatIsSavedMeanwhile(t *testing.T) {
 		w.write("fresh.txt", "fresh\n")
 		tree := w.commit("theirs")
 		w.git("reset", "-q", "--hard", w.base)
-		m, err := (&commands{Config{Output: &console.Output{Env: w.env}}}).openMerge(t.Context(), w.dir)
+		m, err := (&patchVerbs{&commands{Config{Output: &console.Output{Env: w.env}}}}).openMerge(t.Context(), w.dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) budgetListCommand(v *console.Verb) {
+// budgetVerbs are the verbs about budgets.
+type budgetVerbs struct{ *commands }
+
+func (t *budgetVerbs) listCommand(v *console.Verb) {
 	var all bool
 	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
 		list, err := c.Runtime().Budgets(ctx, api.BudgetFilter{All: all})
@@ -24,7 +27,7 @@ func (t *commands) budgetListCommand(v *console.Verb) {
 	v.Flag(&all, "all")
 }
 
-func (t *commands) budgetShowCommand(v *console.Verb) {
+func (t *budgetVerbs) showCommand(v *console.Verb) {
 	t.connVerb(v, func(ctx context.Context, c *client.Conn, args []string) error {
 		f := api.BudgetFilter{All: true}
 		var err error
@@ -47,7 +50,7 @@ func (t *commands) budgetShowCommand(v *console.Verb) {
 	})
 }
 
-func (t *commands) printBudgets(list []api.BudgetStatus) error {
+func (t *budgetVerbs) printBudgets(list []api.BudgetStatus) error {
 	return console.List(t.Output, list, budgetName, "BUDGET\tPRINCIPAL\tPERIOD\tLIMIT\tSPENT\tRESERVED\tLEFT\tNEW AGAIN", func(s api.BudgetStatus) string {
 		renews := "-"
 		if !s.Renews.IsZero() {

@@ -69,7 +69,7 @@ type doneTask struct {
 
 // mergeRun merges the patches of the done tasks, or of one, in the order of their
 // dependencies.
-func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, f mergeFlags) error {
+func (t *patchVerbs) mergeRun(ctx context.Context, r client.Runtime, run api.Run, f mergeFlags) error {
 	if f.task != "" {
 		task, err := taskOf(&run, f.task)
 		if err != nil {
@@ -89,7 +89,7 @@ func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, 
 
 // mergePatches puts patches on a new branch, which touches no work tree and no
 // existing branch, or else into the work tree.
-func (t *commands) mergePatches(ctx context.Context, r client.Runtime, rep mergeReport, patches []doneTask, f mergeFlags) error {
+func (t *patchVerbs) mergePatches(ctx context.Context, r client.Runtime, rep mergeReport, patches []doneTask, f mergeFlags) error {
 	repo := f.repo
 	if repo == "" {
 		repo = "."
@@ -190,7 +190,7 @@ func (s *merging) toWorkTree(ctx context.Context) error {
 
 // selectPatches returns the done tasks with a patch for one source, in the order
 // of their dependencies, and why every other task is left out.
-func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.Run, source string) ([]doneTask, []taskLeftOut, error) {
+func (t *patchVerbs) selectPatches(ctx context.Context, r client.Runtime, run api.Run, source string) ([]doneTask, []taskLeftOut, error) {
 	found, left, err := donePatches(ctx, r, run.Tasks)
 	if err != nil {
 		return nil, nil, err
@@ -292,7 +292,7 @@ func isCommit(s string) bool {
 
 // merging merges the patches of tasks one after the other.
 type merging struct {
-	t       *commands
+	t       *patchVerbs
 	r       client.Runtime
 	repo    *mergeRepo
 	report  *mergeReport
@@ -385,7 +385,7 @@ func (s *merging) conflict(p doneTask, files []string) *taskConflict {
 	return c
 }
 
-func (t *commands) printMerge(rep mergeReport) error {
+func (t *patchVerbs) printMerge(rep mergeReport) error {
 	written := rep.Commit != "" || rep.WorkTree != ""
 	if t.Format == "name" && !written {
 		return nil

@@ -29,7 +29,7 @@ type mergeRepo struct {
 
 // openMerge makes a scratch repository that borrows from the one at path. The
 // caller closes it.
-func (t *commands) openMerge(ctx context.Context, path string) (*mergeRepo, error) {
+func (t *patchVerbs) openMerge(ctx context.Context, path string) (*mergeRepo, error) {
 	if err := checkGit(ctx); err != nil {
 		return nil, err
 	}

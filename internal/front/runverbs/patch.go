@@ -12,7 +12,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) patchCommand(v *console.Verb) {
+// patchVerbs are the verbs that print, apply and merge patches.
+type patchVerbs struct{ *commands }
+
+func (t *patchVerbs) patchCommand(v *console.Verb) {
 	var all, raw bool
 	var dir string
 	var f mergeFlags
@@ -150,7 +153,7 @@ func describePatches(ctx context.Context, r client.Runtime, run *api.Run, each f
 	return list, nil
 }
 
-func (t *commands) listPatches(ctx context.Context, r client.Runtime, run *api.Run) error {
+func (t *patchVerbs) listPatches(ctx context.Context, r client.Runtime, run *api.Run) error {
 	list, err := describePatches(ctx, r, run, func(*taskPatch) error { return nil })
 	if err != nil {
 		return err
@@ -158,7 +161,7 @@ func (t *commands) listPatches(ctx context.Context, r client.Runtime, run *api.R
 	return t.printPatches(list, func(p taskPatch) string { return string(p.Task) })
 }
 
-func (t *commands) printPatches(list []taskPatch, name func(taskPatch) string) error {
+func (t *patchVerbs) printPatches(list []taskPatch, name func(taskPatch) string) error {
 	if t.Format == "name" {
 		list = slices.DeleteFunc(list, func(p taskPatch) bool { return !p.exists() })
 	}
@@ -178,7 +181,7 @@ func (t *commands) printPatches(list []taskPatch, name func(taskPatch) string) e
 }
 
 // writePatches writes every task's patch below dir and nowhere else.
-func (t *commands) writePatches(ctx context.Context, r client.Runtime, run *api.Run, dir string) error {
+func (t *patchVerbs) writePatches(ctx context.Context, r client.Runtime, run *api.Run, dir string) error {
 	folder, err := console.CreateFolder(dir)
 	if err != nil {
 		return err

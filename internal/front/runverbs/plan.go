@@ -15,7 +15,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 )
 
-func (t *commands) validateCommand(v *console.Verb) {
+// planVerbs are the verbs that read a plan.
+type planVerbs struct{ *commands }
+
+func (t *planVerbs) validateCommand(v *console.Verb) {
 	var params []string
 	v.Do(func(_ context.Context, args []string) error {
 		text, err := t.readPlanText(args[0])
@@ -54,7 +57,7 @@ type verdict struct {
 	Problems []plan.Place `json:"problems,omitempty"`
 }
 
-func (t *commands) printVerdict(p *plan.Plan, places []plan.Place) error {
+func (t *planVerbs) printVerdict(p *plan.Plan, places []plan.Place) error {
 	v := verdict{Valid: p != nil, Problems: places}
 	if p != nil {
 		v.Digest, v.Tasks = p.Digest(), len(p.Tasks)
@@ -67,7 +70,7 @@ func (t *commands) printVerdict(p *plan.Plan, places []plan.Place) error {
 
 // refusePlan returns one error for all problems. As text, each is printed here
 // with its place in the file.
-func (t *commands) refusePlan(file string, places []plan.Place) *api.Error {
+func (t *planVerbs) refusePlan(file string, places []plan.Place) *api.Error {
 	problems := make([]api.Problem, len(places))
 	for i, p := range places {
 		problems[i] = p.Problem
@@ -109,7 +112,7 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func (t *commands) renderCommand(v *console.Verb) {
+func (t *planVerbs) renderCommand(v *console.Verb) {
 	var params []string
 	var run string
 	v.Args = func(cmd *cobra.Command, args []string) error {
@@ -146,7 +149,7 @@ func (t *commands) renderCommand(v *console.Verb) {
 	v.Flag(&run, "run")
 }
 
-func (t *commands) drawGraph(d plan.Drawing) {
+func (t *planVerbs) drawGraph(d plan.Drawing) {
 	if t.Format == "dot" {
 		fmt.Fprint(t.Stdout, console.Plain(d.DOT()))
 		return
@@ -155,7 +158,7 @@ func (t *commands) drawGraph(d plan.Drawing) {
 }
 
 // renderRun draws the tasks of a run.
-func (t *commands) renderRun(ctx context.Context, arg string) error {
+func (t *planVerbs) renderRun(ctx context.Context, arg string) error {
 	id, err := api.ParseRunID(arg)
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
@@ -211,7 +214,7 @@ func drawingOf(tasks []api.RunTask) plan.Drawing {
 }
 
 // drawPlan draws a plan in layers.
-func (t *commands) drawPlan(p *plan.Plan) {
+func (t *planVerbs) drawPlan(p *plan.Plan) {
 	fmt.Fprintln(t.Stdout, planSize(p))
 	ids, workers := 0, 0
 	for i := range p.Tasks {
@@ -269,14 +272,14 @@ func taskFacts(p *plan.Plan, i int) []string {
 	return facts
 }
 
-func (t *commands) schemaCommand(v *console.Verb) {
+func (t *planVerbs) schemaCommand(v *console.Verb) {
 	v.Do(func(_ context.Context, _ []string) error {
 		fmt.Fprintf(t.Stdout, "%s", api.PlanSchema())
 		return nil
 	})
 }
 
-func (t *commands) importCommand(v *console.Verb) {
+func (t *planVerbs) importCommand(v *console.Verb) {
 	var executors, approvers []string
 	v.Do(func(_ context.Context, args []string) error {
 		options := plan.ImportOptions{Targets: map[string]api.Name{}}
@@ -307,7 +310,7 @@ func (t *commands) importCommand(v *console.Verb) {
 	v.Flag(&approvers, "approver")
 }
 
-func (t *commands) importPlan(file string, text []byte, options plan.ImportOptions) error {
+func (t *planVerbs) importPlan(file string, text []byte, options plan.ImportOptions) error {
 	read, places := plan.ReadText(text)
 	if places != nil {
 		return t.refusePlan(file, places)

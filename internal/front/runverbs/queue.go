@@ -11,7 +11,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) queueListCommand(v *console.Verb) {
+// queueVerbs are the verbs about queues.
+type queueVerbs struct{ *commands }
+
+func (t *queueVerbs) listCommand(v *console.Verb) {
 	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
 		list, err := c.Operator().Queues(ctx)
 		if err != nil {
@@ -21,8 +24,8 @@ func (t *commands) queueListCommand(v *console.Verb) {
 	})
 }
 
-// queueVerb makes a verb that changes a queue.
-func (t *commands) queueVerb(do func(client.Operator, context.Context, api.Name) (api.Queue, error)) func(*console.Verb) {
+// change makes a verb that changes a queue.
+func (t *queueVerbs) change(do func(client.Operator, context.Context, api.Name) (api.Queue, error)) func(*console.Verb) {
 	return func(v *console.Verb) {
 		v.Do(func(ctx context.Context, args []string) error {
 			name, err := api.ParseName(args[0])
@@ -43,7 +46,7 @@ func (t *commands) queueVerb(do func(client.Operator, context.Context, api.Name)
 	}
 }
 
-func (t *commands) printQueues(list []api.Queue) error {
+func (t *queueVerbs) printQueues(list []api.Queue) error {
 	return console.List(t.Output, list, func(q api.Queue) string { return string(q.Name) }, "QUEUE\tSLOTS\tRUNNING\tREADY\tRUNS\tWEIGHTS\tPAUSED", func(q api.Queue) string {
 		paused := "-"
 		if q.PausedBy != "" {

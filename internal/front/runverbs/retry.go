@@ -18,7 +18,7 @@ type retryFlags struct {
 	from, sources, inputs, set []string
 }
 
-func (t *commands) retryCommand(v *console.Verb) {
+func (t *planVerbs) retryCommand(v *console.Verb) {
 	var f retryFlags
 	t.runVerb(v, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
 		req, err := t.retryRequest(ctx, c.Runtime(), id, f)
@@ -43,7 +43,7 @@ func (t *commands) retryCommand(v *console.Verb) {
 }
 
 // retryRequest makes the request. Changes of an input need the plan of the run.
-func (t *commands) retryRequest(ctx context.Context, r client.Runtime, id api.RunID, f retryFlags) (api.RunRetry, error) {
+func (t *planVerbs) retryRequest(ctx context.Context, r client.Runtime, id api.RunID, f retryFlags) (api.RunRetry, error) {
 	var a console.Args
 	req := api.RunRetry{RunID: t.newRunID(&a, f.id)}
 	for _, task := range f.from {
@@ -95,7 +95,7 @@ type inputs struct {
 }
 
 // replace carries out --input TASK=FILE.
-func (in *inputs) replace(arg string, t *commands) error {
+func (in *inputs) replace(arg string, t *planVerbs) error {
 	task, file, ok := strings.Cut(arg, "=")
 	if !ok || file == "" {
 		return api.Errorf(api.CodeInvalid, "--input %.80q: want TASK=FILE", arg)
@@ -121,7 +121,7 @@ func (in *inputs) replace(arg string, t *commands) error {
 
 // set carries out --set TASK.KEY=VALUE. An id may have dots: the longest one that
 // the plan has counts.
-func (in *inputs) set(arg string, t *commands) error {
+func (in *inputs) set(arg string, t *planVerbs) error {
 	v, err := console.ParseValue("--set", arg, t.Stdin)
 	if err != nil {
 		return err

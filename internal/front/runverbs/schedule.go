@@ -12,7 +12,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *commands) scheduleListCommand(v *console.Verb) {
+// scheduleVerbs are the verbs about schedules.
+type scheduleVerbs struct{ *commands }
+
+func (t *scheduleVerbs) listCommand(v *console.Verb) {
 	t.connVerb(v, func(ctx context.Context, c *client.Conn, _ []string) error {
 		list, err := c.Operator().Schedules(ctx)
 		if err != nil {
@@ -22,8 +25,8 @@ func (t *commands) scheduleListCommand(v *console.Verb) {
 	})
 }
 
-// scheduleVerb is a verb about the schedule that its argument names.
-func (t *commands) scheduleVerb(v *console.Verb, do func(ctx context.Context, o client.Operator, name api.Name) error) {
+// verb is a verb about the schedule that its argument names.
+func (t *scheduleVerbs) verb(v *console.Verb, do func(ctx context.Context, o client.Operator, name api.Name) error) {
 	v.Do(func(ctx context.Context, args []string) error {
 		name, err := api.ParseName(args[0])
 		if err != nil {
@@ -33,7 +36,7 @@ func (t *commands) scheduleVerb(v *console.Verb, do func(ctx context.Context, o 
 	})
 }
 
-func (t *commands) printSchedules(list []api.ScheduleInfo) error {
+func (t *scheduleVerbs) printSchedules(list []api.ScheduleInfo) error {
 	err := console.List(t.Output, list, func(s api.ScheduleInfo) string { return string(s.Name) }, "SCHEDULE\tCRON\tZONE\tPRINCIPAL\tNEXT\tLAST\tSTATE", func(s api.ScheduleInfo) string {
 		last := "-"
 		if s.Last != nil {
@@ -47,7 +50,7 @@ func (t *commands) printSchedules(list []api.ScheduleInfo) error {
 	return err
 }
 
-func (t *commands) nextText(s *api.ScheduleInfo) string {
+func (t *scheduleVerbs) nextText(s *api.ScheduleInfo) string {
 	if len(s.Next) == 0 {
 		return "-"
 	}
@@ -89,8 +92,8 @@ func slotText(s *api.Slot) string {
 	return text
 }
 
-func (t *commands) scheduleShowCommand(v *console.Verb) {
-	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
+func (t *scheduleVerbs) showCommand(v *console.Verb) {
+	t.verb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		s, err := o.Schedule(ctx, name, 1)
 		if err != nil {
 			return err
@@ -128,9 +131,9 @@ func (t *commands) scheduleShowCommand(v *console.Verb) {
 	})
 }
 
-func (t *commands) scheduleNextCommand(v *console.Verb) {
+func (t *scheduleVerbs) nextCommand(v *console.Verb) {
 	n := 5
-	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
+	t.verb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		if n < 1 || n > api.MaxNextSlots {
 			return api.Errorf(api.CodeInvalid, "-n %d: want 1 to %d", n, api.MaxNextSlots)
 		}
@@ -147,9 +150,9 @@ func (t *commands) scheduleNextCommand(v *console.Verb) {
 	v.Flag(&n, "count")
 }
 
-func (t *commands) scheduleHistoryCommand(v *console.Verb) {
+func (t *scheduleVerbs) historyCommand(v *console.Verb) {
 	limit, before := 20, int64(0)
-	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
+	t.verb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		if limit < 1 || limit > 1000 {
 			return api.Errorf(api.CodeInvalid, "--limit %d: want 1 to 1000", limit)
 		}
@@ -173,8 +176,8 @@ func (t *commands) scheduleHistoryCommand(v *console.Verb) {
 	v.Flag(&before, "before")
 }
 
-func (t *commands) scheduleRunCommand(v *console.Verb) {
-	t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
+func (t *scheduleVerbs) runCommand(v *console.Verb) {
+	t.verb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 		s, err := o.RunSchedule(ctx, name)
 		if err != nil {
 			return err
@@ -190,10 +193,10 @@ func (t *commands) scheduleRunCommand(v *console.Verb) {
 	})
 }
 
-// scheduleVerbOf makes a verb that changes a schedule.
-func (t *commands) scheduleVerbOf(do func(client.Operator, context.Context, api.Name) (api.ScheduleInfo, error)) func(*console.Verb) {
+// change makes a verb that changes a schedule.
+func (t *scheduleVerbs) change(do func(client.Operator, context.Context, api.Name) (api.ScheduleInfo, error)) func(*console.Verb) {
 	return func(v *console.Verb) {
-		t.scheduleVerb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
+		t.verb(v, func(ctx context.Context, o client.Operator, name api.Name) error {
 			s, err := do(o, ctx, name)
 			if err != nil {
 				return err

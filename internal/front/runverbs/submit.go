@@ -28,7 +28,7 @@ type submitFlags struct {
 	wait         time.Duration
 }
 
-func (t *commands) submitCommand(v *console.Verb) {
+func (t *planVerbs) submitCommand(v *console.Verb) {
 	var f submitFlags
 	v.Do(func(ctx context.Context, args []string) error {
 		var a console.Args
@@ -54,7 +54,7 @@ func (t *commands) submitCommand(v *console.Verb) {
 	v.Flag(&f.quiet, "quiet")
 }
 
-func (t *commands) submit(ctx context.Context, file string, f submitFlags) error {
+func (t *planVerbs) submit(ctx context.Context, file string, f submitFlags) error {
 	p, req, err := t.readRequest(file, f.params)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 // readRequest reads and checks a plan with the values of its parameters. A plan
 // without parameters is sent in its canonical form, another one as it is written: the
 // log has the digest of both.
-func (t *commands) readRequest(file string, params []string) (*plan.Plan, api.RunRequest, error) {
+func (t *planVerbs) readRequest(file string, params []string) (*plan.Plan, api.RunRequest, error) {
 	var req api.RunRequest
 	text, err := t.readPlanText(file)
 	if err != nil {
@@ -125,7 +125,7 @@ func (t *commands) readRequest(file string, params []string) (*plan.Plan, api.Ru
 }
 
 // parameters reads the values of -p for a plan.
-func (t *commands) parameters(read plan.Text, params []string) (map[string]json.RawMessage, error) {
+func (t *planVerbs) parameters(read plan.Text, params []string) (map[string]json.RawMessage, error) {
 	var all map[string]json.RawMessage
 	for _, arg := range params {
 		v, err := console.ParseValue("-p", arg, t.Stdin)
@@ -163,7 +163,7 @@ func typed(v console.Value, kind string) (json.RawMessage, error) {
 }
 
 // printDryRun prints what the service would run.
-func (t *commands) printDryRun(run *api.Run, p *plan.Plan) error {
+func (t *planVerbs) printDryRun(run *api.Run, p *plan.Plan) error {
 	return t.Emit(run, string(run.RunID), func() {
 		fmt.Fprintf(t.Stdout, "run %s would start %s in queue %s, under catalog revision %d; nothing was started\n", run.RunID, record.Plural(run.Total, "task"), run.Queue, run.Revision)
 		t.drawPlan(p)
@@ -171,7 +171,7 @@ func (t *commands) printDryRun(run *api.Run, p *plan.Plan) error {
 }
 
 // readPlanText reads a file, or standard input, up to the largest size of a plan.
-func (t *commands) readPlanText(file string) ([]byte, error) {
+func (t *planVerbs) readPlanText(file string) ([]byte, error) {
 	from := t.Stdin
 	if file != "-" {
 		f, err := os.Open(file) //nolint:gosec // G304: the user names the file
@@ -192,7 +192,7 @@ func (t *commands) readPlanText(file string) ([]byte, error) {
 }
 
 // newRunID parses an id, or makes one if it is empty.
-func (t *commands) newRunID(a *console.Args, id string) api.RunID {
+func (t *planVerbs) newRunID(a *console.Args, id string) api.RunID {
 	if id == "" {
 		return api.NewRunID(t.Now())
 	}
@@ -209,7 +209,7 @@ func retryHint(err error, id api.RunID, command string, args ...any) error {
 }
 
 // printSubmitted prints a run that this command submitted.
-func (t *commands) printSubmitted(run *api.Run) error {
+func (t *planVerbs) printSubmitted(run *api.Run) error {
 	return t.Emit(run, string(run.RunID), func() {
 		fmt.Fprintln(t.Stdout, run.RunID)
 		fmt.Fprintf(t.Stderr, "%s in queue %s; watch with: bailiwick run watch %s\n", record.Plural(run.Total, "task"), run.Queue, run.RunID)
@@ -221,7 +221,7 @@ const statusExisting = 5
 
 // printExisting prints a run that an earlier command submitted, and how to run its
 // plan again.
-func (t *commands) printExisting(run *api.Run, again string) error {
+func (t *planVerbs) printExisting(run *api.Run, again string) error {
 	since := run.SubmittedAt
 	if run.SettledAt != nil {
 		since = *run.SettledAt
