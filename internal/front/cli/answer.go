@@ -14,7 +14,7 @@ type answerFlags struct {
 	option, attempt int
 }
 
-func (t *dispatchVerbs) answerCommand(v *console.Verb) {
+func (t *followVerbs) answerCommand(v *console.Verb) {
 	var f answerFlags
 	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
 		return t.answer(ctx, r, id, args[1:], f)
@@ -24,7 +24,7 @@ func (t *dispatchVerbs) answerCommand(v *console.Verb) {
 	f.add(v)
 }
 
-func (t *dispatchVerbs) answer(ctx context.Context, r client.Runtime, id api.DispatchID, text []string, f answerFlags) error {
+func (t *followVerbs) answer(ctx context.Context, r client.Runtime, id api.DispatchID, text []string, f answerFlags) error {
 	var a console.Args
 	if a.Wait("--wait", f.wait); a.Err != nil {
 		return a.Err

@@ -55,7 +55,7 @@ func artifactNames(kind api.Kind) completer {
 	}
 }
 
-func (t *tree) dispatchIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+func (t *completion) dispatchIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
 	found, err := c.Runtime().List(ctx, api.DispatchFilter{Limit: completeList})
 	for _, d := range found {
 		list = append(list, candidate{string(d.ID), string(d.Subagent) + " " + stateText(d) + ", " + t.Ago(d.AcceptedAt)})
@@ -146,7 +146,7 @@ func tokenIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate
 }
 
 // canWords completes the arguments of can.
-func (t *tree) canWords(ctx context.Context, c *client.Conn, args []string) ([]candidate, error) {
+func (t *completion) canWords(ctx context.Context, c *client.Conn, args []string) ([]candidate, error) {
 	switch {
 	case len(args) > 0 && strings.HasPrefix(args[0], "role:"):
 		return callWords(ctx, c, args)
@@ -182,8 +182,8 @@ func callWords(ctx context.Context, c *client.Conn, args []string) (list []candi
 }
 
 // toolIDs completes the tools of each role that the caller may use.
-func (t *tree) toolIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
-	roles, err := (&findVerbs{t}).toolsByRole(ctx, c, "")
+func (t *completion) toolIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	roles, err := (&findVerbs{t.tree}).toolsByRole(ctx, c, "")
 	for _, r := range roles {
 		for _, k := range r.Tools {
 			if !slices.ContainsFunc(list, func(known candidate) bool { return known.word == k.Tool }) {

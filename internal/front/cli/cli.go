@@ -1,7 +1,8 @@
 // Package cli is the command tree of bailiwick, the front door.
 //
-// Run-time verbs are calls to the service through package client; package runcli
-// has those about runs. Deploy verbs, and verbs that start or inspect a service,
+// The text about the verbs is in verbs.md, and verbs.go lists what each does. Run-time
+// verbs are calls to the service through package client; package runverbs has those
+// about runs. Deploy verbs, and verbs that start or inspect a service,
 // are passed to the program that has that privilege. It must lie in the folder of
 // this executable and is never searched for on PATH. This package links neither
 // the catalog writer nor the state (R-O1).
@@ -81,7 +82,7 @@ func missing(path string, err error) error {
 func (t *tree) delegate(program, verb string) func(*console.Verb) {
 	return func(v *console.Verb) {
 		v.Long = v.Short + ".\n\n" + program + " " + verb + " carries it out; see its help."
-		v.DisableFlagParsing, v.Args, v.ValidArgsFunction = true, nil, t.completeDelegated(program, verb)
+		v.DisableFlagParsing, v.Args, v.ValidArgsFunction = true, nil, (&completion{t}).completeDelegated(program, verb)
 		v.Do(func(ctx context.Context, args []string) error {
 			return t.execute(ctx, program, slices.Concat([]string{verb}, args), t.Stdin, t.File())
 		})

@@ -34,11 +34,14 @@ const completeList = 100
 // as more than itself: agents choose some of them.
 var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@+/~=-]{0,255}$`)
 
-// addCompletions has every verb below cmd complete its arguments, by their names in
+// completion completes words of a command line, and suggests others for wrong ones.
+type completion struct{ *tree }
+
+// add has every verb below cmd complete its arguments, by their names in
 // its usage line, and the values of its flags, by their names.
-func (t *tree) addCompletions(cmd *cobra.Command) {
+func (t *completion) add(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
-		t.addCompletions(c)
+		t.add(c)
 	}
 	noun := ""
 	if cmd.HasParent() {
@@ -51,7 +54,7 @@ func (t *tree) addCompletions(cmd *cobra.Command) {
 	own := cmd.NonInheritedFlags()
 	for name, c := range t.flagCompleters(noun, cmd.Name()) {
 		if _, has := cmd.GetFlagCompletionFunc(name); own.Lookup(name) != nil && !has {
-			_ = cmd.RegisterFlagCompletionFunc(name, t.completion(c)) // it fails only if there is one already
+			_ = cmd.RegisterFlagCompletionFunc(name, t.ask(c)) // it fails only if there is one already
 		}
 	}
 }
@@ -69,7 +72,7 @@ func operandNames(cmd *cobra.Command) (names []string) {
 }
 
 // completeArgs completes the arguments of a verb.
-func (t *tree) completeArgs(noun string, names []string) cobra.CompletionFunc {
+func (t *completion) completeArgs(noun string, names []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		c, name := t.argCompleter(cmd, noun, names, len(args))
 		if strings.HasPrefix(name, "FILE") || name == "DIR" {
@@ -78,13 +81,13 @@ func (t *tree) completeArgs(noun string, names []string) cobra.CompletionFunc {
 		if c == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return t.completion(c)(cmd, args, word)
+		return t.ask(c)(cmd, args, word)
 	}
 }
 
 // argCompleter returns the completer of the argument at a place, or nil, and the name of
 // the argument in the usage of its verb.
-func (t *tree) argCompleter(cmd *cobra.Command, noun string, names []string, at int) (completer, string) {
+func (t *completion) argCompleter(cmd *cobra.Command, noun string, names []string, at int) (completer, string) {
 	if n := len(names); n > 0 && at >= n && strings.HasSuffix(names[n-1], "...") {
 		at = n - 1
 	}
@@ -98,9 +101,9 @@ func (t *tree) argCompleter(cmd *cobra.Command, noun string, names []string, at 
 	return t.argCompleters(noun)[name], name
 }
 
-// completion asks a running service. It starts none, and is silent if it has no
+// ask asks a running service. It starts none, and is silent if it has no
 // answer.
-func (t *tree) completion(complete completer) cobra.CompletionFunc {
+func (t *completion) ask(complete completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) (words []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
@@ -121,7 +124,7 @@ func (t *tree) completion(complete completer) cobra.CompletionFunc {
 
 // argCompleters returns the completers of arguments by their names in the usage of
 // a verb of a noun.
-func (t *tree) argCompleters(noun string) map[string]completer {
+func (t *completion) argCompleters(noun string) map[string]completer {
 	id := t.dispatchIDs
 	switch noun {
 	case "stop":
@@ -149,7 +152,7 @@ func (t *tree) argCompleters(noun string) map[string]completer {
 
 // flagCompleters returns the completers of a verb's flags by name. Other flags complete
 // files.
-func (t *tree) flagCompleters(noun, verb string) map[string]completer {
+func (t *completion) flagCompleters(noun, verb string) map[string]completer {
 	states := fixed(append(strs(api.Events()), "open", "ended")...)
 	switch {
 	case noun == "run" && verb == "list":
@@ -176,7 +179,7 @@ func (t *tree) flagCompleters(noun, verb string) map[string]completer {
 }
 
 // completeDelegated has the program that carries out a verb complete its words.
-func (t *tree) completeDelegated(program, verb string) cobra.CompletionFunc {
+func (t *completion) completeDelegated(program, verb string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()

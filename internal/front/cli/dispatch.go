@@ -48,7 +48,7 @@ type runFlags struct {
 	timeout                   time.Duration
 }
 
-func (t *dispatchVerbs) runCommand(v *console.Verb) {
+func (t *followVerbs) runCommand(v *console.Verb) {
 	var f runFlags
 	v.Do(func(ctx context.Context, args []string) error {
 		req, in, err := f.request(args[0], t.tree)
@@ -92,7 +92,7 @@ func (f *runFlags) request(subagent string, t *tree) (api.DispatchRequest, input
 }
 
 // run dispatches a subagent and follows it.
-func (t *dispatchVerbs) run(ctx context.Context, r client.Runtime, req api.DispatchRequest, in input, f followFlags) error {
+func (t *followVerbs) run(ctx context.Context, r client.Runtime, req api.DispatchRequest, in input, f followFlags) error {
 	sub := visible(ctx, r, req.Subagent)
 	var err error
 	if req.Input, err = in.document(sub); err != nil {
@@ -135,7 +135,7 @@ func checkTimeout(req api.DispatchRequest, sub *api.ArtifactInfo) error {
 }
 
 // noteRequest points out what the worker starts without.
-func (t *dispatchVerbs) noteRequest(ctx context.Context, r client.Runtime, req api.DispatchRequest, sub *api.ArtifactInfo) {
+func (t *followVerbs) noteRequest(ctx context.Context, r client.Runtime, req api.DispatchRequest, sub *api.ArtifactInfo) {
 	runverbs.NoteSource(ctx, &t.Output, r, req.Source)
 	if sub == nil || req.Source != nil {
 		return
@@ -150,7 +150,7 @@ func (t *dispatchVerbs) noteRequest(ctx context.Context, r client.Runtime, req a
 
 // again returns the command line of this process without the id, which would name
 // the same dispatch.
-func (t *dispatchVerbs) again() string {
+func (t *followVerbs) again() string {
 	words := []string{"bailiwick"}
 	for i := 0; i < len(t.Args); i++ {
 		switch word := t.Args[i]; {

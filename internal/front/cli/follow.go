@@ -16,9 +16,12 @@ import (
 // ended with a question.
 const statusNeedsInput = 9
 
+// followVerbs are the verbs that start or resume a dispatch and follow it.
+type followVerbs struct{ *dispatchVerbs }
+
 // follow shows an attempt until it ends, unless f.detach is set, and returns its
 // outcome.
-func (t *dispatchVerbs) follow(ctx context.Context, r client.Runtime, d api.Dispatch, f followFlags) error {
+func (t *followVerbs) follow(ctx context.Context, r client.Runtime, d api.Dispatch, f followFlags) error {
 	steps := t.newSteps()
 	if err := t.printAccepted(steps, d, f.detach); err != nil || f.detach {
 		return err
@@ -47,7 +50,7 @@ func (t *dispatchVerbs) follow(ctx context.Context, r client.Runtime, d api.Disp
 // followToEnd follows a dispatch to the end of its attempt. The person at a
 // terminal is asked its question there and then; with an answer it follows the
 // attempt that resumes.
-func (t *dispatchVerbs) followToEnd(ctx context.Context, r client.Runtime, d api.Dispatch, f followFlags, steps *steps) (api.Dispatch, error) {
+func (t *followVerbs) followToEnd(ctx context.Context, r client.Runtime, d api.Dispatch, f followFlags, steps *steps) (api.Dispatch, error) {
 	asker := t.NewAsker(t.Stdin)
 	for {
 		var err error
@@ -66,7 +69,7 @@ func (t *dispatchVerbs) followToEnd(ctx context.Context, r client.Runtime, d api
 }
 
 // printAccepted prints that a dispatch was accepted, and with detach its record.
-func (t *dispatchVerbs) printAccepted(steps *steps, d api.Dispatch, detach bool) error {
+func (t *followVerbs) printAccepted(steps *steps, d api.Dispatch, detach bool) error {
 	switch {
 	case t.Format == "jsonl":
 		err := steps.print(d)
@@ -90,7 +93,7 @@ func (t *dispatchVerbs) printAccepted(steps *steps, d api.Dispatch, detach bool)
 
 // followAttempt shows the log of an attempt until it ends, and returns its
 // record.
-func (t *dispatchVerbs) followAttempt(ctx context.Context, r client.Runtime, d api.Dispatch, f followFlags, steps *steps) (api.Dispatch, error) {
+func (t *followVerbs) followAttempt(ctx context.Context, r client.Runtime, d api.Dispatch, f followFlags, steps *steps) (api.Dispatch, error) {
 	if f.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
@@ -115,7 +118,7 @@ const reportInterval = time.Second
 
 // showReports prints each report of the agent of an attempt, unless quiet, and when its
 // model cannot be reached, and can again, until the returned function is called.
-func (t *dispatchVerbs) showReports(ctx context.Context, r client.Runtime, d api.Dispatch, p *console.Progress, quiet bool) (stop func()) {
+func (t *followVerbs) showReports(ctx context.Context, r client.Runtime, d api.Dispatch, p *console.Progress, quiet bool) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var shown time.Time
 	if d.Progress != nil {
@@ -160,7 +163,7 @@ type reachNotes struct {
 // reachNote says that the model of a dispatch cannot be reached, or can again; it is empty
 // if the person knows. One answer alone does not prove that it can: a service that has just
 // started waits for the message of the worker.
-func (t *dispatchVerbs) reachNote(n *reachNotes, d *api.Dispatch) string {
+func (t *followVerbs) reachNote(n *reachNotes, d *api.Dispatch) string {
 	before, now, absent := n.told, d.Unreachable, n.absent
 	n.absent = now == nil && before != nil
 	switch {
@@ -192,7 +195,7 @@ func awaitEnd(ctx context.Context, r client.Runtime, d api.Dispatch) (api.Dispat
 
 // followLog shows the log of an attempt until it has ended: every line behind a
 // marker, or as runLines.
-func (t *dispatchVerbs) followLog(ctx context.Context, r client.Runtime, d api.Dispatch, p *console.Progress, steps *steps) error {
+func (t *followVerbs) followLog(ctx context.Context, r client.Runtime, d api.Dispatch, p *console.Progress, steps *steps) error {
 	from := client.LogFrom{Attempt: d.Attempt}
 	if t.Format != "jsonl" {
 		width := t.Width
@@ -254,7 +257,7 @@ type steps struct {
 	printed map[api.Event]bool
 }
 
-func (t *dispatchVerbs) newSteps() *steps { return &steps{t.tree, map[api.Event]bool{}} }
+func (t *followVerbs) newSteps() *steps { return &steps{t.tree, map[api.Event]bool{}} }
 
 // print prints the steps of a record that were not printed before.
 func (s *steps) print(d api.Dispatch) error {

@@ -127,7 +127,7 @@ func TestAmbiguousArgumentsAreRefused(t *testing.T) {
 
 func TestStepsArePrintedOnce(t *testing.T) {
 	var out bytes.Buffer
-	verbs := &dispatchVerbs{&tree{Config: Config{Output: console.Output{Stdout: &out, Format: "jsonl"}}}}
+	verbs := &followVerbs{&dispatchVerbs{&tree{Config: Config{Output: console.Output{Stdout: &out, Format: "jsonl"}}}}}
 	now := time.Unix(0, 0).UTC()
 	ev := verbs.newSteps()
 	d := api.Dispatch{ID: "d-one", Attempt: 1, State: api.EventAccepted, AcceptedAt: now}

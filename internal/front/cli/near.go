@@ -16,7 +16,7 @@ import (
 // addSuggestions has a verb that fails because an argument or flag names nothing that
 // the caller may see suggest the nearest name. The candidates are those of completion,
 // which the service lists for the caller.
-func (t *tree) addSuggestions(cmd *cobra.Command, noun string) {
+func (t *completion) addSuggestions(cmd *cobra.Command, noun string) {
 	run := cmd.RunE
 	if run == nil || cmd.DisableFlagParsing {
 		return
@@ -45,7 +45,7 @@ type named struct {
 }
 
 // namedBy returns the words of a command line that name something.
-func (t *tree) namedBy(cmd *cobra.Command, noun string, names, args []string) (list []named) {
+func (t *completion) namedBy(cmd *cobra.Command, noun string, names, args []string) (list []named) {
 	for i, word := range args {
 		if c, _ := t.argCompleter(cmd, noun, names, i); c != nil {
 			list = append(list, named{word, args[:i], c})
@@ -71,7 +71,7 @@ func (t *tree) namedBy(cmd *cobra.Command, noun string, names, args []string) (l
 // nearest returns the candidate that was probably meant by a word that message names, or
 // "" if the word is a candidate itself. Only a plain word is returned: agents choose some
 // names.
-func (t *tree) nearest(ctx context.Context, n named, message string) string {
+func (t *completion) nearest(ctx context.Context, n named, message string) string {
 	if n.word == "" || !strings.Contains(message, strings.TrimPrefix(n.word, "role:")) {
 		return ""
 	}

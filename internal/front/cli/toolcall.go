@@ -16,7 +16,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *dispatchVerbs) toolsCommand(v *console.Verb) {
+// callVerbs are the verbs about the tool calls of a dispatch.
+type callVerbs struct{ *dispatchVerbs }
+
+func (t *callVerbs) toolsCommand(v *console.Verb) {
 	var q client.ToolQuery
 	t.verb(v, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
 		if len(args) == 2 {
@@ -49,7 +52,7 @@ func (t *dispatchVerbs) toolsCommand(v *console.Verb) {
 }
 
 // printCalls prints calls, and why they were denied or failed.
-func (t *dispatchVerbs) printCalls(list []api.ToolCallLine) error {
+func (t *callVerbs) printCalls(list []api.ToolCallLine) error {
 	if len(list) == 0 {
 		fmt.Fprintln(t.Stderr, "no such call")
 		return nil
@@ -101,7 +104,7 @@ func callTook(l *api.ToolCallLine) string {
 }
 
 // printCall prints all of one call.
-func (t *dispatchVerbs) printCall(id api.DispatchID, l api.ToolCallLine) error {
+func (t *callVerbs) printCall(id api.DispatchID, l api.ToolCallLine) error {
 	t.Row("call", "%d of attempt %d of dispatch %s", l.Number, l.Attempt, id)
 	t.Row("tool", "%s, tier %s", console.Dash(console.Line(l.Tool)), callTier(&l))
 	t.Row("at", "%s", t.Time(l.At))
@@ -126,7 +129,7 @@ func (t *dispatchVerbs) printCall(id api.DispatchID, l api.ToolCallLine) error {
 }
 
 // printContent prints what an agent or a server wrote.
-func (t *dispatchVerbs) printContent(label string, content json.RawMessage) {
+func (t *callVerbs) printContent(label string, content json.RawMessage) {
 	if len(content) == 0 {
 		t.Row(label, "removed by retention, or not kept; its digest is in the entry")
 		return

@@ -26,7 +26,7 @@ func (t *tree) root() *cobra.Command {
 	root.SetHelpCommandGroupID("Help:")
 	root.SetCompletionCommandGroupID("Help:")
 	suggestFor(root)
-	t.addCompletions(root)
+	(&completion{t}).add(root)
 	return root
 }
 
@@ -76,15 +76,16 @@ func (t *tree) ownVerbs() console.Verbs {
 
 func (t *tree) dispatchVerbs() console.Verbs {
 	d := &dispatchVerbs{t}
+	follow, call := &followVerbs{d}, &callVerbs{d}
 	return console.Verbs{
-		"dispatch run":         d.runCommand,
-		"dispatch answer":      d.answerCommand,
+		"dispatch run":         follow.runCommand,
+		"dispatch answer":      follow.answerCommand,
 		"dispatch cancel":      d.cancelCommand,
 		"dispatch list":        d.listCommand,
 		"dispatch show":        d.showCommand,
 		"dispatch logs":        d.logsCommand,
 		"dispatch network":     d.networkCommand,
-		"dispatch tools":       d.toolsCommand,
+		"dispatch tools":       call.toolsCommand,
 		"dispatch transcript":  d.transcriptCommand,
 		"dispatch patch":       d.patchCommand,
 		"dispatch outputs":     d.outputsCommand,

@@ -52,14 +52,15 @@ func Run(ctx context.Context, cfg Config) int {
 var manual string
 
 func (t *tree) root() *cobra.Command {
+	key := &keyVerbs{t}
 	return console.ParseManual(manual).Command(console.Verbs{
 		"":              t.programFlags,
 		"serve":         t.serveCommand,
-		"start":         t.startCommand,
-		"doctor":        t.doctorCommand,
-		"key show":      t.keyShowCommand,
-		"key rotate":    t.keyRotateCommand,
-		"key create":    t.keyCreateCommand,
+		"start":         (&starter{t}).startCommand,
+		"doctor":        (&doctor{t}).command,
+		"key show":      key.showCommand,
+		"key rotate":    key.rotateCommand,
+		"key create":    key.createCommand,
 		"anchor show":   t.anchorShowCommand,
 		"anchor record": t.anchorRecordCommand,
 		"man": func(v *console.Verb) {

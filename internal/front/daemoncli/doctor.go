@@ -63,12 +63,15 @@ type checkLine struct {
 	Fix   string `json:"fix,omitempty"`
 }
 
-func (t *tree) doctorCommand(v *console.Verb) {
-	v.Do(func(ctx context.Context, _ []string) error { return t.doctor(ctx) })
+// doctor checks this machine and the service.
+type doctor struct{ *tree }
+
+func (t *doctor) command(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error { return t.run(ctx) })
 	t.outputFlag(v)
 }
 
-func (t *tree) doctor(ctx context.Context) error {
+func (t *doctor) run(ctx context.Context) error {
 	d := t.Dirs
 	r := doctorReport{Version: t.Version, Places: []place{
 		{"data", d.Data, "$XDG_DATA_HOME/bailiwick"},
@@ -110,7 +113,7 @@ func (t *tree) doctor(ctx context.Context) error {
 	return nil
 }
 
-func (t *tree) printDoctor(r *doctorReport) {
+func (t *doctor) printDoctor(r *doctorReport) {
 	for _, p := range r.Places {
 		source := ""
 		if p.Source != "" {
@@ -168,7 +171,7 @@ func missing(r jail.Report) []string {
 	return out
 }
 
-func (t *tree) gitCheck(ctx context.Context) check {
+func (t *doctor) gitCheck(ctx context.Context) check {
 	found, _, _, err := gitexec.Version(ctx)
 	if err != nil {
 		return check{name: "git", found: err.Error(), fix: "install git 2.39 or later"}
@@ -176,7 +179,7 @@ func (t *tree) gitCheck(ctx context.Context) check {
 	return check{name: "git", ok: true, found: found}
 }
 
-func (t *tree) programCheck() check {
+func (t *doctor) programCheck() check {
 	for _, name := range []string{"bailiwick-worker", "bailiwick-tool", "bailiwick-fetch", "bailiwick-toolhost"} {
 		if _, err := os.Stat(t.program(name)); err != nil {
 			return check{name: "worker", found: err.Error(), fix: "put " + name + " into the folder of bailiwickd"}
@@ -185,7 +188,7 @@ func (t *tree) programCheck() check {
 	return check{name: "worker", ok: true, found: t.program("bailiwick-worker")}
 }
 
-func (t *tree) trustCheck() check {
+func (t *doctor) trustCheck() check {
 	root, err := seal.LoadTrustRoot(t.Dirs.TrustRoot())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -197,7 +200,7 @@ func (t *tree) trustCheck() check {
 }
 
 // modeCheck lists what an agent with a shell as this account could change.
-func (t *tree) modeCheck(ctx context.Context) []check {
+func (t *doctor) modeCheck(ctx context.Context) []check {
 	out := []check{{name: "mode", ok: true, found: mode + ": service, catalog and callers share this account; any program of this account outside a jail can change all of it"}}
 	for _, reach := range []struct{ name, path string }{
 		{"trust root file", t.Dirs.TrustRoot()}, {"catalog", t.Dirs.Catalog()}, {"state", t.Dirs.State}, {"deploy key", t.Dirs.DeployKey()},

@@ -16,7 +16,7 @@ import (
 // agentChecks are doctor's checks of the agent programs of the subagents that this
 // account may dispatch. A target can also have a program on its PATH, which no file
 // outside a jail tells: an absent one is no error.
-func (t *tree) agentChecks(ctx context.Context, conn *client.Conn) []check {
+func (t *doctor) agentChecks(ctx context.Context, conn *client.Conn) []check {
 	by, cursor := map[string][]string{}, ""
 	for {
 		page, err := conn.Runtime().Artifacts(ctx, api.KindSubagent, "", cursor)

@@ -23,7 +23,7 @@ const serviceTimeout = 10 * time.Second
 
 // serviceChecks are doctor's checks of the running service, and its status; nil
 // when none answers.
-func (t *tree) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus) {
+func (t *doctor) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus) {
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})
@@ -57,7 +57,7 @@ func (t *tree) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus) 
 }
 
 // absentService says why no service answers.
-func (t *tree) absentService(socket string, err error) check {
+func (t *doctor) absentService(socket string, err error) check {
 	c := check{name: "service", advice: true}
 	pid := t.owner()
 	switch {
@@ -84,7 +84,7 @@ func (t *tree) absentService(socket string, err error) check {
 
 // owner returns the process that has the state open, or 0. It takes no lock, which
 // a service that is just starting would see.
-func (t *tree) owner() int {
+func (t *doctor) owner() int {
 	f, err := os.Open(filepath.Join(t.Dirs.Store(), "lock"))
 	if err != nil {
 		return 0
@@ -113,7 +113,7 @@ func runningCatalog(s *api.ServiceStatus) check {
 }
 
 // readyChecks are doctor's lines about what this account lacks for a dispatch.
-func (t *tree) readyChecks(ctx context.Context) (out []check) {
+func (t *doctor) readyChecks(ctx context.Context) (out []check) {
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})

@@ -18,7 +18,7 @@ import (
 
 // toolChecks are doctor's checks of the servers of tools of the catalog: what they need
 // on this machine. They start none; bailiwick catalog plan does, and compares the pins.
-func (t *tree) toolChecks(ctx context.Context) (out []check) {
+func (t *doctor) toolChecks(ctx context.Context) (out []check) {
 	set, err := t.catalogSet(ctx)
 	if err != nil || set == nil {
 		return nil // dataCheck and the service say what is wrong with a catalog
@@ -30,7 +30,7 @@ func (t *tree) toolChecks(ctx context.Context) (out []check) {
 }
 
 // catalogSet returns the artifacts of the catalog in force, or nil before the first.
-func (t *tree) catalogSet(ctx context.Context) (set *catalog.Set, err error) {
+func (t *doctor) catalogSet(ctx context.Context) (set *catalog.Set, err error) {
 	root, err := seal.LoadTrustRoot(t.Dirs.TrustRoot())
 	if err != nil {
 		return nil, err

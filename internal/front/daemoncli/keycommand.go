@@ -18,7 +18,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-func (t *tree) keyShowCommand(v *console.Verb) {
+// keyVerbs are the verbs about the service's keys.
+type keyVerbs struct{ *tree }
+
+func (t *keyVerbs) showCommand(v *console.Verb) {
 	var asJSON bool
 	var asPEM string
 	v.Do(func(_ context.Context, _ []string) error {
@@ -44,7 +47,7 @@ func (t *tree) keyShowCommand(v *console.Verb) {
 	v.Flag(&asPEM, "pem")
 }
 
-func (t *tree) showPeriods(use string, list []seal.Period) {
+func (t *keyVerbs) showPeriods(use string, list []seal.Period) {
 	for _, p := range slices.Backward(list) {
 		if p.UpTo == nil {
 			fmt.Fprintf(t.Stdout, "%-11s %s  in force from entry #%d on\n", use, p.Key.ID, p.From)
@@ -55,7 +58,7 @@ func (t *tree) showPeriods(use string, list []seal.Period) {
 }
 
 // showPEM prints the newest key of a use, or the key with an id.
-func (t *tree) showPEM(h seal.History, which string) error {
+func (t *keyVerbs) showPEM(h seal.History, which string) error {
 	list := slices.Concat(h.Keys, h.Statements)
 	switch which {
 	case record.UseService:
@@ -75,7 +78,7 @@ func (t *tree) showPEM(h seal.History, which string) error {
 	return err
 }
 
-func (t *tree) keyCreateCommand(v *console.Verb) {
+func (t *keyVerbs) createCommand(v *console.Verb) {
 	var ecdsa bool
 	v.Do(func(_ context.Context, args []string) error {
 		how := seal.NewKey{Name: record.UseStatements, Unencrypted: true}
@@ -91,13 +94,13 @@ func (t *tree) keyCreateCommand(v *console.Verb) {
 	v.Flag(&ecdsa, "ecdsa")
 }
 
-func (t *tree) keyRotateCommand(v *console.Verb) {
+func (t *keyVerbs) rotateCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, _ []string) error { return t.rotate(ctx) })
 }
 
 // rotate puts a new service key in force. The log entry decides: the old key is in
 // force until the entry is durable, and the new one from then on.
-func (t *tree) rotate(ctx context.Context) (err error) {
+func (t *keyVerbs) rotate(ctx context.Context) (err error) {
 	s, err := t.openStopped(ctx, "rotate the key")
 	if err != nil {
 		return err
@@ -140,7 +143,7 @@ func (t *tree) openStopped(ctx context.Context, doing string) (s *service, err e
 	return s, nil
 }
 
-func (t *tree) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (old, fresh seal.KeyID, err error) {
+func (t *keyVerbs) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (old, fresh seal.KeyID, err error) {
 	dir := t.Dirs.State
 	if err := k.history.Save(dir); err != nil { // the first rotation creates the history
 		return "", "", err

@@ -20,7 +20,7 @@ import (
 
 // reachChecks are doctor's checks of what an agent with a shell as this account
 // could use of the operator's power: operator keys and stray tokens (R-B9).
-func (t *tree) reachChecks(ctx context.Context) []check {
+func (t *doctor) reachChecks(ctx context.Context) []check {
 	now := t.operatorKeys(ctx)
 	out := []check{t.operatorsCheck(now)}
 	if _, err := os.Stat(t.Dirs.OperatorKey()); err == nil {
@@ -32,7 +32,7 @@ func (t *tree) reachChecks(ctx context.Context) []check {
 }
 
 // operatorKeys returns the operator keys that a running service has; nil without one.
-func (t *tree) operatorKeys(ctx context.Context) *api.OperatorKeys {
+func (t *doctor) operatorKeys(ctx context.Context) *api.OperatorKeys {
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})
@@ -64,7 +64,7 @@ func signersOf(root seal.TrustRoot) string {
 
 // operatorsCheck checks the operators' trust root, and the set of operator keys in force
 // if a service runs.
-func (t *tree) operatorsCheck(now *api.OperatorKeys) check {
+func (t *doctor) operatorsCheck(now *api.OperatorKeys) check {
 	c := check{name: "operators", advice: true}
 	root, err := seal.LoadTrustRoot(t.Dirs.OperatorRoot())
 	if err != nil {
@@ -110,7 +110,7 @@ var tokenPattern = regexp.MustCompile(api.TokenPrefix + `[0-9a-f]{64}`)
 
 // tokenPlaces lists the files where a token may be stored or left by mistake: this
 // program's directories, settings of AI clients and shell histories.
-func (t *tree) tokenPlaces() (files []string) {
+func (t *doctor) tokenPlaces() (files []string) {
 	for _, dir := range []string{t.Dirs.Config, t.Dirs.Data} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {

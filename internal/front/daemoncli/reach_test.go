@@ -25,7 +25,7 @@ func TestDoctorFindsStrayTokensAndNeverPrintsThem(t *testing.T) {
 		}
 		return path
 	}
-	tr := &tree{Config: Config{Dirs: api.Dirs{Config: config, Data: t.TempDir()}, Output: console.Output{Env: []string{"HOME=" + home}}}}
+	tr := &doctor{&tree{Config: Config{Dirs: api.Dirs{Config: config, Data: t.TempDir()}, Output: console.Output{Env: []string{"HOME=" + home}}}}}
 	if got := tokenChecks(tr.tokenPlaces()); len(got) != 1 || !got[0].ok {
 		t.Errorf("nothing is there, and it says %+v", got)
 	}
@@ -50,7 +50,7 @@ func TestDoctorFindsStrayTokensAndNeverPrintsThem(t *testing.T) {
 
 func TestDoctorReportsWhoCanSignOperatorDecisions(t *testing.T) {
 	dirs := api.Dirs{Config: t.TempDir(), Data: t.TempDir()}
-	tr := &tree{Config: Config{Dirs: dirs}}
+	tr := &doctor{&tree{Config: Config{Dirs: dirs}}}
 	if c := tr.operatorsCheck(nil); c.ok || !strings.Contains(c.fix, "bailiwick init") {
 		t.Errorf("%+v", c)
 	}

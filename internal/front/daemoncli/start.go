@@ -18,7 +18,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-func (t *tree) startCommand(v *console.Verb) {
+// starter starts a service in the background.
+type starter struct{ *tree }
+
+func (t *starter) startCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, _ []string) error { return t.start(ctx) })
 	v.Flag(&t.idle, "idle")
 	v.Flag(&t.orchestrator, "orchestrator")
@@ -30,7 +33,7 @@ func (t *tree) startCommand(v *console.Verb) {
 const startTries = 8
 
 // start returns when a service answers, or the reason why none does.
-func (t *tree) start(ctx context.Context) error {
+func (t *starter) start(ctx context.Context) error {
 	if t.idle < 0 {
 		return api.Errorf(api.CodeInvalid, "--idle %s: want a positive duration", t.idle)
 	}
@@ -73,7 +76,7 @@ func (t *tree) start(ctx context.Context) error {
 // keep turns the running service at socket into the one that up is asked for,
 // unless that would stop a service that was started on purpose. The error
 // is service_unavailable if it has shut down, so that another can start.
-func (t *tree) keep(ctx context.Context, socket string) (outcome upOutcome, err error) {
+func (t *starter) keep(ctx context.Context, socket string) (outcome upOutcome, err error) {
 	conn := client.New(client.Config{Socket: socket, UIDs: []int{t.UID}})
 	defer conn.Close()
 	s, err := conn.Operator().Status(ctx)
@@ -106,14 +109,14 @@ func (t *tree) keep(ctx context.Context, socket string) (outcome upOutcome, err 
 
 // givesSecrets reports whether secrets come from the environment of this command, which
 // a one-shot service does not have.
-func (t *tree) givesSecrets(set settings) bool {
+func (t *starter) givesSecrets(set settings) bool {
 	_, credentials := t.Lookup("CREDENTIALS_DIRECTORY")
 	return credentials || len(set.Secrets.Env) > 0
 }
 
 // stopForSuccessor stops a service, so that another can start on its state. It
 // always returns an error, service_unavailable after the service has stopped.
-func (t *tree) stopForSuccessor(ctx context.Context, conn *client.Conn, s api.ServiceStatus) error {
+func (t *starter) stopForSuccessor(ctx context.Context, conn *client.Conn, s api.ServiceStatus) error {
 	if err := conn.Operator().Stop(ctx); err != nil {
 		return err
 	}
@@ -143,7 +146,7 @@ func awaitEnd(ctx context.Context, path string) (err error) {
 func (t *tree) logPath() string { return filepath.Join(t.Dirs.State, "service.log") }
 
 // launch starts a service process and returns its first report.
-func (t *tree) launch() (r report, err error) {
+func (t *starter) launch() (r report, err error) {
 	log, err := os.OpenFile(t.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: in the state directory
 	if err != nil {
 		return r, api.Errorf(api.CodeUnavailable, "log of the service: %w", err).WithHint("make %s a file that this account can write", t.logPath())
@@ -182,7 +185,7 @@ func (t *tree) launch() (r report, err error) {
 	return r, cmd.Process.Release()
 }
 
-func (t *tree) serveArgs() []string {
+func (t *starter) serveArgs() []string {
 	args := []string{"serve", "--join"}
 	if t.idle > 0 {
 		args = append(args, "--idle", t.idle.String())
@@ -207,7 +210,7 @@ func ignoreExit(err error) error {
 }
 
 // startError returns what a service printed before it exited without a report.
-func (t *tree) startError(from int64) error {
+func (t *starter) startError(from int64) error {
 	f, err := os.Open(t.logPath())
 	if err != nil {
 		return err

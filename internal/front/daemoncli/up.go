@@ -39,7 +39,7 @@ type upReport struct {
 }
 
 // reportUp prints what runs at socket, and what to do next.
-func (t *tree) reportUp(ctx context.Context, outcome upOutcome, socket string) error {
+func (t *starter) reportUp(ctx context.Context, outcome upOutcome, socket string) error {
 	conn := client.New(client.Config{Socket: socket, UIDs: []int{t.UID}})
 	defer conn.Close()
 	s, err := conn.Operator().Status(ctx)
@@ -57,7 +57,7 @@ func (t *tree) reportUp(ctx context.Context, outcome upOutcome, socket string) e
 	return t.Emit(r, r.Socket, func() { t.printUp(&r) })
 }
 
-func (t *tree) printUp(r *upReport) {
+func (t *starter) printUp(r *upReport) {
 	done := map[upOutcome]string{
 		upStarted: "started", upReplaced: "started in place of the previous one", upKept: "was one-shot and now runs until it is stopped",
 		upRunning: "already running",
@@ -117,7 +117,7 @@ func (t *tree) differences(s *api.ServiceStatus, set settings) (list []string) {
 }
 
 // next is the command that a user needs next.
-func (t *tree) next(ctx context.Context, conn *client.Conn, s *api.ServiceStatus) string {
+func (t *starter) next(ctx context.Context, conn *client.Conn, s *api.ServiceStatus) string {
 	if s.UndrivenRuns > 0 {
 		return continueRuns
 	}
