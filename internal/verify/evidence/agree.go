@@ -3,9 +3,7 @@ package evidence
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -171,7 +169,7 @@ func (s scene) wrong(t table) (list []wrongField) {
 
 // shown returns the value of a field for people.
 func shown(e *record.Entry, field string) string {
-	v, ok := fieldOf(e, field)
+	v, ok := record.FieldOf(e, field)
 	if !ok {
 		return "such"
 	}
@@ -182,25 +180,16 @@ func shown(e *record.Entry, field string) string {
 	return fmt.Sprintf("%.200s", b)
 }
 
-// fieldOf returns a field of an entry by its name in the table. The value can be
-// set if it is not of the detail.
-func fieldOf(e *record.Entry, field string) (reflect.Value, bool) {
-	name, inDetail := strings.CutPrefix(field, "detail.")
-	if inDetail {
-		d := reflect.ValueOf(e.Detail)
-		for f := range d.Type().Fields() {
-			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
-				return d.FieldByIndex(f.Index), true
-			}
-		}
-		return reflect.Value{}, false
+// like is rows of fields that an entry has as the entry which want returns; nil: other rows
+// report what is wrong.
+func like(of []record.Kind, t truth, want func(*scene) *record.Entry, fields ...string) (rows []agreement) {
+	for _, f := range fields {
+		rows = append(rows, agreement{kinds: of, field: f, truth: t, check: func(s *scene) verdict {
+			e := want(s)
+			return holds(e == nil || record.Difference(e, &s.e.Entry, f) == "")
+		}})
 	}
-	v := reflect.ValueOf(e).Elem()
-	if chain, ok := strings.CutPrefix(field, "prev."); ok {
-		v, name = v.FieldByName("Prev"), chain
-	}
-	f := v.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
-	return f, f.IsValid()
+	return rows
 }
 
 // is compares two values.

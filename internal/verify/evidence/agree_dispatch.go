@@ -15,38 +15,16 @@ func dispatchAgreements() []agreement {
 	return slices.Concat(requestAgreements(), endAgreements(), besideAgreements())
 }
 
-// requested is a row about the detail of what admits a dispatch.
-func requested(field string, check func(d record.DispatchRequest, m *record.Manifest) verdict) agreement {
-	return agreement{kinds: kinds(record.KindDispatchAccepted), field: "detail." + field, truth: byManifest, check: func(s *scene) verdict {
-		return known(s.m != nil, func() verdict { return check(detail[record.DispatchRequest](s.e), s.m) })
-	}}
-}
-
 func requestAgreements() []agreement {
-	rows := []agreement{
-		requested("commit", func(d record.DispatchRequest, m *record.Manifest) verdict {
-			return holds(m.Source == nil && d.Commit == "" || m.Source != nil && d.Commit == m.Source.Commit)
-		}),
-		requested("source", func(d record.DispatchRequest, m *record.Manifest) verdict {
-			return holds(m.Source == nil && d.Source == "" || m.Source != nil && d.Source == string(m.Source.Name))
-		}),
-		requested("envs", func(d record.DispatchRequest, m *record.Manifest) verdict { return sameList(d.Envs, m.Envs) }),
-		requested("revision", func(d record.DispatchRequest, m *record.Manifest) verdict {
-			return holds(d.Revision >= 0 && uint64(d.Revision) == m.Revision)
-		}),
-		requested("subagent", func(d record.DispatchRequest, m *record.Manifest) verdict {
-			return is(d.Subagent, string(m.Subagent))
-		}),
-		requested("target", func(d record.DispatchRequest, m *record.Manifest) verdict { return is(d.Target, string(m.Target)) }),
+	rows := append(like(kinds(record.KindDispatchAccepted), byManifest, admitting, "detail.commit", "detail.source", "detail.envs", "detail.revision", "detail.subagent", "detail.target", "detail.reasons"), []agreement{
 		{kinds: kinds(record.KindDispatchAccepted, record.KindDispatchAnswered), field: "detail.budgets", truth: byRules, by: "decider.budgeted and accounts", claim: claimSpent},
-		requested("reasons", func(d record.DispatchRequest, _ *record.Manifest) verdict { return holds(len(d.Reasons) == 0) }),
 		{kinds: kinds(record.KindDispatchAccepted), field: "detail.capabilities", truth: byManifest, check: checkCapabilities, claim: "whether a dispatch outside a run requested capabilities that its subagent has of its own"},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.attempt", truth: byChain, check: func(s *scene) verdict {
 			return is(detail[record.AnswerRequest](s.e).Attempt, int64(s.e.Attempt)-1)
 		}},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: checkOption, claim: claimOption},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.AnswerRequest](s.e).Reasons) == 0) }},
-	}
+	}...)
 	for _, f := range []string{"budgets", "capabilities", "commit", "envs", "reasons", "revision", "source", "subagent", "target"} {
 		rows = append(rows, agreement{kinds: kinds(record.KindDispatchDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
 	}
@@ -107,32 +85,31 @@ func checkOption(s *scene) verdict {
 	return is(d.Option, g.Option)
 }
 
-// ended is a row about the detail of the end of an attempt that follows from the
-// worker's result. Without one the service asserts it.
-func ended(field, claim string, check func(d, want record.DispatchEnd) verdict) agreement {
-	return agreement{kinds: endKinds(), field: "detail." + field, truth: byResult, claim: claim, check: func(s *scene) verdict {
-		if s.a == nil || s.a.end == nil {
-			return agrees
-		}
-		if s.a.result == nil {
-			if s.a.end.Refs[record.RefResult] != "" {
-				return agrees // it cannot be read, which dispatchCheck.bindResult reports
-			}
-			return check(detail[record.DispatchEnd](s.e), record.DispatchEnd{Partial: detail[record.DispatchEnd](s.e).Partial})
-		}
-		want, _ := record.EndOf(&s.a.result.Summary)
-		return check(detail[record.DispatchEnd](s.e), want)
-	}}
+// admitting returns the entry that admits the dispatch of a manifest.
+func admitting(s *scene) *record.Entry {
+	if s.m == nil {
+		return nil
+	}
+	e := record.Accepted(s.m, s.e.Refs[record.RefManifest], nil)
+	return &e
+}
+
+// ended returns the part of the end of an attempt that follows from the worker's result.
+// Without one it is the service's word.
+func ended(s *scene) *record.Entry {
+	if s.a == nil || s.a.end == nil || s.a.result == nil && s.a.end.Refs[record.RefResult] != "" {
+		return nil // a result that cannot be read, dispatchCheck.bindResult reports
+	}
+	want := record.DispatchEnd{Partial: detail[record.DispatchEnd](s.e).Partial}
+	if s.a.result != nil {
+		want, _ = record.EndOf(&s.a.result.Summary)
+	}
+	return &record.Entry{Detail: want}
 }
 
 func endAgreements() []agreement {
-	return []agreement{
-		ended("exitCode", "", func(d, want record.DispatchEnd) verdict { return is(d.ExitCode, want.ExitCode) }),
+	return append(like(endKinds(), byResult, ended, "detail.exitCode", "detail.files", "detail.verify", "detail.changed", "detail.partial"), []agreement{
 		{kinds: endKinds(), field: "detail.budgets", truth: byResult, check: checkSettled},
-		ended("files", "", func(d, want record.DispatchEnd) verdict { return is(d.Files, want.Files) }),
-		ended("verify", "", func(d, want record.DispatchEnd) verdict { return is(d.Verify, want.Verify) }),
-		ended("changed", "", func(d, want record.DispatchEnd) verdict { return is(d.Changed, want.Changed) }),
-		ended("partial", "", func(d, want record.DispatchEnd) verdict { return is(d.Partial, want.Partial) }),
 		{kinds: endKinds(), field: "detail.partial", truth: byStatement, check: func(s *scene) verdict {
 			if s.a == nil || s.a.result != nil || s.h.statement == nil {
 				return agrees // the row above compares it, or other rows report it
@@ -143,7 +120,7 @@ func endAgreements() []agreement {
 		{kinds: endKinds(), field: "detail.message", truth: byResult, check: checkMessage, claim: "the message of an end without a worker's result"},
 		{kinds: endKinds(), field: "detail.by", truth: byChain, check: checkBy},
 		{kinds: endKinds(), field: "detail.millis", truth: byNothing, claim: claimTime},
-	}
+	}...)
 }
 
 // checkReason compares why an attempt ended with its result, and its statement with both.

@@ -243,8 +243,8 @@ const claimedDocument = "a claimed member of a document"
 // document that differs only in what is claimed of documents counts as claimed.
 func (x *subject) fieldChanges(was, now *entry, v *verification) (list []string) {
 	for _, f := range fieldsOf(was.Kind) {
-		a, _ := fieldOf(&was.Entry, f)
-		b, ok := fieldOf(&now.Entry, f)
+		a, _ := record.FieldOf(&was.Entry, f)
+		b, ok := record.FieldOf(&now.Entry, f)
 		if f == "entry" || ok && fmt.Sprint(a.Interface()) == fmt.Sprint(b.Interface()) {
 			continue
 		}

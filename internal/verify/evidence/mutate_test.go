@@ -130,7 +130,7 @@ func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 // change gives a field of entry i another value, and reports whether it could.
 func (g *forgery) change(r *rand.Rand, i int, field string) bool {
 	e := &g.entries[i]
-	old, ok := fieldOf(e, field)
+	old, ok := record.FieldOf(e, field)
 	if !ok {
 		return false
 	}
@@ -241,7 +241,7 @@ func (g *forgery) otherText(r *rand.Rand, was, field string) string {
 		"observe", "irreversible", "owner", "operator", "2026-11-21T15:00:00Z", "...[cut: 5 bytes, sha256:" + strings.Repeat("0", 64) + "]", "s-1", "s-2", "t-aaaaaaaaaaaa",
 	}
 	for range 3 {
-		if v, ok := fieldOf(&g.entries[r.IntN(len(g.entries))], field); ok && v.Kind() == reflect.String {
+		if v, ok := record.FieldOf(&g.entries[r.IntN(len(g.entries))], field); ok && v.Kind() == reflect.String {
 			pool = append(pool, v.String(), v.String(), v.String(), v.String())
 		}
 	}

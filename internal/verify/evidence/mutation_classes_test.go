@@ -108,7 +108,7 @@ func everywhere(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
 	i := pick(r, g.x.mine())
 	var fields []string
 	for _, f := range fieldsOf(g.entries[i].Kind) {
-		if v, ok := fieldOf(&g.entries[i], f); ok && v.Kind() == reflect.String && v.String() != "" && f != "kind" && f != "decision" {
+		if v, ok := record.FieldOf(&g.entries[i], f); ok && v.Kind() == reflect.String && v.String() != "" && f != "kind" && f != "decision" {
 			fields = append(fields, f)
 		}
 	}
@@ -116,13 +116,13 @@ func everywhere(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
 		return ""
 	}
 	f := pick(r, fields)
-	v, _ := fieldOf(&g.entries[i], f)
+	v, _ := record.FieldOf(&g.entries[i], f)
 	old := v.String()
 	to := g.otherText(r, old, f)
 	for k := range g.entries {
 		e := &g.entries[k]
 		for _, name := range fieldsOf(e.Kind) {
-			if x, ok := fieldOf(e, name); ok && x.Kind() == reflect.String && x.String() == old && name != "kind" && name != "decision" {
+			if x, ok := record.FieldOf(e, name); ok && x.Kind() == reflect.String && x.String() == old && name != "kind" && name != "decision" {
 				setText(e, name, to)
 			}
 		}
@@ -131,7 +131,7 @@ func everywhere(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
 }
 
 func setText(e *record.Entry, field, to string) {
-	v, _ := fieldOf(e, field)
+	v, _ := record.FieldOf(e, field)
 	if v.CanSet() {
 		v.SetString(to)
 		return
