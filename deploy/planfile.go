@@ -60,7 +60,10 @@ func (c *Catalog) PlanAgain(ctx context.Context, encoded []byte) (*Plan, error) 
 		return nil, err
 	}
 	if now.Base != old.Base { // in this moment
-		return nil, api.Errorf(api.CodeConflict, "the catalog has changed since the plan was made").WithHint(planAgain)
+		if head, err = c.Current(ctx); err != nil {
+			return nil, err
+		}
+		return nil, c.moved(ctx, old.Base, head)
 	}
 	if !maps.Equal(now.Artifacts, old.Artifacts) {
 		return nil, api.Errorf(api.CodeConflict, "plan file: %s, or a file that it names, has changed since the plan was made", old.Manifest).WithHint(planAgain)

@@ -91,6 +91,7 @@ func TestTwoProjectsShareACatalog(t *testing.T) {
 //
 // proves R-C6
 func TestTwoPeopleApplyAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0)
 	w.project("garden")
 	w.must("catalog", "apply", "-f", w.path("garden/bailiwick.yaml"))
