@@ -245,6 +245,8 @@ func (p *parser) hunk(f *File) {
 		return
 	}
 	h := Hunk{Range: ranges, Header: strings.TrimSpace(header)}
+	lines := 0
+	defer func() { f.keep(&p.left, h, lines) }()
 	for len(p.text) > 0 && (oldLeft > 0 || newLeft > 0 || p.peek(`\`)) {
 		line := Line{text: p.next()}
 		mark := byte(' ') // an empty line of context, as some tools write it
@@ -267,7 +269,6 @@ func (p *parser) hunk(f *File) {
 			if f.Problem == "" {
 				f.Problem = "not a line of its hunk: " + quoted(append([]byte{mark}, line.text...))
 			}
-			f.keep(&p.left, h)
 			return
 		}
 		if line.Old > 0 || line.Kind == KindContext {
@@ -276,20 +277,20 @@ func (p *parser) hunk(f *File) {
 		if line.New > 0 || line.Kind == KindContext {
 			newAt, newLeft = newAt+1, newLeft-1
 		}
-		h.Lines = append(h.Lines, line)
+		if lines++; len(h.Lines) < p.left {
+			h.Lines = append(h.Lines, line)
+		}
 	}
 	if (oldLeft > 0 || newLeft > 0) && f.Problem == "" {
 		f.Problem = "the patch ends within a hunk"
 	}
-	f.keep(&p.left, h)
 }
 
-// keep adds the lines of a hunk that fit.
-func (f *File) keep(left *int, h Hunk) {
-	n := min(*left, len(h.Lines))
-	f.Omitted += len(h.Lines) - n
-	*left -= n
-	if h.Lines = h.Lines[:n]; n > 0 {
+// keep adds a hunk of that many lines, of which it has those that fit.
+func (f *File) keep(left *int, h Hunk, lines int) {
+	f.Omitted += lines - len(h.Lines)
+	*left -= len(h.Lines)
+	if len(h.Lines) > 0 {
 		f.Hunks = append(f.Hunks, h)
 	}
 }

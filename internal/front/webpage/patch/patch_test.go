@@ -194,6 +194,10 @@ func TestLargePatchesAreBounded(t *testing.T) {
 	if f := &p.Files[1]; f.Path != "y" || f.Omitted != 1 || f.Folded {
 		t.Errorf("%+v", f)
 	}
+	p = Parse([]byte(head + fmt.Sprintf("@@ -0,0 +1,%d @@\n", 8*MaxLines) + strings.Repeat("+\n", 8*MaxLines)))
+	if f := &p.Files[0]; f.Omitted != 7*MaxLines || cap(f.Hunks[0].Lines) > 2*MaxLines {
+		t.Errorf("%d omitted, room for %d lines is allocated", f.Omitted, cap(f.Hunks[0].Lines))
+	}
 	p = Parse(append([]byte(head+"@@ -0,0 +1 @@\n+"), bytes.Repeat([]byte("é"), MaxPatch)...))
 	if l := p.Files[0].Hunks[0].Lines[0]; p.Unread == 0 || l.Cut() == 0 || len(l.Parts()) != 1 {
 		t.Errorf("unread %d, cut %d", p.Unread, l.Cut())
