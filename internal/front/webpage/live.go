@@ -54,7 +54,7 @@ func (s logPages) events(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w).Flush
 	if _, err := fmt.Fprintf(w, "event: newest\ndata: %s\n\n", newest); err != nil || flush() != nil {
-		return nil // the browser has left
+		return nil //nolint:nilerr // the browser has left
 	}
 	// Its error is that the browser has left, or that the service has: the browser connects
 	// again, and learns then.
