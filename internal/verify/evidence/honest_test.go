@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
 
-var honestBundles = flag.Int("copies", 80/shrink, "how many honest bundles are verified with copies") //nolint:gochecknoglobals // a flag
+var honestBundles = flag.Int("copies", max(80/shrink, 10), "how many honest bundles are verified with copies") //nolint:gochecknoglobals // a flag
 
 // place is an anchor of an honest story, with the sizes of the checkpoints that it got.
 type place struct {
