@@ -55,7 +55,7 @@ func TestTheTableOfCodesIsTotal(t *testing.T) {
 		t.Errorf("the table has %d rows for %d codes", len(Table()), len(codes))
 	}
 	if ExitStatus(nil) != 0 || ExitStatus(errors.New("x")) != 1 || ExitStatus(fmt.Errorf("y: %w", Errorf(CodeDenied, "no"))) != 3 {
-		t.Error("exit statuses are not those of the table")
+		t.Error("exit statuses differ from the table")
 	}
 }
 

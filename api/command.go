@@ -55,7 +55,7 @@ func (c Command) programs() programs {
 	p.part(c)
 	for _, argument := range c {
 		if !strings.ContainsAny(argument, " \t\n;&|") {
-			continue // a word, which is no text for a shell
+			continue // a word, which is not text for a shell
 		}
 		p.at = ""
 		for _, text := range strings.FieldsFunc(argument, func(r rune) bool { return strings.ContainsRune("\n;&|(){}`", r) }) {

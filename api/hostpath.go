@@ -51,7 +51,7 @@ func credentials() []string {
 }
 
 // CheckReadOnly refuses a host path that a jail must not be shown read-only: one
-// that is, contains or lies in a private place, also by symbolic links, by mounts
+// that is, contains or is below a private place, also by symbolic links, by mounts
 // that show a place twice, or in other case, which some file systems ignore.
 func (v Private) CheckReadOnly(p string) error {
 	if err := CheckHostPath(p); err != nil {
@@ -85,7 +85,7 @@ func (v Private) CheckSocket(p string) error {
 	for _, form := range v.forms(p) {
 		for _, place := range places {
 			if covers(place, form) {
-				return fmt.Errorf("socket %q lies in %s, which is the installation's own", p, place)
+				return fmt.Errorf("socket %q is in %s, which is the installation's own", p, place)
 			}
 		}
 	}
@@ -149,7 +149,7 @@ func checkHome(p, form, home string) error {
 	rest := form[len(home)+1:]
 	for _, name := range credentials() {
 		if covers(name, rest) || covers(rest, name) {
-			return fmt.Errorf("path %q is, contains or lies in %s/%s, where credentials are kept; name another path", p, home, name)
+			return fmt.Errorf("path %q is, contains or is below %s/%s, where credentials are kept; name another path", p, home, name)
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ type Run struct {
 	Deadline     *time.Time        `json:"deadline,omitempty"` // when an unsettled run is cancelled
 	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it reuses
 	From         []TaskID          `json:"from,omitempty"`     // as of the RunRetry that made it
-	Changed      []string          `json:"changed,omitempty"`  // how its plan differs from that of RetryOf, as text
+	Changed      []string          `json:"changed,omitempty"`  // how its plan differs from RetryOf's plan, as text
 	CancelBy     Actor             `json:"cancelledBy,omitempty"`
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`

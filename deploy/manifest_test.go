@@ -81,7 +81,7 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"timeout without a unit", replace("timeout: 30m, m", "timeout: 90, m"), `limits.timeout: duration 90 has no unit: write 90s for seconds, 90m for minutes or 90h for hours`},
 		{"timeout in quotes without a unit", replace("timeout: 10m", `timeout: "90"`), `verify.timeout: duration 90 has no unit: write 90s`},
 		{"timeout with a fraction", replace("timeout: 10m", `timeout: 1.5`), `verify.timeout: duration "1.5": want a positive duration such as 90s or 30m`},
-		{"project that is no name", "project: My Project\n" + goodManifest, `:1:10: project: name "My Project"`},
+		{"project that is not a name", "project: My Project\n" + goodManifest, `:1:10: project: name "My Project"`},
 		{"empty project", "project: ''\n" + goodManifest, `:1:10: project: is empty`},
 		{"zero timeout", replace("timeout: 30m", "timeout: 0s"), `duration "0s"`},
 		{"size without sense", replace("memory: 4GiB", "memory: lots"), `size "lots"`},

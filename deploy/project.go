@@ -123,7 +123,7 @@ func (p *Plan) owned(m *Manifest, declared map[api.Ref]*decl) error {
 	}
 	hint := fmt.Sprintf("declare another name, or only refer to it: what other projects declare can be used; or take it over with: bailiwick catalog move KIND/NAME --to %s", m.project)
 	if m.derived {
-		hint = fmt.Sprintf("if this manifest is that of project %s, add to it: project: %[1]s; else %s", other, hint)
+		hint = fmt.Sprintf("if this manifest belongs to project %s, add to it: project: %[1]s; else %s", other, hint)
 	}
 	err := l.Err()
 	return &notOwned{api.Errorf(api.CodeConflict, "%w", err).WithHint("%s", hint), err}

@@ -94,7 +94,7 @@ func TestANameOfAnotherProjectIsRefused(t *testing.T) {
 	checkout := first.beside("checkout", goodManifest)
 	checkout.edit("from: caps/tools", "from: .")
 	checkout.edit("    system: fixer.md\n", "")
-	if err := checkout.refused(Options{}); !strings.Contains(err.Error(), "if this manifest is that of project manifest, add to it: project: manifest") {
+	if err := checkout.refused(Options{}); !strings.Contains(err.Error(), "if this manifest belongs to project manifest, add to it: project: manifest") {
 		t.Fatalf("err = %v", err)
 	}
 	checkout.edit("version: 1", "version: 1\nproject: manifest")

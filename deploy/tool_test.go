@@ -152,7 +152,7 @@ func TestToolsAreReadIntoTheCatalog(t *testing.T) {
 		t.Errorf("notes = %s", got)
 	}
 	if pin, err := catalog.PinOf(w.Definitions); err != nil || !strings.Contains(f.read("bailiwick.yaml"), string(pin)) {
-		t.Errorf("pin %s (%v) is not that of the manifest", pin, err)
+		t.Errorf("pin %s (%v) differs from the manifest's", pin, err)
 	}
 }
 
@@ -297,7 +297,7 @@ func TestAPlanNeedsThePinOfWhatTheServersSay(t *testing.T) {
 	if got := strings.Join(u.Servers[0].Changed("query"), ",") + ";" + strings.Join(u.Servers[0].Changed("apply.change"), ","); got != "input schema;annotations" {
 		t.Errorf("changed parts = %s", got)
 	}
-	if !strings.Contains(u.Error(), "have changed: they are not those of pin") || !strings.Contains(u.Error(), "write pin: "+string(u.Servers[0].Pin)) {
+	if !strings.Contains(u.Error(), "have changed: they differ from pin") || !strings.Contains(u.Error(), "write pin: "+string(u.Servers[0].Pin)) {
 		t.Errorf("err = %v", u)
 	}
 	m, err := f.load()
@@ -424,7 +424,7 @@ func TestHostileDefinitionsAreRefused(t *testing.T) {
 		{"schema elsewhere", api.ToolDefinition{InputSchema: []byte(`{"type":"object","$ref":"https://evil.example.com/x"}`)}, `inputSchema: `},
 		{"schema with a key twice", api.ToolDefinition{InputSchema: []byte(`{"type":"object","type":"string"}`)}, `inputSchema: `},
 		{"description that is large", api.ToolDefinition{Description: strings.Repeat("x", 17<<10), InputSchema: []byte(`{"type":"object"}`)}, `longer than 16 KiB`},
-		{"description that is no text", api.ToolDefinition{Description: "\xff", InputSchema: []byte(`{"type":"object"}`)}, `not valid UTF-8`},
+		{"description that is not text", api.ToolDefinition{Description: "\xff", InputSchema: []byte(`{"type":"object"}`)}, `not valid UTF-8`},
 		{"a tool that runs as a task only", api.ToolDefinition{InputSchema: []byte(`{"type":"object"}`), TaskOnly: true}, `tool "find" of the server runs as a task only`},
 		{"annotations that are text", api.ToolDefinition{InputSchema: []byte(`{"type":"object"}`), Annotations: []byte(`"x"`)}, `annotations: want a JSON object`},
 		{"output without an end", api.ToolDefinition{InputSchema: []byte(`{"type":"object"}`), OutputSchema: []byte(`{"type":"object","allOf":[{"$ref":"#"}]}`)}, `outputSchema: `},
@@ -582,7 +582,7 @@ func TestPrivatePlacesOfServersAreRefusedBeforeTheyAreAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.open().Plan(t.Context(), m, Options{Connect: true})
-	for _, want := range []string{`:14:18: tool/warehouse: readOnly[0]: path "/srv/bailiwick/keys"`, `:17:47: tool/warehouse: connect.6432: socket "/srv/bailiwick/api.sock" lies in /srv/bailiwick`} {
+	for _, want := range []string{`:14:18: tool/warehouse: readOnly[0]: path "/srv/bailiwick/keys"`, `:17:47: tool/warehouse: connect.6432: socket "/srv/bailiwick/api.sock" is in /srv/bailiwick`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("err = %v\nwant %s", err, want)
 		}

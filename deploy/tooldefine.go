@@ -122,7 +122,7 @@ func pinProblem(u *Unpinned) string {
 	if u.Was == "" {
 		return fmt.Sprintf("no pin; review the definitions of its tools, then add the line pin: %s, or have catalog plan --pin do it", u.Pin)
 	}
-	return fmt.Sprintf("the definitions of its tools have changed: they are not those of pin %s; review them, then write pin: %s, or have catalog plan --pin do it", u.Was.Short(), u.Pin)
+	return fmt.Sprintf("the definitions of its tools have changed: they differ from pin %s; review them, then write pin: %s, or have catalog plan --pin do it", u.Was.Short(), u.Pin)
 }
 
 // answer is what a server says.

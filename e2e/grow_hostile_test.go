@@ -55,7 +55,7 @@ func hostileLists() []hostileList {
 		hostileList{"a linked directory", "ln -s /etc outputs/parts\n", files, `"outputs/parts" was left out: a symbolic link`},
 		hostileList{"a list that is a link", "rmdir outputs; ln -s /etc outputs\n", files, `"outputs" was left out`},
 		hostileList{"2,000 files", "mkdir outputs/parts; cd outputs/parts; seq 2000 | xargs touch\n", files, "was left out: more than 1000 files"},
-		hostileList{"a path that leads out", result(`{"f": [{"name": "a", "p": "../../x"}]}`), `"subagent": "word", "for_each": {"from": "list", "items": "$.f[*]"}, "needs": {"in": {"from": "list", "output": "in/{{each.value}}"}}`, `item "a": need "in": {{each.value}} is no text`},
+		hostileList{"a path that leads out", result(`{"f": [{"name": "a", "p": "../../x"}]}`), `"subagent": "word", "for_each": {"from": "list", "items": "$.f[*]"}, "needs": {"in": {"from": "list", "output": "in/{{each.value}}"}}`, `item "a": need "in": {{each.value}} is not text`},
 		hostileList{"more tasks than the run may have", result(`{"f": ["a", "b", "c", "d"]}`), items, "the run would have 6 tasks: its limit is 5"},
 	)
 }

@@ -79,7 +79,7 @@ func TestPrivatePlacesAreRefusedReadOnly(t *testing.T) {
 		w.up()
 		d := w.dispatch("connects")
 		wantEnd(t, d, api.EventFailed, api.ReasonSetup)
-		if want := `target "local": readOnly[0]: path "` + w.path("state/bailiwick") + `" is, contains or lies in`; !strings.Contains(d.Message, want) {
+		if want := `target "local": readOnly[0]: path "` + w.path("state/bailiwick") + `" is, contains or is below`; !strings.Contains(d.Message, want) {
 			t.Errorf("message %q lacks %q", d.Message, want)
 		}
 		// So is a link that was a directory when it was signed.
@@ -106,7 +106,7 @@ func TestPrivatePlacesAreRefusedReadOnly(t *testing.T) {
 		}
 		d = w.dispatch("connects")
 		wantEnd(t, d, api.EventFailed, api.ReasonSetup)
-		if !strings.Contains(d.Message, `readOnly[0]: path "`+w.path("tools")+`" is, contains or lies in `+w.path("state/bailiwick")) {
+		if !strings.Contains(d.Message, `readOnly[0]: path "`+w.path("tools")+`" is, contains or is below `+w.path("state/bailiwick")) {
 			t.Errorf("message %q", d.Message)
 		}
 	})

@@ -377,7 +377,7 @@ func TestZonesAreThoseOfTheProgram(t *testing.T) {
 	}
 }
 
-// A zone may skip a whole day, and a program's zone is not that of its machine.
+// A zone may skip a whole day, and a program's zone may differ from its machine's.
 func TestASkippedDay(t *testing.T) {
 	s, err := Parse("0 12 * * *", "Pacific/Apia")
 	if err != nil {

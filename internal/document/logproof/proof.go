@@ -44,7 +44,7 @@ func VerifyConsistency(earlier, later Checkpoint, hashes []Hash) error {
 		err = proof.VerifyConsistency(rfc6962.DefaultHasher, earlier.Size, later.Size, views(hashes), earlier.Root[:], later.Root[:])
 	}
 	if err != nil {
-		return fmt.Errorf("no proof that the log of %d entries extends that of %d: %w", later.Size, earlier.Size, reason(err))
+		return fmt.Errorf("no proof that the log of %d entries extends the log of %d: %w", later.Size, earlier.Size, reason(err))
 	}
 	return nil
 }

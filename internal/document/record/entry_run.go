@@ -12,7 +12,7 @@ import (
 // RunRequest is the detail of KindRunSubmitted and KindRunDenied; RefPlan names
 // the canonical plan.
 type RunRequest struct {
-	Changed []string `json:"changed,omitempty"` // of a retry: how the plan differs from that of RetryOf
+	Changed []string `json:"changed,omitempty"` // of a retry: how the plan differs from RetryOf's plan
 	From    []string `json:"from,omitempty"`    // of a retry: tasks to run again, though they may be done
 	NoReuse bool     `json:"noReuse,omitempty"` // no task may have the result of an earlier dispatch
 	// Parameters are the values that the caller gave, as NAME=JSON.

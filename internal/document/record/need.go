@@ -81,7 +81,7 @@ func (n *Need) Check() error {
 	}
 	if n.Item != "" {
 		if _, err := api.ParseTaskID(n.Item); err != nil {
-			return fmt.Errorf("need %q: item %.80q is no name", n.Name, n.Item)
+			return fmt.Errorf("need %q: item %.80q is not a name", n.Name, n.Item)
 		}
 	}
 	if slices.Contains(api.ReservedInputs(), n.Name) {

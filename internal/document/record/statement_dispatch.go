@@ -197,7 +197,7 @@ func resource(name string, d api.Digest) Resource {
 	return Resource{Name: name, Digest: map[string]string{"sha256": d.Hex()}}
 }
 
-// ran refuses a statement whose byproducts or isolation are not those of the result,
+// ran refuses a statement whose byproducts or isolation differ from the result,
 // or which names another invocation.
 func (s *Statement) ran(m *Manifest, sum *api.ResultSummary, digest, calls api.Digest) error {
 	d, o := &s.Predicate.RunDetails, &s.Predicate.Dispatch

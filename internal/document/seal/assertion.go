@@ -193,7 +193,7 @@ func AnyPasskey(ids []KeyID) bool {
 type SignCounter map[KeyID]uint32
 
 // ErrCloned means that the counter of a passkey did not rise.
-var ErrCloned = errors.New("its counter did not rise: somebody may have copied the authenticator")
+var ErrCloned = errors.New("its counter did not rise: the authenticator may have been copied")
 
 // Check returns ErrCloned if one of counts does not follow those that c remembers. An
 // authenticator without a counter always says 0.

@@ -165,7 +165,7 @@ func (o *Operators) sameOwners(next TrustRoot) error {
 		}
 		i := slices.IndexFunc(o.root.Keys, func(was Key) bool { return bytes.Equal(was.Public, k.Public) })
 		if i >= 0 && o.root.Keys[i].Principal != k.Principal {
-			return fmt.Errorf("key %s belongs to %s and to nobody else: retire it, and add another key of %s", k.ID, o.root.Keys[i].Principal, k.Principal)
+			return fmt.Errorf("key %s belongs to %s and to no one else: retire it, and add another key of %s", k.ID, o.root.Keys[i].Principal, k.Principal)
 		}
 	}
 	return nil

@@ -131,7 +131,7 @@ func (x *tileCopy) compareOld() error {
 	}
 	root, err := x.sum.Root()
 	if err == nil && root != x.old.Root {
-		err = api.Errorf(api.CodeConflict, "the first %s differ from those of %s: the log was changed", record.Plural(x.old.Size, "entry"), filepath.Join(x.dir, logproof.CheckpointName)).
+		err = api.Errorf(api.CodeConflict, "the first %s differ from %s: the log was changed", record.Plural(x.old.Size, "entry"), filepath.Join(x.dir, logproof.CheckpointName)).
 			WithHint("keep the folder: it is evidence")
 	}
 	return err

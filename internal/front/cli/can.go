@@ -98,7 +98,7 @@ func (t *findVerbs) printReach(a api.CanAnswer) {
 	if a.Endpoint != nil {
 		t.Row("model", "%s", modelText(*a.Endpoint))
 	}
-	t.Row("network", "%s", cmp.Or(strings.Join(a.Egress, ", "), "nothing beside the model"))
+	t.Row("network", "%s", cmp.Or(strings.Join(a.Egress, ", "), "nothing but the model"))
 	t.Rows("secrets", len(a.Secrets), func(i int) string { return secretText(a.Secrets[i]) })
 }
 

@@ -70,7 +70,7 @@ func toolCheck(s api.ToolServer) check {
 func hostLacks(command api.Command, h api.ToolHost) (found, fix string) {
 	for _, dir := range slices.Concat(h.ReadOnly, h.Path) {
 		if _, err := os.Stat(dir); err != nil {
-			return fmt.Sprintf("its jail needs %s, which is not there: %v", dir, errors.Unwrap(err)), "install what lies there, or change the manifest and run: bailiwick catalog apply"
+			return fmt.Sprintf("its jail needs %s, which is not there: %v", dir, errors.Unwrap(err)), "install what belongs there, or change the manifest and run: bailiwick catalog apply"
 		}
 	}
 	program := command[0]

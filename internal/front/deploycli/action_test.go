@@ -64,7 +64,7 @@ func TestArgumentsCannotBeForged(t *testing.T) {
 }
 
 // What is shown is what is signed: any other action than the one in the record is
-// refused, and a record that is no vote takes none.
+// refused, and a record that is not a vote takes none.
 //
 // proves R-G6
 func TestOnlyTheNamedActionIsShown(t *testing.T) {

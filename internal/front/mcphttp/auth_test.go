@@ -40,7 +40,7 @@ func TestAllInvalidTokensGetTheSameAnswer(t *testing.T) {
 		if text := fmt.Sprint(got.header, got.body); first == "" {
 			first = text
 		} else if first != text {
-			t.Errorf("%s: answer %s differs from that of another invalid token: %s", name, text, first)
+			t.Errorf("%s: answer %s differs from another invalid token's: %s", name, text, first)
 		}
 		f.service.with(func() { f.service.failing = "" })
 	}

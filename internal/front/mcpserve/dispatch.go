@@ -29,7 +29,7 @@ type dispatchInput struct {
 	TimeoutSeconds int                `json:"timeoutSeconds,omitempty" jsonschema:"timeout in seconds; can only shorten the subagent's own"`
 	DispatchID     api.DispatchID     `json:"dispatchId,omitempty" jsonschema:"idempotency key of your choice, 4 to 64 characters of a-z 0-9 -; repeating a call with the same id does not start a second dispatch; answers may name the dispatch by this id with a suffix, and every tool accepts both"`
 	Resume         api.DispatchID     `json:"resume,omitempty" jsonschema:"dispatch whose question you answer"`
-	Answer         *api.AnswerRequest `json:"answer,omitempty" jsonschema:"the answer: a text, or the number of an option counted from 1; attempt must be that of the question"`
+	Answer         *api.AnswerRequest `json:"answer,omitempty" jsonschema:"the answer: a text, or the number of an option counted from 1; attempt must be the question's attempt"`
 	Wait           int                `json:"wait,omitempty" jsonschema:"seconds to wait for it to finish, at most 50; default: return at once"`
 }
 

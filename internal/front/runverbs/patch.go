@@ -66,7 +66,7 @@ func patchArgs(args []string, all, merge, dirSet bool, f mergeFlags) (task api.T
 	case !all && dirSet, !merge && (f.repo != "" || f.source != "" || f.keepGoing):
 		a.Fail(fmt.Errorf("patch: --dir goes with --all; --repo, --source and --keep-going go with --merge"))
 	case merge && f.branch == "":
-		a.Fail(fmt.Errorf("patch: --merge wants the name of the new branch"))
+		a.Fail(fmt.Errorf("patch: --merge needs the name of the new branch"))
 	}
 	return task, a.Err
 }
@@ -77,7 +77,7 @@ func printPatch(ctx context.Context, r client.Runtime, run *api.Run, id api.Task
 		return err
 	}
 	if fix := replacements(run.Tasks)[id]; fix != "" && task.State == api.TaskDone {
-		fmt.Fprintf(notes, "this is the patch of %s, which replaces that of %s\n", fix, id)
+		fmt.Fprintf(notes, "this is the patch of %s, which replaces the patch of %s\n", fix, id)
 		if task, err = taskOf(run, fix); err != nil {
 			return err
 		}

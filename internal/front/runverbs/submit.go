@@ -157,7 +157,7 @@ func typed(v console.Value, kind string) (json.RawMessage, error) {
 	}
 	doc, err := canon.Canonicalize([]byte(strings.TrimSpace(v.Text)))
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "-p %s=%.60q: the plan wants a value of type %s", v.Key, v.Text, kind).WithHint("as JSON: -p '%s:=…'", v.Key)
+		return nil, api.Errorf(api.CodeInvalid, "-p %s=%.60q: the plan requires a value of type %s", v.Key, v.Text, kind).WithHint("as JSON: -p '%s:=…'", v.Key)
 	}
 	return doc, nil
 }

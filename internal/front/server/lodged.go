@@ -47,7 +47,7 @@ func (c *lodgedCalls) votable(ctx context.Context, r *request, rec *api.Operator
 	}
 	switch whyNot := c.cfg.Approvals.MayVote(r.caller.Principal, &asked); {
 	case rec.Principal != r.caller.Principal:
-		return api.Errorf(api.CodeInvalid, "the vote is that of %s, but %s lodges it", rec.Principal, r.caller.Principal)
+		return api.Errorf(api.CodeInvalid, "the vote belongs to %s, but %s lodges it", rec.Principal, r.caller.Principal)
 	case rec.Content != asked.Digest:
 		return api.Errorf(api.CodeIntegrity, "approval %s: the vote is about action %s, but the action is %s", rec.Approval, rec.Content, asked.Digest).WithHint("look at it again: bailiwick approval show %s", rec.Approval)
 	case whyNot != "":
@@ -120,7 +120,7 @@ func (c *lodgedCalls) told(ctx context.Context, l api.LodgedRecord) (api.LodgedR
 // action returns the action that a vote is about; nil of another record.
 func (c *lodgedCalls) action(ctx context.Context, rec api.OperatorRecord) (*api.Action, error) {
 	if rec.Approval == "" {
-		return nil, nil //nolint:nilnil // it is no vote
+		return nil, nil //nolint:nilnil // it is not a vote
 	}
 	asked, err := c.cfg.Approvals.Get(ctx, rec.Approval)
 	if err != nil {

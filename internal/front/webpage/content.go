@@ -103,7 +103,7 @@ func (s *dispatchPages) tools(r *http.Request) (*view, error) {
 	q := client.ToolQuery{Attempt: attempt, Denied: r.URL.Query().Get("denied") == "true"}
 	if text := r.URL.Query().Get("number"); err == nil && text != "" {
 		if q.Number, err = strconv.ParseInt(text, 10, 64); err != nil || q.Number < 1 {
-			err = api.Errorf(api.CodeInvalid, "number %.20q: want that of a call, from 1", text)
+			err = api.Errorf(api.CodeInvalid, "number %.20q: want the number of a call, from 1", text)
 		}
 	}
 	if err == nil {

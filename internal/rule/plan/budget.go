@@ -17,7 +17,7 @@ func (r *reader) budget(path string, raw json.RawMessage) *api.Budget {
 		"dispatches": func(path string, raw json.RawMessage) { b.Dispatches = r.amount(path, raw) },
 		"per": func(path string, raw json.RawMessage) {
 			if r.text(path, raw, maxTime) != string(api.PerRun) {
-				r.shape(path, "want run, got %s: the budget of a plan is for its run; that of a grant is per day", kind(raw))
+				r.shape(path, "want run, got %s: the budget of a plan is for its run; a grant's budget is per day", kind(raw))
 			}
 		},
 	})

@@ -129,7 +129,7 @@ func (item *Item) text(s string, most int) (string, error) {
 			ok = json.Unmarshal(raw, &text) == nil
 		}
 		if err == nil && (!ok || text == "") {
-			err = fmt.Errorf("%s is no text", p)
+			err = fmt.Errorf("%s is not text", p)
 		}
 		if err != nil && wrong == nil {
 			wrong = err

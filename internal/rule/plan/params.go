@@ -166,7 +166,7 @@ func (r *resolver) text(path, s, keys string) any {
 			if !r.complete {
 				break // reported
 			}
-			r.sense(path, "parameter %s is no text, number or boolean: it can only be a whole value", clip(name))
+			r.sense(path, "parameter %s is not text, number or boolean: it can only be a whole value", clip(name))
 		}
 		return m
 	})

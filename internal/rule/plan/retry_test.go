@@ -77,7 +77,7 @@ func TestARetryRefusesWhatThePlanDoesNotHave(t *testing.T) {
 		t.Errorf("an input: %v", err)
 	}
 	if _, err := old.Edited("r2", nil, map[api.TaskID]json.RawMessage{"a": json.RawMessage(`7`)}); api.CodeOf(err) != api.CodeInvalid {
-		t.Errorf("an input that is no object: %v", err)
+		t.Errorf("an input that is not an object: %v", err)
 	}
 	if _, err := old.RetryOf(old, nil, allDone, []api.TaskID{"z"}); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("a task to run again: %v", err)

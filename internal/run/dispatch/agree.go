@@ -104,7 +104,7 @@ func checkOne(v store.Reader, id api.DispatchID) error {
 		return err
 	}
 	if what != "" {
-		return differs(id, "its %s is not that of the log", what)
+		return differs(id, "its %s differs from the log", what)
 	}
 	return nil
 }

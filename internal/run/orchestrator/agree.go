@@ -106,7 +106,7 @@ func checkOne(v store.Reader, id api.RunID) error {
 		return differs(id, "the state has it, the log never admitted it")
 	}
 	if what := r.disagrees(&s); what != "" {
-		return differs(id, "its %s is not that of the log", what)
+		return differs(id, "its %s differs from the log", what)
 	}
 	taken := int64(0)
 	for i := range r.tasks {

@@ -131,7 +131,7 @@ func (r *run) repeats(by request, tasks json.RawMessage) (bool, error) {
 		WithHint("use another key for these tasks; or repeat the first request unchanged, which adds nothing")
 }
 
-// difference says how the tasks of a request differ from those of an earlier one.
+// difference says how the tasks of a request differ from an earlier request.
 func difference(was growth, tasks json.RawMessage) string {
 	var now []struct{ ID api.TaskID }
 	old, err := plan.ReadGrowth([]byte(was.doc))

@@ -70,7 +70,7 @@ func (p *performer) ask(ctx context.Context, x effect) error {
 		return nil
 	}
 	if p.cfg.Approvals == nil {
-		return fail(api.ReasonContext, errors.New("this service asks nobody for approval"))
+		return fail(api.ReasonContext, errors.New("this service requests no approvals"))
 	}
 	if x.ask.look {
 		return p.lookAtWrite(ctx, x)

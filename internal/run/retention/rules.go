@@ -37,7 +37,7 @@ func (r Rules) Check() error {
 	case r.Evidence == 0:
 		return nil
 	case r.Content.Age == 0:
-		return fmt.Errorf("evidence would be removed after %s and content kept for ever: set an age for content too, at most that of evidence, or remove that of evidence", Age(r.Evidence))
+		return fmt.Errorf("evidence would be removed after %s and content kept for ever: set an age for content too, at most the age of evidence, or remove the age of evidence", Age(r.Evidence))
 	case r.Evidence < r.Content.Age:
 		return fmt.Errorf("evidence would be removed after %s, before content, which is removed after %s: keep evidence at least as long as content", Age(r.Evidence), Age(r.Content.Age))
 	}

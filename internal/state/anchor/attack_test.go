@@ -186,7 +186,7 @@ func TestWhatS3ShowsFirstHidesNothing(t *testing.T) {
 		}, "its key names 9223372036854775807 entries, but it holds a checkpoint of 5"},
 		"another key": {func(s *S3, put func(string, []byte), w attack) {
 			put(s.cfg.Prefix+"!", w.old)
-		}, "its key is not that of a checkpoint"},
+		}, "its key names no checkpoint"},
 		"a later version": {func(s *S3, put func(string, []byte), w attack) {
 			put(s.key(9), w.old)
 		}, "its key names 9 entries, but it holds a checkpoint of 5"},

@@ -128,7 +128,7 @@ func (s *S3) fetch(ctx context.Context, c *minio.Client, o minio.ObjectInfo) (It
 		return it, nil //nolint:nilerr // who sees it finds that out
 	}
 	if size, ok := s.sizeOf(o.Key); !ok {
-		it.Problem = fmt.Sprintf("its key is not that of a checkpoint, but it holds one of %d entries", cp.Size)
+		it.Problem = fmt.Sprintf("its key names no checkpoint, but it holds one of %d entries", cp.Size)
 	} else if size != cp.Size {
 		it.Problem = fmt.Sprintf("its key names %d entries, but it holds a checkpoint of %d", size, cp.Size)
 	}

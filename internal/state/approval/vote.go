@@ -60,7 +60,7 @@ func (a *Approvals) count(tx *store.Tx, by api.Principal, id api.ApprovalID, rec
 	}
 	switch {
 	case v.Principal != by:
-		return api.Errorf(api.CodeInvalid, "the vote is that of %s, but %s submits it", v.Principal, by)
+		return api.Errorf(api.CodeInvalid, "the vote belongs to %s, but %s submits it", v.Principal, by)
 	case rec.Approval != id:
 		return api.Errorf(api.CodeInvalid, "the vote is about approval %s, not %s", rec.Approval, id)
 	case rec.Content != r.digest:

@@ -42,7 +42,7 @@ func Origin(ctx context.Context, st *store.Store, first seal.Key, now time.Time)
 		return "", fmt.Errorf("origin of the log: %w", err)
 	}
 	if want := seal.LogOrigin(first.ID); origin != want {
-		return "", fmt.Errorf("origin of the log: the state is that of log %s, and the service's first key is that of %s: restore the keys that belong to the state", origin, want)
+		return "", fmt.Errorf("origin of the log: the state belongs to log %s, and the service's first key to log %s: restore the keys that belong to the state", origin, want)
 	}
 	return origin, nil
 }

@@ -134,7 +134,7 @@ func (t *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]logpro
 	return hashes(p), nil
 }
 
-// ConsistencyProof returns the proof that the log of to entries extends that of
+// ConsistencyProof returns the proof that the log of to entries extends the log of
 // from. A checkpoint must cover both.
 func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]logproof.Hash, error) {
 	if from > to {

@@ -197,7 +197,7 @@ func (t *Tree) eachBundle(ctx context.Context, from, to uint64, fn func([]Commit
 func sameRoot(sum *logproof.Range, signed logproof.Checkpoint, otherwise error) error {
 	root, err := sum.Root()
 	if err == nil && root != signed.Root {
-		err = fmt.Errorf("%w: the first %s are not those of the checkpoint that was signed", otherwise, record.Plural(signed.Size, "entry"))
+		err = fmt.Errorf("%w: the first %s differ from the signed checkpoint", otherwise, record.Plural(signed.Size, "entry"))
 	}
 	return err
 }

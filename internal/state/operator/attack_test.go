@@ -196,7 +196,7 @@ func TestAnInapplicableDecisionIsRefused(t *testing.T) {
 		fill  func(*api.OperatorRecord)
 	}{
 		"a principal twice": {api.VerbPrincipalAdd, "already exists", func(r *api.OperatorRecord) { r.Principal = "agent:claude" }},
-		"one subject for two principals": {api.VerbPrincipalAdd, "is already that of principal agent:remote", func(r *api.OperatorRecord) {
+		"one subject for two principals": {api.VerbPrincipalAdd, "already belongs to principal agent:remote", func(r *api.OperatorRecord) {
 			r.Principal, r.OAuth = "agent:other", &oauth
 		}},
 		"an account as a principal":           {api.VerbPrincipalAdd, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},

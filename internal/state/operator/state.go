@@ -149,7 +149,7 @@ func (s *state) add(rec api.OperatorRecord) error {
 	}
 	if rec.OAuth != nil {
 		if other, ok := s.subjects[*rec.OAuth]; ok {
-			return api.Errorf(api.CodeConflict, "subject %[2]q of issuer %[1]s is already that of principal %[3]s", rec.OAuth.Issuer, rec.OAuth.Subject, other)
+			return api.Errorf(api.CodeConflict, "subject %[2]q of issuer %[1]s already belongs to principal %[3]s", rec.OAuth.Issuer, rec.OAuth.Subject, other)
 		}
 		s.subjects[*rec.OAuth] = rec.Principal
 	}

@@ -86,7 +86,7 @@ func (r *Registry) Vote(ctx context.Context, by api.Principal, envelope []byte, 
 	}
 	return r.add(ctx, by, envelope, nil, func(tx *store.Tx, v verified) error {
 		if !v.record.Vote() {
-			return api.Errorf(api.CodeInvalid, "operator record: %s is no vote", v.record.Verb)
+			return api.Errorf(api.CodeInvalid, "operator record: %s is not a vote", v.record.Verb)
 		}
 		rec := v.record
 		return apply(tx, &rec, voteOf(v), r.current.Load().votes[ballot{rec.Approval, rec.Content}])

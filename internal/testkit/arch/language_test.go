@@ -45,6 +45,9 @@ func phrases() []phrase {
 		// Pronouns in the place of nouns.
 		{`\bof before\b`, "earlier, older than X", "A key of before the rotation."},
 		{`\bin the words of\b`, "worded like X, as X wrote it", "An error in the words of its caller."},
+		{`\b(?:is|are) not (?:that|those) of\b`, "differs from, belongs to another X", "Its plan is not that of the schedule."},
+		{`\bdiffers? from (?:that|those) of\b`, "differs from X, or repeat the noun", "Its limits differ from those of the target."},
+		{`\bnobody was asked\b`, "no approval was requested", "Denied, but nobody was asked."},
 		// Dated words.
 		{`\botherwise than\b`, "differs from, in another way than", "It is defined otherwise than its pin."},
 		{`\banew\b`, "again, recreated, starts over", "The file is made anew."},

@@ -68,7 +68,7 @@ func Cases() []Case {
 			a.Credential = append([]byte{a.Credential[0] ^ 1}, a.Credential[1:]...)
 			return nil
 		}},
-		{Name: "client data that is no object", Want: "not a JSON object", Bytes: func([32]byte) []byte { return []byte(`[]`) }},
+		{Name: "client data that is not an object", Want: "not a JSON object", Bytes: func([32]byte) []byte { return []byte(`[]`) }},
 		{Name: "client data with something behind it", Want: "after the JSON value", Bytes: func(c [32]byte) []byte { return append(text(c, "", ""), "{}"...) }},
 
 		{Name: "a reserved flag", Want: "expected", Stricter: true, Lie: flags(0x07)},

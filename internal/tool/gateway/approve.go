@@ -124,7 +124,7 @@ func waitingText(a api.Approval, waited time.Duration) string {
 		text = fmt.Sprintf("waiting for %d humans to approve this call, approval %s, %d so far", a.Action.Needs, a.Action.ID, len(a.Votes))
 	}
 	if waited > 0 {
-		text += fmt.Sprintf(": nobody has decided within %s", waited)
+		text += fmt.Sprintf(": no decision within %s", waited)
 	}
 	return text
 }

@@ -84,7 +84,7 @@ func TestABadAnswerFailsItsCallOnly(t *testing.T) {
 		"line break":        {"unexpected end of JSON", false},
 		"control character": {"control character in a string", false},
 		"version":           {`whose jsonrpc is not "2.0"`, false},
-		"list":              {"a result that is no object", false},
+		"list":              {"a result that is not an object", false},
 		"both":              {"not exactly one of request, result and error", false},
 		"log lines":         {"", false},
 

@@ -87,7 +87,7 @@ func answerOf(result json.RawMessage) (a Answer, err error) {
 			return err
 		case "structuredContent":
 			if value[0] != '{' {
-				return errors.New("its structuredContent is no object")
+				return errors.New("its structuredContent is not an object")
 			}
 			a.Structured = value
 		case "isError":
@@ -97,7 +97,7 @@ func answerOf(result json.RawMessage) (a Answer, err error) {
 			a.IsError = string(value) == "true"
 		case "resultType":
 			if string(value) != `"complete"` {
-				return errors.New("the server wants input for a call, which this client does not give")
+				return errors.New("the server requests input for a call, which this client does not support")
 			}
 		}
 		return nil
@@ -175,7 +175,7 @@ func cleanContent(raw json.RawMessage) ([]byte, error) {
 
 func cleanBlock(out *bytes.Buffer, value json.RawMessage) error {
 	if value[0] != '{' {
-		return errors.New("a content block that is no object")
+		return errors.New("a content block that is not an object")
 	}
 	name := member(value, "type")
 	want, ok := blockOf(string(name))

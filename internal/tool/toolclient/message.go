@@ -78,11 +78,11 @@ func parse(raw []byte) (m message, err error) {
 	case m.method != "" && (m.result != nil || failure != nil), m.method == "" && (m.result == nil) == (failure == nil):
 		return m, errors.New("a message that is not exactly one of request, result and error")
 	case m.id != nil && m.id[0] != '"' && !isInteger(m.id) && string(m.id) != "null":
-		return m, errors.New("a message whose id is no string or whole number")
+		return m, errors.New("a message whose id is not a string or whole number")
 	case m.method == "" && (m.id == nil || m.result != nil && string(m.id) == "null"):
 		return m, errors.New("an answer without the id of a request")
 	case m.result != nil && m.result[0] != '{':
-		return m, errors.New("a result that is no object")
+		return m, errors.New("a result that is not an object")
 	}
 	if failure != nil {
 		m.failure, err = parseFailure(failure)

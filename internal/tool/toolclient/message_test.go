@@ -101,6 +101,6 @@ func TestADefinitionSaysThatItsToolIsATask(t *testing.T) {
 		}
 	}
 	if _, err := parseDefinition([]byte(`{"name":"x","inputSchema":{},"execution":{"taskSupport":7}}`)); err == nil {
-		t.Error("support that is no text is accepted")
+		t.Error("support that is not text is accepted")
 	}
 }

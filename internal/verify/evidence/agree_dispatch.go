@@ -95,7 +95,7 @@ func admitting(s *scene) *record.Entry {
 }
 
 // ended returns the part of the end of an attempt that follows from the worker's result.
-// Without one it is the service's word.
+// Without one the service asserts it.
 func ended(s *scene) *record.Entry {
 	if s.a == nil || s.a.end == nil || s.a.result == nil && s.a.end.Refs[record.RefResult] != "" {
 		return nil // a result that cannot be read, dispatchCheck.bindResult reports

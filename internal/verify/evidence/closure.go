@@ -104,9 +104,9 @@ func (c *closure) pins(m *record.Manifest) error {
 	case target.Level != m.Level:
 		return fmt.Errorf("isolation level differs from target %q", m.Target)
 	case m.Limits.Least(sub.Limits).Least(target.Limits) != m.Limits:
-		return fmt.Errorf("limits exceed those of subagent %q or target %q", m.Subagent, m.Target)
+		return fmt.Errorf("limits exceed the limits of subagent %q or target %q", m.Subagent, m.Target)
 	case m.VerifyTime != sub.Verify.Time() && (m.VerifyTime != 0 || c.owned(m, c.h.attempts[0].admitted)):
-		return fmt.Errorf("the time of verify differs from that of subagent %q", m.Subagent)
+		return fmt.Errorf("the time of verify differs from the time of subagent %q", m.Subagent)
 	case m.Drain != record.DrainOf(m.Endpoint) && (m.Drain != 0 || c.v.rulesOf(m.Run) >= 5):
 		return errors.New("the time for outstanding answers of its model is wrong")
 	}
@@ -156,11 +156,11 @@ func (c *closure) access(rev *revision, sub *api.Subagent, target *api.Target, m
 	case err != nil:
 		return err
 	case (want.Endpoint == nil) != (m.Endpoint == nil) || want.Endpoint != nil && *want.Endpoint != *m.Endpoint:
-		return fmt.Errorf("the model differs from that of subagent %q in catalog revision %d", m.Subagent, m.Revision)
+		return fmt.Errorf("the model differs from the model of subagent %q in catalog revision %d", m.Subagent, m.Revision)
 	case !slices.Equal(want.Egress, m.Egress):
-		return fmt.Errorf("the allowed hosts differ from those of its target and envs in catalog revision %d", m.Revision)
+		return fmt.Errorf("the allowed hosts differ from the hosts of its target and envs in catalog revision %d", m.Revision)
 	case !slices.Equal(want.Secrets, m.Secrets):
-		return fmt.Errorf("the secrets differ from those of its model and envs in catalog revision %d", m.Revision)
+		return fmt.Errorf("the secrets differ from the secrets of its model and envs in catalog revision %d", m.Revision)
 	}
 	return nil
 }
@@ -179,14 +179,14 @@ func (c *closure) resume(m *record.Manifest, before *attempt) error {
 		patch = p.Digest
 	}
 	if m.Resume.Patch != patch {
-		return fmt.Errorf("it resumes with patch %s, which is not that of attempt %d", m.Resume.Patch.Short(), before.number)
+		return fmt.Errorf("it resumes with patch %s, which does not belong to attempt %d", m.Resume.Patch.Short(), before.number)
 	}
 	session := api.Digest("")
 	if s := before.result.Summary.Session; s != nil {
 		session = s.Digest
 	}
 	if m.Resume.Session != session {
-		return fmt.Errorf("it resumes with session %s, which is not that of attempt %d", m.Resume.Session.Short(), before.number)
+		return fmt.Errorf("it resumes with session %s, which does not belong to attempt %d", m.Resume.Session.Short(), before.number)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 	}
 	if r := c.v.replayed[m.Run]; r != nil && r.plan != nil {
 		if i, ok := r.plan.Index(n.Task); !ok || r.tasks[i].Dispatch != n.Dispatch {
-			return fmt.Errorf("need %q is of dispatch %s, which is not that of task %s", n.Name, n.Dispatch, n.Task)
+			return fmt.Errorf("need %q is of dispatch %s, which does not belong to task %s", n.Name, n.Dispatch, n.Task)
 		}
 	}
 	product, ok := a.made().product(n.Kind, n.Path)

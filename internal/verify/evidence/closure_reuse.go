@@ -44,7 +44,7 @@ func (c *closure) reuse(a *attempt) error {
 	of, m := a.earlier, a.manifest
 	switch {
 	case of == nil:
-		return fmt.Errorf("it has the result of dispatch %.80q, which is not in the bundle, had not finished, or has that of another", d.Of)
+		return fmt.Errorf("it has the result of dispatch %.80q, which is not in the bundle, had not finished, or has the result of another", d.Of)
 	case of.manifest == nil || of.result == nil:
 		return fmt.Errorf("it has the result of dispatch %s, whose manifest or result cannot be read", d.Of)
 	}

@@ -56,7 +56,7 @@ func (d *decider) budgeted(e *entry, engine *policy.Engine, m *record.Manifest) 
 		i++ // the bundle is about the dispatch alone
 	}
 	if i < len(claims) {
-		return fmt.Errorf("it reserved of %.80q, which is no budget of it", claims[i].Budget)
+		return fmt.Errorf("it reserved of %.80q, which is not a budget of it", claims[i].Budget)
 	}
 	return d.reserved(claims, m)
 }

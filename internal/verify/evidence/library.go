@@ -96,7 +96,7 @@ func (l *library) load(d api.Digest, what string, r reader) ([]byte, error) {
 		return nil, err
 	}
 	if owner := l.readers[d]; owner != r {
-		return nil, fmt.Errorf("%s %s is that of %s", what, d.Short(), owner)
+		return nil, fmt.Errorf("%s %s belongs to %s", what, d.Short(), owner)
 	}
 	return doc, l.work.decode(doc)
 }

@@ -150,7 +150,7 @@ func (l *logCheck) inclusion() {
 	case err != nil:
 		row.Fail("no valid proof that the entries are in the log of %s: %v", record.Plural(l.cp.Size, "entry"), err)
 	case root != l.cp.Root:
-		row.Fail("the entries are not those of the log of %s: the root differs", record.Plural(l.cp.Size, "entry"))
+		row.Fail("the entries differ from the log of %s: the root differs", record.Plural(l.cp.Size, "entry"))
 	default:
 		row.Checked = len(l.entries)
 		for i, size := range l.b.Case.Sizes {

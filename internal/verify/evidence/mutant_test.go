@@ -175,8 +175,8 @@ func content(e *record.Entry) string {
 	return string(leaf)
 }
 
-// differences returns the fields in which the entries of a mutant differ from those
-// of the subject, and other changes.
+// differences returns the fields in which the entries of a mutant differ from
+// the entries of the subject, and other changes.
 func (x *subject) differences(v *verification) (changed, other []string) {
 	pairs := map[int]int{} // of a mutant's entry: that of the subject
 	taken := map[int]bool{}

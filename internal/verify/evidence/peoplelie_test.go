@@ -277,7 +277,7 @@ func timeTales() map[string]tale {
 		"a task is denied by who submitted the run": ended(report.RowAuthorisation, record.KindTaskDenied, api.ReasonDenied, deny, func(s *story, _ *api.TaskAction, d api.Digest) {
 			s.vote(api.VerbDeny, "human:ann", shipped, d, s.operator)
 		}),
-		"a task is done, but nobody was asked": {report.RowCompleteness, shipping, func(s *story, lie bool) {
+		"a task is done, but no approval was requested": {report.RowCompleteness, shipping, func(s *story, lie bool) {
 			s.second = s.newKey()
 			a := of("a", 1)
 			s.carry(a, "")

@@ -153,7 +153,7 @@ func (c *periodCheck) entries() {
 	case err != nil:
 		row.Fail("%v", err)
 	case root != v.log.cp.Root:
-		row.Fail("the entries are not those of the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.log.cp.Size, "entry"))
+		row.Fail("the entries differ from the checkpoint of %s: the root differs, so at least one entry was changed", record.Plural(v.log.cp.Size, "entry"))
 	default:
 		row.Checked, v.rows[report.RowInclusion].Right = 1, fmt.Sprintf("all %s of the log are here, each under its number", record.Plural(v.log.cp.Size, "entry"))
 	}

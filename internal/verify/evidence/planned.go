@@ -54,7 +54,7 @@ func (w *world) planned(a *attempt, m *record.Manifest) error {
 	case start == nil:
 		return fmt.Errorf("no entry of task %s starts it", m.Task)
 	case m.ItemFrom != r.itemFrom(i):
-		return fmt.Errorf("its item is from dispatch %q, but that of task %s is from %q", m.ItemFrom, m.Task, r.itemFrom(i))
+		return fmt.Errorf("its item is from dispatch %q, but the item of task %s is from %q", m.ItemFrom, m.Task, r.itemFrom(i))
 	}
 	return r.sameNeeds(i, m)
 }

@@ -239,7 +239,7 @@ func (r *replay) reuseDone() error {
 	case taken != request.Taken:
 		return fmt.Errorf("it reuses %s, but %d are done in run %s and unchanged", record.Plural(request.Taken, "task"), taken, b.id)
 	case !slices.Equal(retry.Changed, request.Changed):
-		return fmt.Errorf("its plan differs from that of run %s in %.400q, but its entry says %.400q", b.id, retry.Changed, request.Changed)
+		return fmt.Errorf("its plan differs from the plan of run %s in %.400q, but its entry says %.400q", b.id, retry.Changed, request.Changed)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (s *taskStep) approval() error {
 		return s.past().begins(s.i)
 	case record.KindTaskDone, record.KindTaskDenied:
 		if t.asked == nil {
-			return fmt.Errorf("%s, but nobody was asked to approve it", t.State)
+			return fmt.Errorf("%s, but no approval was requested", t.State)
 		}
 		if t.expired != nil {
 			return fmt.Errorf("%s, but its approval had expired", t.State)
@@ -133,7 +133,7 @@ func (d *decider) taskApproval(r *replay, i int, t *poll) error {
 	case verb == api.VerbApprove && end.Kind != record.KindTaskDone:
 		return fmt.Errorf("people approved it, but then: %s", end.Kind)
 	case verb == "" && end.Kind == record.KindTaskDenied:
-		return errors.New("nobody who may denied it")
+		return errors.New("no person who may deny it did")
 	case verb == "" && end.Kind == record.KindTaskDone:
 		return fmt.Errorf("not approved by %s who may do so, before the task was done", record.Plural(int64(a.Needs), "human"))
 	}

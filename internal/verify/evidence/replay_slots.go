@@ -39,7 +39,7 @@ func (r *replay) slot() error {
 	case fired.Schedule != request.Schedule || fired.Slot != request.Slot:
 		return fmt.Errorf("it is for slot %.40q of schedule %.80q, but slot %.40q of schedule %.80q fired", request.Slot, request.Schedule, fired.Slot, fired.Schedule)
 	case err != nil || api.ScheduleRun(api.Name(request.Schedule), at) != r.id:
-		return fmt.Errorf("its id is not that of slot %.40q of schedule %.80q", request.Slot, request.Schedule)
+		return fmt.Errorf("its id does not belong to slot %.40q of schedule %.80q", request.Slot, request.Schedule)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (s *slots) ofSchedule(r *replay) error {
 		return err
 	}
 	if p.Digest() != r.submitted.Refs[record.RefPlan] {
-		return fmt.Errorf("its plan is not that of %s in catalog revision %d", ref, request.Revision)
+		return fmt.Errorf("its plan differs from %s in catalog revision %d", ref, request.Revision)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func hasSlot(def *api.Schedule, fired *entry, rules int64) error {
 		has = times.HadOnce
 	}
 	if !has(at) {
-		return fmt.Errorf("slot %s is no time of %q in %s, by the zone data of this verifier", slot.Slot, def.Cron, def.Zone)
+		return fmt.Errorf("slot %s is not a time of %q in %s, by the zone data of this verifier", slot.Slot, def.Cron, def.Zone)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func firedAgreements() []agreement {
 		{kinds: of, field: "detail.revision", truth: byNothing, claim: "the catalog revision in force when a slot fired; the run has its own"},
 		{kinds: of, field: "detail.schedule", truth: byChain, by: "replay.slot"},
 		{kinds: of, field: "detail.slot", truth: byChain, by: "replay.slot"},
-		{kinds: of, field: "detail.zones", truth: byKind, claim: "which zone data a slot was found with: if not those of the verifier, the time of the slot is claimed", check: func(s *scene) verdict {
+		{kinds: of, field: "detail.zones", truth: byKind, claim: "which zone data a slot was found with: if it differs from the verifier's, the time of the slot is claimed", check: func(s *scene) verdict {
 			d := detail[record.ScheduleSlot](s.e)
 			return may(d.By == "" || d.Zones == "")
 		}},

@@ -55,7 +55,7 @@ func (s *taskStep) writing() error {
 		return s.cancel(false)
 	case record.KindTaskDenied:
 		if p == nil || p.expired != nil {
-			return errors.New("denied, but nobody was asked to approve what it writes, or no longer")
+			return errors.New("denied, but no approval of what it writes was requested, or the request had ended")
 		}
 		p.decided = s.e
 		return nil
@@ -107,7 +107,7 @@ func (d *decider) writeAction(r *replay, i int, t *poll, got *api.TaskAction) er
 		}
 		from, ok := r.plan.Index(need.Task)
 		if !ok || r.tasks[from].Dispatch != need.Dispatch {
-			return fmt.Errorf("people were shown need %q of dispatch %s, which is not that of task %.80q", need.Name, need.Dispatch, need.Task)
+			return fmt.Errorf("people were shown need %q of dispatch %s, which does not belong to task %.80q", need.Name, need.Dispatch, need.Task)
 		}
 		s, ok, err := d.shown(r, from, t.asked.seq)
 		switch {
@@ -139,7 +139,7 @@ func writePlanned(r *replay, i int, w *api.WriteAction, input api.Digest) error 
 		wanted = t.Source.Name
 	}
 	if w.Subagent != t.Subagent || t.Target != "" && w.Target != t.Target || source != wanted || !slices.Equal(w.Envs, t.Envs) || !all(t.Capabilities, w.Capabilities) || input != r.inputs[i] {
-		return fmt.Errorf("people were shown another subagent, target, source, envs, capabilities or input than those of task %s of the plan", t.ID)
+		return fmt.Errorf("people were shown another subagent, target, source, envs, capabilities or input than task %s of the plan has", t.ID)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (d *decider) writes(a *admission, m *record.Manifest) error {
 // approvedToWrite verifies the approval of what a dispatch writes by a rule.
 func (d *decider) approvedToWrite(a *admission, m *record.Manifest, rule *api.WriteRule) error {
 	if m.Run == "" {
-		return errors.New("it is of no run, so nobody was asked")
+		return errors.New("it belongs to no run, so no approval was requested")
 	}
 	r := d.v.replayed[m.Run]
 	if r == nil || r.plan == nil || r.submitted == nil {
@@ -188,7 +188,7 @@ func (d *decider) approvedToWrite(a *admission, m *record.Manifest, rule *api.Wr
 	}
 	p := r.tasks[i].lastWrite(m.ID, a.e.seq)
 	if p == nil {
-		return errors.New("nobody was asked before it was admitted")
+		return errors.New("no approval was requested before it was admitted")
 	}
 	action, err := d.actionOf(r, i, p)
 	switch {

@@ -125,7 +125,7 @@ func TestEachLieAboutAScheduledRunIsFound(t *testing.T) {
 		wrong string // part of what the verifier says; empty: the run is honest
 	}{
 		"honest":              {slotLie{}, ""},
-		"another plan":        {slotLie{plan: strings.Replace(nightlyPlan, "id: a,", "id: a, input: {n: 1},", 1)}, "its plan is not that of schedule/nightly"},
+		"another plan":        {slotLie{plan: strings.Replace(nightlyPlan, "id: a,", "id: a, input: {n: 1},", 1)}, "its plan differs from schedule/nightly"},
 		"another principal":   {slotLie{principal: "local:bob"}, "submitted by local:ann, but schedule/nightly is of local:bob"},
 		"another artifact":    {slotLie{artifact: "x"}, "has another schedule/nightly"},
 		"no entry of a slot":  {slotLie{unfired: true}, "no entry before says that the slot fired"},
@@ -142,7 +142,7 @@ func TestEachLieAboutAScheduledRunIsFound(t *testing.T) {
 		"no time of the cron": {slotLie{at: "2026-11-23T03:00:00Z"}, "slot 2026-11-23T03:00:00Z is no time of"},
 		"no full minute":      {slotLie{at: "2026-11-23T02:00:01Z"}, "is no time of"},
 		"requested by cron":   {slotLie{fired: func(d *record.ScheduleSlot) { d.By = "local:ann" }}, "a slot on request has seconds"},
-		"the id of another":   {slotLie{id: "nightly-20261124t0200z"}, "its id is not that of slot"},
+		"the id of another":   {slotLie{id: "nightly-20261124t0200z"}, "its id does not belong to slot"},
 		"honest, other zones": {slotLie{cron: "30 2 * * *", at: "2026-10-25T01:30:00Z", fired: func(d *record.ScheduleSlot) { d.Zones = "2031a" }}, ""},
 		"honest, older entry": {slotLie{cron: "30 2 * * *", at: "2026-10-25T00:30:00Z", fired: func(d *record.ScheduleSlot) { d.Zones = "" }}, ""},
 		"no zones":            {slotLie{cron: "30 2 * * *", at: "2026-10-25T01:30:00Z", fired: func(d *record.ScheduleSlot) { d.Zones = "" }}, "is no time of"},

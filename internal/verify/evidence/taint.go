@@ -23,7 +23,7 @@ func (c *closure) taint(m *record.Manifest, before *attempt) error {
 			case missing && id == m.DecidedBy:
 				return fmt.Errorf("dispatch %s, which decided that it runs, is not in the bundle", id)
 			case id == m.DecidedBy && want != nil:
-				return fmt.Errorf("it names dispatch %s, which decided that it runs, beside the taint of what it takes over", id)
+				return fmt.Errorf("it names dispatch %s, which decided that it runs, in addition to the taint of what it takes over", id)
 			}
 			if want == nil && h != nil && h.last() != nil { // need reports it
 				want = h.last().tainted()

@@ -73,7 +73,7 @@ func (s Stamp) Check(dir string) error {
 	}
 	for _, p := range s.Command {
 		if !fs.ValidPath(p) {
-			return fmt.Errorf("%s: %q is no path below its directory", StampFile, p)
+			return fmt.Errorf("%s: %q is not a path below its directory", StampFile, p)
 		}
 		if st, err := os.Lstat(filepath.Join(dir, p)); err != nil || !st.Mode().IsRegular() {
 			return errors.Join(fmt.Errorf("%s has no program %s", dir, p), err)

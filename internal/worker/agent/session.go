@@ -73,7 +73,7 @@ func (a *Adapter) ParseSession(archive []byte) (*Session, error) {
 		s.Files = append(s.Files, File{h.Name, content})
 	}
 	if !validID(s.ID) {
-		return nil, fmt.Errorf("%q is no id of a session", cuttext.Text(s.ID, 100))
+		return nil, fmt.Errorf("%q is not the id of a session", cuttext.Text(s.ID, 100))
 	}
 	return s, nil
 }

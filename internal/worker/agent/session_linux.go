@@ -96,7 +96,7 @@ func (t *taking) file(name string) error {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", name)
+		err = fmt.Errorf("%s is not a regular file", name)
 	}
 	var content []byte
 	if err == nil {

@@ -47,7 +47,7 @@ func newVault(secrets []Secret, now time.Time) (*vault, error) {
 			}
 		}
 		if h.core == "" || s.Value == "" || places != 1 {
-			return nil, errors.New("broker: a brokered secret wants a placeholder, a value, and one of header, query and field")
+			return nil, errors.New("broker: a brokered secret needs a placeholder, a value, and one of header, query and field")
 		}
 		var err error
 		if h.rules, err = parseRules(s.Hosts); err != nil {

@@ -161,7 +161,7 @@ func (r *Repo) sameTree(ctx context.Context, commit string, got *tree) error {
 	}
 	set, changed := difference(want, got)
 	if len(set) > 0 || len(changed) > 0 {
-		return fmt.Errorf("%w: its files are not those of commit %s", ErrDamaged, commit)
+		return fmt.Errorf("%w: its files differ from commit %s", ErrDamaged, commit)
 	}
 	return nil
 }

@@ -159,9 +159,9 @@ func (p *plan) checkAgainstSubagent(m *record.Manifest) error {
 	case m.Level != p.target.Level:
 		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, p.target.Level, m.Target)
 	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
-		return fmt.Errorf("manifest: capabilities do not begin with those of subagent %q", s.Name)
+		return fmt.Errorf("manifest: capabilities do not begin with the capabilities of subagent %q", s.Name)
 	case m.VerifyTime != 0 && m.VerifyTime != s.Verify.Time(): // 0: from a service before it had the member
-		return fmt.Errorf("manifest: the time of verify differs from that of subagent %q", s.Name)
+		return fmt.Errorf("manifest: the time of verify differs from the time of subagent %q", s.Name)
 	case m.Drain != 0 && m.Drain != record.DrainOf(m.Endpoint): // 0: likewise
 		return errors.New("manifest: the time for outstanding answers of the model is wrong")
 	}
@@ -198,7 +198,7 @@ func (p *plan) checkAccess(m *record.Manifest) (err error) {
 	case (m.Endpoint == nil) != (p.access.Endpoint == nil) || m.Endpoint != nil && *m.Endpoint != *p.access.Endpoint:
 		return fmt.Errorf("manifest: endpoint differs from model %q of subagent %q", p.subagent.Model, m.Subagent)
 	case !slices.Equal(m.Secrets, p.access.Secrets):
-		return fmt.Errorf("manifest: secrets differ from those of model %q and the envs", p.subagent.Model)
+		return fmt.Errorf("manifest: secrets differ from the secrets of model %q and the envs", p.subagent.Model)
 	case !slices.Equal(m.Tools, p.revision.ToolServers(m.Role)):
 		return fmt.Errorf("manifest: tool servers %q differ from %q of role %q", m.Tools, p.revision.ToolServers(m.Role), m.Role)
 	}
