@@ -85,7 +85,7 @@ func afterVerdict(r *run, i int32, l looked) decision {
 // afterItem decides about a task with a for_each when last, one of its tasks, has ended.
 func afterItem(r *run, i, last int32) decision {
 	c, of := &r.tasks[i].children, r.plan.Children(int(i))
-	switch c.ForEachEnd() { //nolint:exhaustive // the others are none
+	switch c.ForEachEnd() { //nolint:exhaustive // the other states are not an end
 	case api.TaskGrowing:
 		return decision{}
 	case api.TaskFailed:

@@ -286,7 +286,7 @@ func (p *parser) hunk(f *File) {
 	}
 }
 
-// keep adds a hunk of that many lines, of which it has those that fit.
+// keep adds a hunk of that many lines; h has the lines that fit.
 func (f *File) keep(left *int, h Hunk, lines int) {
 	f.Omitted += lines - len(h.Lines)
 	*left -= len(h.Lines)
