@@ -46,9 +46,6 @@ var (
 	grownIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?(\[[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\])?(\.(gate|fix|vote)[1-9][0-9]?)?$`)
 )
 
-// GrownTaskIDPattern is the form of the id of any task, as a regular expression.
-func GrownTaskIDPattern() string { return grownIDPattern.String() }
-
 // ParseTaskID checks the form of an id in a plan.
 func ParseTaskID(s string) (TaskID, error) {
 	if !taskIDPattern.MatchString(s) && grownIDPattern.MatchString(s) {
