@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func (w *world) current(number uint64) {
 	w.t.Helper()
 	entries := w.signed[number]
 	for n := number - 1; n > 0; n-- {
-		entries = append(entries[:len(entries):len(entries)], w.signed[n][1:]...)
+		entries = append(slices.Clip(entries), w.signed[n][1:]...)
 	}
 	w.write(filepath.Join(w.cfg.Dirs.Catalog(), "index.json"), must[[]byte](w.t)(canon.Marshal(map[string]any{"schemaVersion": 2, "manifests": entries})))
 }
@@ -205,14 +206,14 @@ func TestADamagedCatalogAllowsNothingUntilItIsRepaired(t *testing.T) {
 	w := newWorld(t)
 	w.sign(1)
 	w.current(1)
-	r := w.open()
+	w.open()
 	path := w.blobs.Path(w.docs[1])
 	good := must[[]byte](t)(os.ReadFile(path)) //nolint:gosec // G304: our own file
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	w.write(path, append([]byte(" "), good...))
-	r = w.open() // a reader that has verified it does not read it again
+	r := w.open() // a reader that has verified it does not read it again
 	w.refused(r, "refused")
 	w.refused(r, "refused")
 	if n := w.entries(record.KindCatalogRefused); n != 1 {
