@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"io"
 	"net/url"
 	"strconv"
@@ -12,30 +11,29 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
+// OperatorLog reads the audit log and what proves it to an auditor.
+type OperatorLog struct{ c *Conn }
+
 // Log passes audit entries in order to each; see api.LogQuery. With following
 // it continues, across restarts of the service, until ctx is done or q.First
 // entries were passed.
-func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each func(api.LogLine) error) error {
+func (o OperatorLog) Log(ctx context.Context, q api.LogQuery, following bool, each func(api.LogLine) error) error {
 	moved, bounded := false, q.First > 0
-	stream := func() error {
+	read := func() error {
 		return lines(ctx, o.c, on(api.CallLog).where(logValues(q, following)), func(l api.LogLine) error {
 			q.After, q.Last, moved = &l.Seq, 0, true
 			q.First = max(0, q.First-1)
 			return each(l)
 		})
 	}
-	if following {
-		return follow(ctx, stream, func() (bool, bool) {
-			was := moved
-			moved = false
-			return was, bounded && q.First == 0
-		})
+	if !following {
+		return ofConsumer(read())
 	}
-	err := stream()
-	if consumer, ok := errors.AsType[*consumerError](err); ok {
-		return consumer.err
-	}
-	return err
+	return follow(ctx, read, func() (bool, bool) {
+		was := moved
+		moved = false
+		return was, bounded && q.First == 0
+	})
 }
 
 func logValues(q api.LogQuery, follow bool) url.Values {
@@ -72,31 +70,31 @@ func logValues(q api.LogQuery, follow bool) url.Values {
 // Checkpoint writes to w the newest signed checkpoint of the log, a signed note
 // in the format of C2SP tlog-checkpoint. With a wait of at most a minute, it is
 // one that covers all entries of now and the attestations of all that has ended.
-func (o Operator) Checkpoint(ctx context.Context, wait time.Duration, w io.Writer) error {
+func (o OperatorLog) Checkpoint(ctx context.Context, wait time.Duration, w io.Writer) error {
 	return o.c.copy(ctx, on(api.CallLogCheckpoint).where(url.Values{"wait": {wait.String()}}), w)
 }
 
 // Tile writes to w a file of the log by its C2SP tlog-tiles name: checkpoint,
 // tile/L/N or tile/entries/N.
-func (o Operator) Tile(ctx context.Context, name string, w io.Writer) error {
+func (o OperatorLog) Tile(ctx context.Context, name string, w io.Writer) error {
 	return o.c.copy(ctx, on(api.CallLogTile, name), w)
 }
 
 // Proof writes to w the inclusion proof of an entry in the format of C2SP
 // tlog-proof, with the newest checkpoint. For a new entry it waits until a
 // checkpoint covers it.
-func (o Operator) Proof(ctx context.Context, entry uint64, w io.Writer) error {
+func (o OperatorLog) Proof(ctx context.Context, entry uint64, w io.Writer) error {
 	return o.c.copy(ctx, on(api.CallLogProof).where(url.Values{"entry": {strconv.FormatUint(entry, 10)}}), w)
 }
 
 // CheckLog has the service read and verify every entry of its log again.
-func (o Operator) CheckLog(ctx context.Context) (api.LogCheck, error) {
+func (o OperatorLog) CheckLog(ctx context.Context) (api.LogCheck, error) {
 	return fetch[api.LogCheck](ctx, o.c, on(api.CallLogCheck))
 }
 
 // Evidence writes to w the evidence about a settled run or an ended dispatch,
 // for bailiwick-verify. It returns when a checkpoint covers all of it.
-func (o Operator) Evidence(ctx context.Context, req api.EvidenceRequest, w io.Writer) error {
+func (o OperatorLog) Evidence(ctx context.Context, req api.EvidenceRequest, w io.Writer) error {
 	v := url.Values{"blobs": {strconv.FormatBool(req.Blobs)}, "wait": {req.Wait.String()}}
 	if req.Run != "" {
 		v.Set("run", string(req.Run))

@@ -11,10 +11,18 @@ import (
 
 // Operator reads the whole log and runs the service. It makes operator calls
 // only.
-type Operator struct{ c *Conn }
+type Operator struct {
+	c *Conn
+	OperatorLog
+	OperatorRecords
+	OperatorRuns
+	OperatorSchedules
+}
 
 // Operator returns the operator's face of c.
-func (c *Conn) Operator() Operator { return Operator{c} }
+func (c *Conn) Operator() Operator {
+	return Operator{c, OperatorLog{c}, OperatorRecords{c}, OperatorRuns{c}, OperatorSchedules{c}}
+}
 
 // Status returns the status of the service.
 func (o Operator) Status(ctx context.Context) (api.ServiceStatus, error) {
@@ -66,29 +74,6 @@ func (o Operator) Revisions(ctx context.Context, before uint64, limit int) ([]ap
 // Revision returns a revision of the catalog with what it changed in the one before.
 func (o Operator) Revision(ctx context.Context, number uint64) (api.RevisionChanges, error) {
 	return fetch[api.RevisionChanges](ctx, o.c, on(api.CallRevision, strconv.FormatUint(number, 10)))
-}
-
-// Head returns what the next operator record has to name as its predecessor.
-func (o Operator) Head(ctx context.Context) (api.OperatorHead, error) {
-	return fetch[api.OperatorHead](ctx, o.c, on(api.CallRecordHead))
-}
-
-// Decision returns the operator record with a number, from 1.
-func (o Operator) Decision(ctx context.Context, number uint64) (api.Decision, error) {
-	return fetch[api.Decision](ctx, o.c, on(api.CallRecord, strconv.FormatUint(number, 10)))
-}
-
-// Record submits a decision that an operator's key signed. It is in force when
-// this returns. It is never repeated when its effect is unknown: the service
-// would refuse the duplicate. content is the encrypted value of a secret that the
-// decision sets.
-func (o Operator) Record(ctx context.Context, envelope, content []byte) (api.OperatorReceipt, error) {
-	return fetch[api.OperatorReceipt](ctx, o.c, on(api.CallRecordAdd).with(api.OperatorRequest{Envelope: envelope, Content: content}, false))
-}
-
-// Keys returns the operator keys, in force and retired.
-func (o Operator) Keys(ctx context.Context) (api.OperatorKeys, error) {
-	return fetch[api.OperatorKeys](ctx, o.c, on(api.CallOperatorKeys))
 }
 
 // Principals lists the principals that operators decided about or that have

@@ -72,6 +72,14 @@ type consumerError struct{ err error }
 func (e *consumerError) Error() string { return e.err.Error() }
 func (e *consumerError) Unwrap() error { return e.err }
 
+// ofConsumer returns err, or the error within it that the caller's own function returned.
+func ofConsumer(err error) error {
+	if consumer, ok := errors.AsType[*consumerError](err); ok {
+		return consumer.err
+	}
+	return err
+}
+
 // maxTries bounds how many services a call is sent to. Starting one waits for
 // its predecessor to exit, so this is no busy loop.
 const maxTries = 8

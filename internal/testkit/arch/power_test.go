@@ -31,7 +31,7 @@ func powers() map[string][]string {
 		"crypto/rsa":                    {"SignPKCS1v15", "SignPSS", "PrivateKey", "GenerateKey"},
 		"crypto/tls":                    {"LoadX509KeyPair", "X509KeyPair"},
 		"crypto/x509":                   {"ParsePKCS8PrivateKey", "ParsePKCS1PrivateKey", "ParseECPrivateKey"},
-		module + "client":               {"New", "Conn", "Operator"},
+		module + "client":               {"New", "Conn", "Operator", "OperatorLog", "OperatorRecords", "OperatorRuns", "OperatorSchedules"},
 		module + "internal/base/egress": {"Local", "Unix"},
 	}
 }
@@ -113,6 +113,11 @@ func plantedPowers() map[string]struct{ imports, body, uses, links string } {
 			`func planted() { _, _ = client.New(client.Config{}).Operator().Engage(context.Background(), api.StopRequest{}) }`,
 			module + "client.Operator", module + "client.Operator.",
 		},
+		"a call of a part of the operator's face": {
+			`("context"; "github.com/bailiwick-dev/bailiwick/client")`,
+			`func planted() { _, _ = client.OperatorRuns{}.PauseRun(context.Background(), "") }`,
+			module + "client.OperatorRuns", module + "client.OperatorRuns.",
+		},
 	}
 }
 
@@ -141,7 +146,7 @@ func TestAPlantedPowerIsFound(t *testing.T) {
 // operator calls.
 var powerful = regexp.MustCompile(`^(os/exec\.|os\.(StartProcess|startProcess|FindProcess)|syscall\.(forkExec|forkAndExec|ForkExec|StartProcess|rawVfork|runtime_BeforeFork|Exec$)|` +
 	`crypto/(ed25519|ecdsa|rsa)\.(.*[sS]ign|NewKeyFromSeed|newKeyFromSeed|GenerateKey)|crypto/(x509\.Parse.*PrivateKey|tls\..*KeyPair)|` +
-	regexp.QuoteMeta(module) + `(deploy|internal/(document/seal|state/(operator|secret|store)))\b|` + regexp.QuoteMeta(module) + `client\.(Operator\.|\(\*Operator\)|\(\*Conn\)\.Operator))`)
+	regexp.QuoteMeta(module) + `(deploy|internal/(document/seal|state/(operator|secret|store)))\b|` + regexp.QuoteMeta(module) + `client\.(Operator\w*\.|\(\*Operator\w*\)|\(\*Conn\)\.Operator))`)
 
 // linkedPowers lists the symbols of a program that powerful matches. overlay replaces
 // sources, as the flag of go build.
