@@ -2,7 +2,8 @@
 //
 // It has two faces. Runtime composes existing workers and may be driven by an
 // AI; Operator is for people. Neither has a method of the other, so a program
-// that holds a Runtime cannot reach an operator call by mistake. The service
+// that holds a Runtime cannot reach an operator call by mistake. Each embeds a type
+// for every subject with many calls: RuntimeRuns, OperatorLog. The service
 // establishes the caller from the socket's peer or from the handle that a token
 // was exchanged for (session.go), never from what a caller says about itself.
 //

@@ -12,38 +12,41 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
+// RuntimeRuns submits runs and watches those that the caller may see.
+type RuntimeRuns struct{ c *Conn }
+
 // Submit submits a plan to the orchestrator. It returns when the run is
 // durable. With a RunID in req the request is safe to repeat. The run is Existing
 // if an earlier call made it. An invalid plan gives an error whose Problems list
 // everything wrong with it.
-func (r Runtime) Submit(ctx context.Context, req api.RunRequest) (api.Run, error) {
+func (r RuntimeRuns) Submit(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	req.Key = cmp.Or(req.Key, rand.Text())
 	return fetch[api.Run](ctx, r.c, on(api.CallRunSubmit).with(req, req.RunID != ""))
 }
 
 // Append adds tasks to a run, which needs a grant with append, also by its owner. It is
 // safe to repeat.
-func (r Runtime) Append(ctx context.Context, id api.RunID, req api.RunAppend) (api.Run, error) {
+func (r RuntimeRuns) Append(ctx context.Context, id api.RunID, req api.RunAppend) (api.Run, error) {
 	req.Key = cmp.Or(req.Key, rand.Text())
 	return fetch[api.Run](ctx, r.c, on(api.CallRunAppend, string(id)).with(req, true))
 }
 
 // Runs returns the runs that the caller may see and f selects, newest first and
 // without their tasks.
-func (r Runtime) Runs(ctx context.Context, f api.RunFilter) ([]api.Run, error) {
+func (r RuntimeRuns) Runs(ctx context.Context, f api.RunFilter) ([]api.Run, error) {
 	return fetch[[]api.Run](ctx, r.c, on(api.CallRunList).where(f.Query()))
 }
 
 // Waiting returns what waits for a person, of what the caller may see, oldest
 // first.
-func (r Runtime) Waiting(ctx context.Context) ([]api.Waiting, error) {
+func (r RuntimeRuns) Waiting(ctx context.Context) ([]api.Waiting, error) {
 	return fetch[[]api.Waiting](ctx, r.c, on(api.CallWaiting))
 }
 
 // Run returns a run and a page of its tasks. The page begins after the cursor
 // after, which is Next of the page before or empty, and has at most limit tasks;
 // 0: the service's page size.
-func (r Runtime) Run(ctx context.Context, id api.RunID, after string, limit int) (api.Run, error) {
+func (r RuntimeRuns) Run(ctx context.Context, id api.RunID, after string, limit int) (api.Run, error) {
 	query := cursorQuery(after)
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
@@ -55,7 +58,7 @@ func (r Runtime) Run(ctx context.Context, id api.RunID, after string, limit int)
 const tasksPage = 1000
 
 // WholeRun returns a run with all of its tasks.
-func (r Runtime) WholeRun(ctx context.Context, id api.RunID) (api.Run, error) {
+func (r RuntimeRuns) WholeRun(ctx context.Context, id api.RunID) (api.Run, error) {
 	run, err := r.Run(ctx, id, "", tasksPage)
 	for next := run.Next; err == nil && next != ""; {
 		var page api.Run
@@ -75,7 +78,7 @@ func (r Runtime) WholeRun(ctx context.Context, id api.RunID) (api.Run, error) {
 // RunEvents returns the events of a run after a cursor, which is Next of the
 // previous answer or empty. If there are no new events, it waits at most wait for
 // the first.
-func (r Runtime) RunEvents(ctx context.Context, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
+func (r RuntimeRuns) RunEvents(ctx context.Context, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
 	query := cursorQuery(after)
 	if wait > 0 {
 		query.Set("wait", wait.String())
@@ -96,7 +99,7 @@ const watchWait = 30 * time.Second
 // WatchRun passes the events of a run after a cursor to each until the run is
 // settled. When the service restarts meanwhile, it continues with the next one;
 // no event is lost or repeated.
-func (r Runtime) WatchRun(ctx context.Context, id api.RunID, after string, each func(api.RunEvent) error) error {
+func (r RuntimeRuns) WatchRun(ctx context.Context, id api.RunID, after string, each func(api.RunEvent) error) error {
 	moved, ended := false, false
 	wait := time.Duration(0) // the first request only finds out whether a service answers
 	return follow(ctx, func() error {
@@ -121,6 +124,6 @@ func (r Runtime) WatchRun(ctx context.Context, id api.RunID, after string, each 
 }
 
 // RunPlan returns the plan of a run in its canonical form.
-func (r Runtime) RunPlan(ctx context.Context, id api.RunID) (json.RawMessage, error) {
+func (r RuntimeRuns) RunPlan(ctx context.Context, id api.RunID) (json.RawMessage, error) {
 	return fetch[json.RawMessage](ctx, r.c, on(api.CallRunPlan, string(id)))
 }

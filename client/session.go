@@ -34,7 +34,7 @@ func (r Runtime) With(handle string, ceiling *api.Tier) Runtime {
 		}
 		h.Set(api.CeilingHeader, lowest.String())
 	}
-	return Runtime{&Conn{link: r.c.link, header: h}}
+	return (&Conn{link: r.c.link, header: h}).Runtime()
 }
 
 // Who returns the principal and ceiling that the service established for the
