@@ -325,7 +325,7 @@ func TestSteeringVerbsSendTheirRequest(t *testing.T) {
 		"run patch r-one ask --all":                   "one of the three",
 		"run patch r-one ask --dir x":                 "--dir goes with --all",
 		"run patch r-one --all --keep-going":          "go with --merge",
-		"run patch r-one --merge=":                    "wants the name",
+		"run patch r-one --merge=":                    "needs the name",
 		"run logs r-one --attempt 2":                  "name the task",
 		"run logs r-one ask -f --attempt 2":           "one of the two",
 		"run logs r-one other":                        "has no task other",
