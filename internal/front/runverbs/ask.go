@@ -3,6 +3,7 @@ package runverbs
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -11,7 +12,7 @@ import (
 
 // questions asks the questions of runs at the terminal, each once.
 type questions struct {
-	t     *commands
+	out   *console.Output
 	conn  *client.Conn
 	asker *console.Asker // nil: there is nobody to ask
 	asked map[questionID]bool
@@ -23,8 +24,8 @@ type questionID struct {
 	attempt  int
 }
 
-func (t *commands) newQuestions(c *client.Conn) *questions {
-	return &questions{t: t, conn: c, asker: t.NewAsker(t.Stdin), asked: map[questionID]bool{}}
+func newQuestions(out *console.Output, stdin io.Reader, c *client.Conn) *questions {
+	return &questions{out: out, conn: c, asker: out.NewAsker(stdin), asked: map[questionID]bool{}}
 }
 
 // ask asks the open questions of a run that were not asked before, and reports
@@ -52,7 +53,7 @@ func (q *questions) ask(ctx context.Context, run *api.Run) (asked bool) {
 		// A question that was answered or expired meanwhile is refused here.
 		req := api.RunAnswer{Task: task.Task, DispatchID: d.ID, Attempt: d.Attempt, Text: answer.Text, Option: answer.Option}
 		if _, err := q.conn.Operator().AnswerRun(ctx, run.RunID, req); err != nil {
-			fmt.Fprintf(q.t.Stderr, "%s\n", console.Plain(err.Error()))
+			fmt.Fprintf(q.out.Stderr, "%s\n", console.Plain(err.Error()))
 		}
 	}
 	return asked

@@ -33,7 +33,8 @@ func (t *commands) listCommand(v *console.Verb) {
 			if err != nil {
 				return err
 			}
-			if err := t.printRuns(list); err != nil || t.Format != "text" || more == "" {
+			err = runPrinter{t.Output}.list(list)
+			if err != nil || t.Format != "text" || more == "" {
 				return err
 			}
 			fmt.Fprintf(t.Stderr, "older runs: %s\n", f.behind(more))
@@ -104,8 +105,9 @@ func listRuns(ctx context.Context, r client.Runtime, f api.RunFilter) (list []ap
 	return kept, more, nil
 }
 
-func (t *commands) printRuns(list []api.Run) error {
-	warnStalled(t.Stderr, list)
+// list prints a line per run.
+func (p runPrinter) list(list []api.Run) error {
+	warnStalled(p.Stderr, list)
 	head, labels := "RUN\tSTATE\tDONE\tSUBMITTED\tQUEUE\tPRINCIPAL\tTASKS", func(*api.Run) string { return "" }
 	if slices.ContainsFunc(list, func(r api.Run) bool { return len(r.Labels) > 0 }) {
 		head += "\tLABELS"
@@ -113,8 +115,8 @@ func (t *commands) printRuns(list []api.Run) error {
 			return "\t" + console.Dash(console.Line(strings.Join(labelWords(r.Labels), ", ")))
 		}
 	}
-	return console.List(t.Output, list, func(r api.Run) string { return string(r.RunID) }, head, func(r api.Run) string {
-		return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s%s", r.RunID, stateText(&r), r.Counts[api.TaskDone], r.Total, t.Ago(r.SubmittedAt), r.Queue, r.Principal, countsText(r.Counts), labels(&r))
+	return console.List(p.Output, list, func(r api.Run) string { return string(r.RunID) }, head, func(r api.Run) string {
+		return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s%s", r.RunID, stateText(&r), r.Counts[api.TaskDone], r.Total, p.Ago(r.SubmittedAt), r.Queue, r.Principal, countsText(r.Counts), labels(&r))
 	})
 }
 

@@ -57,39 +57,39 @@ func drawRuns(runs []*liveRun, f frame) (lines []string) {
 	return lines
 }
 
-// watchLive redraws the trees of runs until they are settled, and asks the
+// live redraws the trees of runs until they are settled, and asks the
 // questions of their tasks. Events only say that something has changed; the
 // picture is the runs as they are.
-func (t *commands) watchLive(ctx context.Context, c *client.Conn, ids []api.RunID) error {
+func (f *follower) live(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	r, runs := c.Runtime(), []*liveRun{}
-	for _, id := range ids {
+	r, runs := f.conn.Runtime(), []*liveRun{}
+	for _, id := range f.ids {
 		run, err := wholeRun(ctx, r, id)
 		if err != nil {
 			return err
 		}
 		runs = append(runs, &liveRun{run, newRunTree(run.Tasks)})
 	}
-	changed, ended := notices(ctx, r, ids)
-	picture, questions := &redrawn{to: t.Stderr}, t.newQuestions(c)
+	changed, ended := notices(ctx, r, f.ids)
+	picture, questions := &redrawn{to: f.Stderr}, newQuestions(f.Output, f.stdin, f.conn)
 	draw := func() {
-		width, height := t.Size()
-		picture.draw(drawRuns(runs, frame{width, height, t.Colour(), t.Now()}), width, height)
+		width, height := f.Size()
+		picture.draw(drawRuns(runs, frame{width, height, f.Colour(), f.Now()}), width, height)
 	}
 	refresh := func() time.Duration {
-		from := t.Now()
+		from := f.Now()
 		for _, l := range runs {
 			if !l.run.State.Settled() {
 				l.refresh(ctx, r)
 			}
 		}
-		return t.Now().Sub(from)
+		return f.Now().Sub(from)
 	}
 	draw()
 	tick := time.NewTicker(console.RedrawInterval)
 	defer tick.Stop()
-	last, pause, fresh := t.Now(), time.Duration(0), true
+	last, pause, fresh := f.Now(), time.Duration(0), true
 	for {
 		for i := 0; fresh && i < len(runs); i++ {
 			if questions.ask(ctx, &runs[i].run) {
@@ -106,7 +106,7 @@ func (t *commands) watchLive(ctx context.Context, c *client.Conn, ids []api.RunI
 			return err
 		case <-tick.C:
 		}
-		since := t.Now().Sub(last)
+		since := f.Now().Sub(last)
 		dirty := since >= max(refreshInterval, pause)
 		if since >= pause {
 			select {
@@ -117,7 +117,7 @@ func (t *commands) watchLive(ctx context.Context, c *client.Conn, ids []api.RunI
 		}
 		if fresh = dirty; dirty {
 			pause = refreshPause * refresh()
-			last = t.Now()
+			last = f.Now()
 		}
 		draw()
 	}

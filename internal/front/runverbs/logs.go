@@ -63,7 +63,7 @@ func (t *commands) logs(ctx context.Context, r client.Runtime, id api.RunID, tas
 	if err != nil {
 		return err
 	}
-	l := &taskLogs{t: t, r: r, bare: task != "", tail: f.tail}
+	l := &taskLogs{out: t.Output, r: r, bare: task != "", tail: f.tail}
 	for i := range run.Tasks {
 		l.width = max(l.width, min(len(run.Tasks[i].Task), 24))
 	}
@@ -88,7 +88,7 @@ func (t *commands) logs(ctx context.Context, r client.Runtime, id api.RunID, tas
 		}
 	}
 	if f.follow {
-		err = errors.Join(err, t.interrupted(ctx, []api.RunID{id}, l.follow(ctx, id, task)))
+		err = errors.Join(err, interrupted(ctx, t.Output, []api.RunID{id}, l.follow(ctx, id, task)))
 	}
 	return err
 }
@@ -118,7 +118,7 @@ type taskLogLine struct {
 
 // taskLogs shows the logs of several tasks at once, line by line.
 type taskLogs struct {
-	t     *commands
+	out   *console.Output
 	r     client.Runtime
 	bare  bool // one task only: its lines get no name
 	width int  // of the longest name
@@ -212,18 +212,18 @@ func (l *taskLogs) show(ctx context.Context, log taskLog, read logReader) error 
 			return l.failed(log, err)
 		}
 	}
-	if l.t.Format != "text" {
+	if l.out.Format != "text" {
 		return l.failed(log, read(ctx, log.dispatch, from, func(c api.Chunk) error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return l.t.JSON(taskLogLine{log.task, log.dispatch, log.attempt, c})
+			return l.out.JSON(taskLogLine{log.task, log.dispatch, log.attempt, c})
 		}))
 	}
 	if l.bare {
-		a := console.NewAgentLog(l.t.Stdout, l.t.Stderr, "", nil, from.Offset)
+		a := console.NewAgentLog(l.out.Stdout, l.out.Stderr, "", nil, from.Offset)
 		return l.failed(log, errors.Join(read(ctx, log.dispatch, from, a.Chunk), a.Close()))
 	}
-	out, notes := &wholeLines{to: l.t.Stdout, mu: &l.mu}, &wholeLines{to: l.t.Stderr, mu: &l.mu}
+	out, notes := &wholeLines{to: l.out.Stdout, mu: &l.mu}, &wholeLines{to: l.out.Stderr, mu: &l.mu}
 	a := console.NewAgentLog(out, notes, console.Pad(string(log.task), l.width)+" "+console.AgentMarker, l.columns, from.Offset)
 	return l.failed(log, errors.Join(read(ctx, log.dispatch, from, a.Chunk), a.Close(), out.flush(), notes.flush()))
 }
@@ -269,7 +269,7 @@ const longLine = 32 << 10
 // columns is where lines are broken: a terminal would continue them without the
 // name of the task.
 func (l *taskLogs) columns() int {
-	if width, _ := l.t.Size(); l.t.Screen && width >= l.width+20 {
+	if width, _ := l.out.Size(); l.out.Screen && width >= l.width+20 {
 		return width
 	}
 	return longLine

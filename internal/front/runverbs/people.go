@@ -32,18 +32,18 @@ func approvalOf(a *api.OpenApproval) string {
 	return "task " + console.Line(string(a.Task))
 }
 
-// printApprovals shows the approvals that a run waits for, and how people give them.
-func (t *commands) printApprovals(run *api.Run) {
+// approvals shows the approvals that a run waits for, and how people give them.
+func (p runPrinter) approvals(run *api.Run) {
 	for i := range run.Approvals {
 		if i == maxTroubles {
-			t.Row("", "and more; see: bailiwick approval list --all")
+			p.Row("", "and more; see: bailiwick approval list --all")
 			break
 		}
 		a := &run.Approvals[i]
-		t.Row("approval", "of %s, by %s", approvalOf(a), electorate(&a.Electorate))
-		t.Row("", "expires %s", t.Ago(a.Expires))
-		t.Row("", "see: bailiwick approval show %s", a.ID)
-		t.Row("", "approve: bailiwick approval approve %s", a.ID)
+		p.Row("approval", "of %s, by %s", approvalOf(a), electorate(&a.Electorate))
+		p.Row("", "expires %s", p.Ago(a.Expires))
+		p.Row("", "see: bailiwick approval show %s", a.ID)
+		p.Row("", "approve: bailiwick approval approve %s", a.ID)
 	}
 }
 
@@ -61,14 +61,14 @@ func approvalNotes(run *api.Run, now time.Time) map[api.TaskID]string {
 
 // approvalReports tells on stderr of the approvals that runs wait for, each once.
 type approvalReports struct {
-	t    *commands
+	out  *console.Output
 	r    client.Runtime
 	mu   sync.Mutex
 	told map[api.ApprovalID]bool // guarded by mu
 }
 
-func (t *commands) newApprovalReports(r client.Runtime) *approvalReports {
-	return &approvalReports{t: t, r: r, told: map[api.ApprovalID]bool{}}
+func newApprovalReports(out *console.Output, r client.Runtime) *approvalReports {
+	return &approvalReports{out: out, r: r, told: map[api.ApprovalID]bool{}}
 }
 
 func (p *approvalReports) report(run *api.Run) {
@@ -80,8 +80,8 @@ func (p *approvalReports) report(run *api.Run) {
 			continue
 		}
 		p.told[a.ID] = true
-		fmt.Fprintf(p.t.Stderr, "%s of run %s waits for approval by %s until %s; see: bailiwick approval show %s, approve with: bailiwick approval approve %[5]s\n",
-			approvalOf(a), run.RunID, electorate(&a.Electorate), p.t.Time(a.Expires), a.ID)
+		fmt.Fprintf(p.out.Stderr, "%s of run %s waits for approval by %s until %s; see: bailiwick approval show %s, approve with: bailiwick approval approve %[5]s\n",
+			approvalOf(a), run.RunID, electorate(&a.Electorate), p.out.Time(a.Expires), a.ID)
 	}
 }
 

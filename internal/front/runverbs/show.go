@@ -27,8 +27,8 @@ func (t *commands) showCommand(v *console.Verb) {
 		if err != nil {
 			return err
 		}
-		t.looked(ctx, c, &run)
-		return t.Page(func() error { return t.printRun(ctx, c.Runtime(), &run, only) })
+		looked(ctx, c, &run)
+		return t.Page(func() error { return runPrinter{t.Output}.print(ctx, c.Runtime(), &run, only) })
 	})
 	v.Flag(&states, "state")
 	v.Flag(&failed, "failed")
@@ -52,77 +52,80 @@ func tasksIn(states []string, failed bool) (taskFilter, error) {
 	return func(task *api.RunTask) bool { return len(want) == 0 || slices.Contains(want, task.State) }, nil
 }
 
-// printRun prints a run; as text, with a line per task that only selects.
-func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run, only taskFilter) error {
+// runPrinter prints runs as a whole.
+type runPrinter struct{ *console.Output }
+
+// print prints a run; as text, with a line per task that only selects.
+func (p runPrinter) print(ctx context.Context, r client.Runtime, run *api.Run, only taskFilter) error {
 	shown := *run
 	if only != nil {
 		shown.Tasks = slices.DeleteFunc(slices.Clone(run.Tasks), func(task api.RunTask) bool { return !only(&task) })
 	}
-	return t.Emit(&shown, string(run.RunID), func() {
-		t.printHead(run)
+	return p.Emit(&shown, string(run.RunID), func() {
+		p.head(run)
 		if only != nil {
-			t.printTasks(&shown)
+			p.tasks(&shown)
 		}
-		t.printTainted(&shown)
-		t.printTrouble(ctx, r, &shown)
-		t.printApprovals(run)
-		t.Row("next", "%s", nextCommand(run))
+		p.tainted(&shown)
+		p.trouble(ctx, r, &shown)
+		p.approvals(run)
+		p.Row("next", "%s", nextCommand(run))
 		if task := denied(run); task != nil && run.State.Settled() {
-			t.Row("then", "bailiwick run retry %s, once %s", run.RunID, console.Line(DenialOf(task.Message).Once))
+			p.Row("then", "bailiwick run retry %s, once %s", run.RunID, console.Line(DenialOf(task.Message).Once))
 		}
 	})
 }
 
-func (t *commands) printHead(run *api.Run) {
-	t.Row("run", "%s %s", run.RunID, stateText(run))
+func (p runPrinter) head(run *api.Run) {
+	p.Row("run", "%s %s", run.RunID, stateText(run))
 	if run.Undriven {
-		t.Row("STALLED", "%s", undrivenText(run.RunID))
+		p.Row("STALLED", "%s", undrivenText(run.RunID))
 	}
-	t.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
-	t.Row("queue", "%s", run.Queue)
-	t.Rows("budget", len(run.Budgets), func(i int) string { return budgetLine(&run.Budgets[i]) })
+	p.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
+	p.Row("queue", "%s", run.Queue)
+	p.Rows("budget", len(run.Budgets), func(i int) string { return budgetLine(&run.Budgets[i]) })
 	labels := labelWords(run.Labels)
-	t.Rows("labels", len(labels), func(i int) string { return labels[i] })
-	t.Row("principal", "%s", run.Principal)
-	t.Row("submitted", "%s under catalog revision %d", t.Time(run.SubmittedAt), run.Revision)
+	p.Rows("labels", len(labels), func(i int) string { return labels[i] })
+	p.Row("principal", "%s", run.Principal)
+	p.Row("submitted", "%s under catalog revision %d", p.Time(run.SubmittedAt), run.Revision)
 	if run.NoReuse {
-		t.Row("reuse", "no: every task runs")
+		p.Row("reuse", "no: every task runs")
 	}
 	if run.RetryOf != "" {
-		t.Row("retry of", "%s, whose done tasks are taken over unless a change reaches them", run.RetryOf)
-		t.Rows("changed", len(run.Changed), func(i int) string { return run.Changed[i] })
-		t.Rows("again from", len(run.From), func(i int) string { return string(run.From[i]) })
+		p.Row("retry of", "%s, whose done tasks are taken over unless a change reaches them", run.RetryOf)
+		p.Rows("changed", len(run.Changed), func(i int) string { return run.Changed[i] })
+		p.Rows("again from", len(run.From), func(i int) string { return string(run.From[i]) })
 	}
 	switch {
 	case run.SettledAt != nil:
-		t.Row("settled", "%s, after %s", t.Time(*run.SettledAt), console.Duration(run.SettledAt.Sub(run.SubmittedAt)))
+		p.Row("settled", "%s, after %s", p.Time(*run.SettledAt), console.Duration(run.SettledAt.Sub(run.SubmittedAt)))
 		if run.Sealed {
-			t.Row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s --out FILE", run.RunID)
+			p.Row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s --out FILE", run.RunID)
 		}
 	case run.Deadline != nil:
-		t.Row("deadline", "%s: then it is cancelled", t.Time(*run.Deadline))
+		p.Row("deadline", "%s: then it is cancelled", p.Time(*run.Deadline))
 	}
 	if run.CancelBy != "" {
-		t.Row("cancelled", "by %s", run.CancelBy)
+		p.Row("cancelled", "by %s", run.CancelBy)
 		if run.CancelReason != "" {
-			t.Row("", "%s", console.AgentText(run.CancelReason))
+			p.Row("", "%s", console.AgentText(run.CancelReason))
 		}
 	}
 	for i := range run.Usage {
-		t.Row("models", "%s", console.ModelUsage(run.Usage[i]))
+		p.Row("models", "%s", console.ModelUsage(run.Usage[i]))
 	}
-	t.Row("plan", "%s", run.Plan)
+	p.Row("plan", "%s", run.Plan)
 }
 
 // wideTable is how wide a terminal must be for the ids of dispatches.
 const wideTable = 100
 
-func (t *commands) printTasks(run *api.Run) {
+func (p runPrinter) tasks(run *api.Run) {
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	// A narrow terminal has no room for what other verbs find by the task.
-	width, _ := t.Size()
-	narrow := t.Screen && width > 0 && width < wideTable
+	width, _ := p.Size()
+	narrow := p.Screen && width > 0 && width < wideTable
 	dispatch := func(text string) string {
 		if narrow {
 			return ""
@@ -135,7 +138,7 @@ func (t *commands) printTasks(run *api.Run) {
 		}
 		return text + "\t"
 	}
-	notes := approvalNotes(run, t.Now())
+	notes := approvalNotes(run, p.Now())
 	fmt.Fprintf(w, "\nTASK\tSTATE\tSUBAGENT\tATTEMPT\tTOOK\t%s%sWHY\n", cost("COST"), dispatch("DISPATCH"))
 	for i := range run.Tasks {
 		task := &run.Tasks[i]
@@ -144,15 +147,15 @@ func (t *commands) printTasks(run *api.Run) {
 			attempt = fmt.Sprintf("%d/%d", task.Attempt, max(task.Attempts, task.Attempt))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s%s\n", console.Line(string(task.Task)), task.State, console.Line(string(task.Subagent)), attempt,
-			console.Dash(elapsed(task, t.Now())), cost(console.Dash(console.Cost(task.Usage))), dispatch(console.Dash(console.Line(string(task.DispatchID)))), console.Dash(console.Cut(cmp.Or(notes[task.Task], noteOf(task, t.Now())), 200)))
+			console.Dash(elapsed(task, p.Now())), cost(console.Dash(console.Cost(task.Usage))), dispatch(console.Dash(console.Line(string(task.DispatchID)))), console.Dash(console.Cut(cmp.Or(notes[task.Task], noteOf(task, p.Now())), 200)))
 	}
 	fmt.Fprintln(w)
 	_ = w.Flush() // to memory
-	fmt.Fprint(t.Stdout, t.Fit(table.String()))
+	fmt.Fprint(p.Stdout, p.Fit(table.String()))
 }
 
-// printTainted names the tasks that have text from outside.
-func (t *commands) printTainted(run *api.Run) {
+// tainted names the tasks that have text from outside.
+func (p runPrinter) tainted(run *api.Run) {
 	var list []string
 	for i := range run.Tasks {
 		if run.Tasks[i].Taint != nil {
@@ -162,22 +165,22 @@ func (t *commands) printTainted(run *api.Run) {
 	if more := len(list) - maxTroubles; more > 0 {
 		list = append(list[:maxTroubles], fmt.Sprintf("and %d more", more))
 	}
-	t.OptionalRow("tainted", "%s: text from outside was read", strings.Join(list, ", "))
+	p.OptionalRow("tainted", "%s: text from outside was read", strings.Join(list, ", "))
 }
 
 // maxTroubles is how many questions and how many failures are shown in full.
 const maxTroubles = 10
 
-// printTrouble shows the open questions and how to answer them, and the failed
+// trouble shows the open questions and how to answer them, and the failed
 // and denied tasks with the reason.
-func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.Run) {
+func (p runPrinter) trouble(ctx context.Context, r client.Runtime, run *api.Run) {
 	questions, failed := 0, 0
 	for i := range run.Tasks {
 		task := &run.Tasks[i]
 		switch {
 		case task.Asks:
 			if questions++; questions <= maxTroubles {
-				t.printQuestion(ctx, r, run, task)
+				p.question(ctx, r, run, task)
 			}
 		case task.State == api.TaskFailed || task.State == api.TaskDenied:
 			if failed++; failed > maxTroubles {
@@ -187,43 +190,43 @@ func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.
 			if task.State == api.TaskDenied {
 				why = "by " + DenialOf(task.Message).By
 			}
-			t.Row(string(task.State), "task %s: %s", task.Task, console.Dash(why))
+			p.Row(string(task.State), "task %s: %s", task.Task, console.Dash(why))
 			if task.Message != "" {
-				t.Row("", "%s", console.AgentText(task.Message))
+				p.Row("", "%s", console.AgentText(task.Message))
 			}
 			if task.DispatchID != "" {
-				t.Row("", "see: bailiwick run logs %s %s", run.RunID, task.Task)
+				p.Row("", "see: bailiwick run logs %s %s", run.RunID, task.Task)
 			}
 		}
 	}
 	if questions > maxTroubles {
-		t.Row("", "and %s with a question", record.Plural(questions-maxTroubles, "more task"))
+		p.Row("", "and %s with a question", record.Plural(questions-maxTroubles, "more task"))
 	}
 	if failed > maxTroubles {
-		t.Row("", "and %s failed or denied", record.Plural(failed-maxTroubles, "more task"))
+		p.Row("", "and %s failed or denied", record.Plural(failed-maxTroubles, "more task"))
 	}
 }
 
-func (t *commands) printQuestion(ctx context.Context, r client.Runtime, run *api.Run, task *api.RunTask) {
-	t.Row("question", "of task %s", task.Task)
+func (p runPrinter) question(ctx context.Context, r client.Runtime, run *api.Run, task *api.RunTask) {
+	p.Row("question", "of task %s", task.Task)
 	// The record of the dispatch has the question in full; the task has only its
 	// beginning.
 	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil && d.Question != nil {
-		t.Row("", "%s", console.AgentText(d.Question.Question))
+		p.Row("", "%s", console.AgentText(d.Question.Question))
 		for i, o := range d.Question.Options {
-			t.Row("", "%d. %s", i+1, console.Quoted(o))
+			p.Row("", "%d. %s", i+1, console.Quoted(o))
 		}
 		if len(d.Question.Context) > 0 {
-			t.Row("", "context: %s", d.Question.Context)
+			p.Row("", "context: %s", d.Question.Context)
 		}
 		if d.AnswerBy != nil {
-			t.Row("", "answer by %s", t.Time(*d.AnswerBy))
+			p.Row("", "answer by %s", p.Time(*d.AnswerBy))
 		}
-		t.Row("", "answer: %s", answerCommand(run, task, &d))
+		p.Row("", "answer: %s", answerCommand(run, task, &d))
 		return
 	}
-	t.Row("", "%s", console.AgentText(task.Message))
-	t.Row("", "answer: bailiwick run answer %s --task %s TEXT", run.RunID, task.Task)
+	p.Row("", "%s", console.AgentText(task.Message))
+	p.Row("", "answer: bailiwick run answer %s --task %s TEXT", run.RunID, task.Task)
 }
 
 // continueRuns is the command that makes open runs continue.
@@ -252,14 +255,6 @@ func warnStalled(to io.Writer, list []api.Run) {
 	}
 	if n > 0 {
 		fmt.Fprintf(to, "nothing continues the %s in this list: the service has no orchestrator; start one with: %s\n", record.Plural(n, "stalled run"), continueRuns)
-	}
-}
-
-// warnUndriven warns a user who is about to wait for a run that nothing continues.
-// A run that cannot be read is reported by what follows.
-func (t *commands) warnUndriven(ctx context.Context, r client.Runtime, id api.RunID) {
-	if run, err := r.Run(ctx, id, "", 1); err == nil && run.Undriven {
-		fmt.Fprintln(t.Stderr, console.Line(undrivenText(id)))
 	}
 }
 

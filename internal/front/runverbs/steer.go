@@ -136,7 +136,7 @@ func (t *commands) over(ctx context.Context, r client.Runtime, id api.RunID, tas
 	case !cancelled || verb != "cancel":
 		return false, api.Errorf(api.CodeConflict, "%s is %s: there is nothing to %s", what, state, verb).WithHint("see: bailiwick run show %s", id)
 	case t.Format != "text":
-		return true, t.printRun(ctx, r, &run, nil)
+		return true, runPrinter{t.Output}.print(ctx, r, &run, nil)
 	}
 	fmt.Fprintf(t.Stdout, "%s is already cancelled\n", what)
 	return true, nil
@@ -150,7 +150,7 @@ func (t *commands) printSteered(ctx context.Context, r client.Runtime, id api.Ru
 		return err
 	}
 	if t.Format != "text" {
-		return t.printRun(ctx, r, &run, nil)
+		return runPrinter{t.Output}.print(ctx, r, &run, nil)
 	}
 	if run.State.Settled() {
 		done = "is " + string(run.State)

@@ -91,9 +91,9 @@ func (t *planVerbs) submit(ctx context.Context, file string, f submitFlags) erro
 		}
 		fmt.Fprintf(t.Stderr, "run %s submitted\n", run.RunID)
 		if f.watch {
-			return t.watch(ctx, c, []api.RunID{run.RunID}, f.quiet)
+			return t.follow(c, []api.RunID{run.RunID}).watch(ctx, f.quiet)
 		}
-		return t.wait(ctx, c.Runtime(), []api.RunID{run.RunID}, f.wait)
+		return t.follow(c, []api.RunID{run.RunID}).wait(ctx, f.wait)
 	})
 }
 

@@ -20,34 +20,36 @@ func (t *commands) waitCommand(v *console.Verb) {
 		if a.Wait("--timeout", timeout); a.Err != nil {
 			return a.Err
 		}
-		return t.wait(ctx, c.Runtime(), ids, timeout)
+		return t.follow(c, ids).wait(ctx, timeout)
 	})
 	v.Flag(&timeout, "timeout")
 }
 
-func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, timeout time.Duration) error {
-	people := t.newApprovalReports(r)
-	for _, id := range ids {
+// wait waits until the runs are settled, prints them, and returns their outcome.
+func (f *follower) wait(ctx context.Context, timeout time.Duration) error {
+	r := f.conn.Runtime()
+	people := newApprovalReports(f.Output, r)
+	for _, id := range f.ids {
 		run, err := wholeRun(ctx, r, id)
 		if err != nil {
 			return err
 		}
 		if run.Undriven {
-			fmt.Fprintln(t.Stderr, console.Line(undrivenText(id)))
+			fmt.Fprintln(f.Stderr, console.Line(undrivenText(id)))
 		}
 		for i := range run.Tasks {
 			if run.Tasks[i].Asks {
-				fmt.Fprintf(t.Stderr, "task %s waits for an answer; see: bailiwick run show %s\n", run.Tasks[i].Task, id)
+				fmt.Fprintf(f.Stderr, "task %s waits for an answer; see: bailiwick run show %s\n", run.Tasks[i].Task, id)
 			}
 		}
 		people.report(&run)
 	}
-	what := "run " + string(ids[0]) + " is in progress"
-	if len(ids) > 1 {
-		what = record.Plural(len(ids), "run") + " are in progress"
+	what := "run " + string(f.ids[0]) + " is in progress"
+	if len(f.ids) > 1 {
+		what = record.Plural(len(f.ids), "run") + " are in progress"
 	}
-	p := t.NewProgress(what)
-	err := eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
+	p := f.NewProgress(what)
+	err := eachRun(ctx, f.ids, func(ctx context.Context, id api.RunID) error {
 		saw, stop := people.follow(ctx, id)
 		defer stop()
 		err := awaitRun(ctx, r, id, "", timeout, saw)
@@ -58,9 +60,9 @@ func (t *commands) wait(ctx context.Context, r client.Runtime, ids []api.RunID, 
 	})
 	p.Close()
 	if err != nil {
-		return t.interrupted(ctx, ids, err)
+		return interrupted(ctx, f.Output, f.ids, err)
 	}
-	_, err = t.finish(ctx, r, ids, true)
+	_, err = f.finish(ctx, true)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -17,48 +18,70 @@ import (
 )
 
 func (t *commands) watchCommand(v *console.Verb) {
-	t.runsVerb(v, func(ctx context.Context, c *client.Conn, ids []api.RunID) error { return t.watch(ctx, c, ids, false) })
+	t.runsVerb(v, func(ctx context.Context, c *client.Conn, ids []api.RunID) error {
+		return t.follow(c, ids).watch(ctx, false)
+	})
 }
 
-// watch shows runs until they are settled, prints them, and returns their
+// follower follows runs until they are settled.
+type follower struct {
+	*console.Output
+	stdin io.Reader // of answers to the questions of tasks
+	conn  *client.Conn
+	ids   []api.RunID
+}
+
+func (t *commands) follow(c *client.Conn, ids []api.RunID) *follower {
+	return &follower{t.Output, t.Stdin, c, ids}
+}
+
+// watch shows the runs until they are settled, prints them, and returns their
 // outcome.
-func (t *commands) watch(ctx context.Context, c *client.Conn, ids []api.RunID, quiet bool) error {
-	r := c.Runtime()
-	for _, id := range ids {
-		t.warnUndriven(ctx, r, id)
+func (f *follower) watch(ctx context.Context, quiet bool) error {
+	r := f.conn.Runtime()
+	for _, id := range f.ids {
+		f.warnUndriven(ctx, id)
 	}
 	var mu sync.Mutex // guards the output
 	var err error
 	switch {
-	case t.Format == "jsonl" && !quiet:
-		err = eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
+	case f.Format == "jsonl" && !quiet:
+		err = eachRun(ctx, f.ids, func(ctx context.Context, id api.RunID) error {
 			return r.WatchRun(ctx, id, "", func(e api.RunEvent) error {
 				mu.Lock()
 				defer mu.Unlock()
-				return t.JSON(struct {
+				return f.JSON(struct {
 					Run api.RunID `json:"runId"`
 					api.RunEvent
 				}{id, e})
 			})
 		})
-	case t.Terminal && !t.Dumb() && !quiet:
-		err = t.watchLive(ctx, c, ids)
-	case t.Format == "text" && !quiet:
-		people := t.newApprovalReports(r)
-		err = eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error { return t.watchLines(ctx, r, id, people, &mu) })
+	case f.Terminal && !f.Dumb() && !quiet:
+		err = f.live(ctx)
+	case f.Format == "text" && !quiet:
+		people := newApprovalReports(f.Output, r)
+		err = eachRun(ctx, f.ids, func(ctx context.Context, id api.RunID) error { return f.lines(ctx, id, people, &mu) })
 	default:
-		err = eachRun(ctx, ids, func(ctx context.Context, id api.RunID) error {
+		err = eachRun(ctx, f.ids, func(ctx context.Context, id api.RunID) error {
 			return r.WatchRun(ctx, id, "", func(api.RunEvent) error { return nil })
 		})
 	}
 	if err != nil {
-		return t.interrupted(ctx, ids, err)
+		return interrupted(ctx, f.Output, f.ids, err)
 	}
-	runs, err := t.finish(ctx, r, ids, quiet || t.Format != "jsonl")
+	runs, err := f.finish(ctx, quiet || f.Format != "jsonl")
 	for i := range runs {
-		t.looked(ctx, c, &runs[i])
+		looked(ctx, f.conn, &runs[i])
 	}
 	return err
+}
+
+// warnUndriven warns a user who is about to wait for a run that nothing continues.
+// A run that cannot be read is reported by what follows.
+func (f *follower) warnUndriven(ctx context.Context, id api.RunID) {
+	if run, err := f.conn.Runtime().Run(ctx, id, "", 1); err == nil && run.Undriven {
+		fmt.Fprintln(f.Stderr, console.Line(undrivenText(id)))
+	}
 }
 
 // eachRun calls do for every run at once and returns the first error, which ends
@@ -83,14 +106,14 @@ func eachRun(ctx context.Context, ids []api.RunID, do func(context.Context, api.
 // lineInterval is the least time between two lines about a run.
 const lineInterval = time.Second
 
-// watchLines prints a line for each change of a run and its tasks. Changes that
+// lines prints a line for each change of a run and its tasks. Changes that
 // follow each other within lineInterval share one.
-func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunID, people *approvalReports, mu *sync.Mutex) error {
+func (f *follower) lines(ctx context.Context, id api.RunID, people *approvalReports, mu *sync.Mutex) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	events, ended := make(chan api.RunEvent), make(chan error, 1)
 	go func() { // ends with ctx, at the latest when this function returns
-		ended <- r.WatchRun(ctx, id, "", func(e api.RunEvent) error {
+		ended <- f.conn.Runtime().WatchRun(ctx, id, "", func(e api.RunEvent) error {
 			if !strings.HasPrefix(e.Event, "run.") && !strings.HasPrefix(e.Event, "task.") && !isReport(&e) && !isApproval(&e) {
 				return nil
 			}
@@ -111,17 +134,17 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 	show := func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		t.printReports(ctx, r, reports)
+		f.printReports(ctx, reports)
 		if changes == 0 {
 			return nil
 		}
 		more := changes - 1
-		changes, last = 0, t.Now()
-		if err := t.printChange(ctx, people, id, latest, more); err != nil {
+		changes, last = 0, f.Now()
+		if err := f.printChange(ctx, people, id, latest, more); err != nil {
 			return err
 		}
 		for _, task := range asking.takeNew() {
-			fmt.Fprintf(t.Stderr, "task %s asks; see: bailiwick run show %s, answer with: bailiwick run answer %[2]s --task %[1]s TEXT\n", task, id)
+			fmt.Fprintf(f.Stderr, "task %s asks; see: bailiwick run show %s, answer with: bailiwick run answer %[2]s --task %[1]s TEXT\n", task, id)
 		}
 		return nil
 	}
@@ -139,7 +162,7 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 			asking.follow(latest)
 			if changes++; changes == 1 {
 				// A moment, so that what is over already is one line.
-				due.Reset(max(lineInterval-t.Now().Sub(last), lineInterval/10))
+				due.Reset(max(lineInterval-f.Now().Sub(last), lineInterval/10))
 			}
 		case <-due.C:
 			if err := show(); err != nil {
@@ -158,10 +181,10 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 func isReport(e *api.RunEvent) bool { return e.Event == "tool.called" && e.Tool == api.ToolReport }
 
 // printReports prints what the agents of tasks reported last, and forgets them.
-func (t *commands) printReports(ctx context.Context, r client.Runtime, reports map[api.TaskID]api.DispatchID) {
+func (f *follower) printReports(ctx context.Context, reports map[api.TaskID]api.DispatchID) {
 	for _, task := range slices.Sorted(maps.Keys(reports)) {
-		if d, err := r.Describe(ctx, reports[task], 0); err == nil && d.Progress != nil {
-			fmt.Fprintf(t.Stdout, "%s task %s reports %s%s\n", t.Time(d.Progress.At), console.Line(string(task)), console.AgentMarker, console.Line(d.Progress.Text))
+		if d, err := f.conn.Runtime().Describe(ctx, reports[task], 0); err == nil && d.Progress != nil {
+			fmt.Fprintf(f.Stdout, "%s task %s reports %s%s\n", f.Time(d.Progress.At), console.Line(string(task)), console.AgentMarker, console.Line(d.Progress.Text))
 		}
 	}
 	clear(reports)
@@ -191,8 +214,8 @@ func (a askingTasks) takeNew() (list []api.TaskID) {
 
 // printChange prints the latest change of a run, how many others it stands for,
 // and how many tasks are in each state.
-func (t *commands) printChange(ctx context.Context, people *approvalReports, id api.RunID, e api.RunEvent, more int) error {
-	line := t.EntryLine(e.Text)
+func (f *follower) printChange(ctx context.Context, people *approvalReports, id api.RunID, e api.RunEvent, more int) error {
+	line := f.EntryLine(e.Text)
 	if e.Event != "run.settled" { // which says so itself
 		if run, err := people.r.Run(ctx, id, "", 1); err == nil {
 			line += "; " + countsText(run.Counts)
@@ -202,15 +225,16 @@ func (t *commands) printChange(ctx context.Context, people *approvalReports, id 
 			line += " (" + record.Plural(more, "event") + " not shown)"
 		}
 	}
-	_, err := fmt.Fprintln(t.Stdout, line)
+	_, err := fmt.Fprintln(f.Stdout, line)
 	return err
 }
 
-// finish prints settled runs, if print is set, and returns them and the outcome.
-func (t *commands) finish(ctx context.Context, r client.Runtime, ids []api.RunID, print bool) ([]api.Run, error) {
+// finish prints the settled runs, if print is set, and returns them and the outcome.
+func (f *follower) finish(ctx context.Context, print bool) ([]api.Run, error) {
+	r := f.conn.Runtime()
 	var runs []api.Run
 	var result error
-	for _, id := range ids {
+	for _, id := range f.ids {
 		run, err := wholeRun(ctx, r, id)
 		if err != nil {
 			return runs, err
@@ -223,9 +247,9 @@ func (t *commands) finish(ctx context.Context, r client.Runtime, ids []api.RunID
 	var err error
 	switch {
 	case print && len(runs) == 1:
-		err = t.printRun(ctx, r, &runs[0], nil)
+		err = runPrinter{f.Output}.print(ctx, r, &runs[0], nil)
 	case print:
-		err = t.printRuns(runs)
+		err = runPrinter{f.Output}.list(runs)
 	}
 	if err != nil {
 		return runs, err
@@ -235,21 +259,21 @@ func (t *commands) finish(ctx context.Context, r client.Runtime, ids []api.RunID
 
 // looked records that the user has looked at a failed run, which then no longer
 // waits for a person. Where that fails, it waits on.
-func (t *commands) looked(ctx context.Context, c *client.Conn, run *api.Run) {
+func looked(ctx context.Context, c *client.Conn, run *api.Run) {
 	if run.NeedsAttention() {
 		_ = c.Operator().SeeRun(ctx, run.RunID)
 	}
 }
 
 // interrupted tells a user who interrupts a command that the runs continue.
-func (t *commands) interrupted(ctx context.Context, ids []api.RunID, err error) error {
+func interrupted(ctx context.Context, out *console.Output, ids []api.RunID, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	if len(ids) == 1 {
-		fmt.Fprintf(t.Stderr, "run %s continues; watch it with: bailiwick run watch %[1]s, cancel it with: bailiwick run cancel %[1]s\n", ids[0])
+		fmt.Fprintf(out.Stderr, "run %s continues; watch it with: bailiwick run watch %[1]s, cancel it with: bailiwick run cancel %[1]s\n", ids[0])
 	} else {
-		fmt.Fprintf(t.Stderr, "%s continue; watch them with: bailiwick run watch %s\n", record.Plural(len(ids), "run"), console.Joined(ids, " ", ""))
+		fmt.Fprintf(out.Stderr, "%s continue; watch them with: bailiwick run watch %s\n", record.Plural(len(ids), "run"), console.Joined(ids, " ", ""))
 	}
 	return err
 }
