@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
@@ -126,5 +128,30 @@ func TestManWritesAPagePerCommand(t *testing.T) {
 	want := filepath.Join(beside, deployProgram) + " man " + dir + "\n" + filepath.Join(beside, daemonProgram) + " man " + dir + "\n" + filepath.Join(beside, verifyProgram) + " --help\n"
 	if err != nil || string(log) != want {
 		t.Errorf("the other programs were started as %q, %v; want %q", log, err, want)
+	}
+}
+
+// The texts of flags repeat what the code has.
+func TestTextsOfFlagsAgreeWithTheCode(t *testing.T) {
+	var clients []string
+	for _, c := range mcpClients() {
+		clients = append(clients, c.name)
+	}
+	for _, c := range []struct{ verb, flag, want string }{
+		{"audit list", "last", fmt.Sprintf("only the number newest entries, at most %d", api.MaxLogPage)},
+		{"audit watch", "last", fmt.Sprintf("only the number newest entries, at most %d", api.MaxLogPage)},
+		{"mcp config", "client", "the client: " + strings.Join(clients, ", ")},
+	} {
+		cmd, _, err := newRoot().Find(strings.Fields(c.verb))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := cmd.Flag(c.flag)
+		if f == nil {
+			t.Fatalf("%s has no flag --%s", c.verb, c.flag)
+		}
+		if got := strings.ReplaceAll(f.Usage, "`", ""); got != c.want {
+			t.Errorf("%s --%s: text %q, want %q", c.verb, c.flag, got, c.want)
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 var shellWord = regexp.MustCompile(`'[^']*'|[^' ]+`)
@@ -52,5 +54,17 @@ func TestEveryCommandHasAShortAndExamplesThatParse(t *testing.T) {
 		if checkExample(line) == nil {
 			t.Errorf("control: example %q is accepted", line)
 		}
+	}
+}
+
+// The text of --agent repeats the agents that there are.
+func TestTheTextOfAgentAgreesWithTheCode(t *testing.T) {
+	cmd, _, err := (&program{}).root().Find([]string{"init"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "agent of the sample: " + api.OneOf(api.Agents())
+	if got := strings.ReplaceAll(cmd.Flag("agent").Usage, "`", ""); got != want {
+		t.Errorf("init --agent: text %q, want %q", got, want)
 	}
 }
