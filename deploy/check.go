@@ -20,8 +20,8 @@ import (
 //   - a subagent of tier observe, which returns no patch, has no verify command;
 //   - schemas compile and describe an object, and the prompt parses
 //     and names members of the input.
-func (r *reader) checkSubagent(d *decl, v api.Subagent) {
-	r.checkAgent(d, v)
+func checkSubagent(r *parser, d *decl, v api.Subagent) {
+	checkAgent(r, d, v)
 	for _, field := range []string{"role", "tier"} {
 		if d.pos[field] == nil {
 			r.At(d.node, "subagent: the key %q is missing", field)
@@ -42,7 +42,7 @@ func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 	}
 }
 
-func (r *reader) checkAgent(d *decl, v api.Subagent) {
+func checkAgent(r *parser, d *decl, v api.Subagent) {
 	switch {
 	case v.Agent == "":
 		if d.pos["agent"] == nil {
@@ -74,7 +74,7 @@ func (r *reader) checkAgent(d *decl, v api.Subagent) {
 
 // schema refuses a JSON Schema that would fail or have no effect when it is used,
 // or that refers to other documents, which are never fetched.
-func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object bool) {
+func (r *parser) schema(n *yaml.Node, what string, raw json.RawMessage, object bool) {
 	if n == nil || raw == nil {
 		return
 	}
@@ -124,7 +124,7 @@ func isObjectSchema(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &s) == nil && s.Type == "object"
 }
 
-func (r *reader) checkTarget(d *decl, v api.Target) {
+func checkTarget(r *parser, d *decl, v api.Target) {
 	want := func(field, got, value string) {
 		switch {
 		case d.pos[field] == nil:

@@ -80,7 +80,7 @@ func (r *reader) subagent(d *decl, what string) {
 		"tools":        r.noTools,
 	}, "egress", "secrets", "requires")
 	if d.node.Kind == yaml.MappingNode {
-		r.checkSubagent(d, v)
+		checkSubagent(&r.parser, d, v)
 	}
 	r.declare(d, api.KindSubagent, v.Name, v.Description, v)
 }
@@ -100,7 +100,7 @@ func (r *reader) verify(n *yaml.Node) *api.Verify {
 }
 
 // patterns reads patterns of api.MatchPath.
-func (r *reader) patterns(n *yaml.Node, what string) []string {
+func (r *parser) patterns(n *yaml.Node, what string) []string {
 	before, list := r.Len(), r.Texts(n, what)
 	switch {
 	case r.Len() > before:
@@ -116,7 +116,7 @@ func (r *reader) patterns(n *yaml.Node, what string) []string {
 	return list
 }
 
-func (r *reader) limits(n *yaml.Node) api.Limits {
+func (r *parser) limits(n *yaml.Node) api.Limits {
 	var v api.Limits
 	r.Fields(n, "limits", map[string]func(*yaml.Node){
 		"timeout":   func(n *yaml.Node) { r.Scalar(n, "limits.timeout", &v.Timeout) },
@@ -175,12 +175,12 @@ func (r *reader) target(d *decl, what string) {
 		"limits":      d.in("limits", func(n *yaml.Node) { v.Limits = r.limits(n) }),
 	}, "image", "namespace")
 	if d.node.Kind == yaml.MappingNode {
-		r.checkTarget(d, v)
+		checkTarget(&r.parser, d, v)
 	}
 	r.declare(d, api.KindTarget, v.Name, v.Description, v)
 }
 
-func (r *reader) hostPaths(n *yaml.Node, what string) []string {
+func (r *parser) hostPaths(n *yaml.Node, what string) []string {
 	all := r.Texts(n, what)
 	for i, p := range all {
 		if p == "" {
@@ -233,7 +233,7 @@ func (r *reader) grant(d *decl, what string) {
 	if d.pos["principal"] == nil {
 		r.At(d.node, "%s: the key \"principal\" is missing", what)
 	}
-	r.checkGrant(d, v, what)
+	checkGrant(&r.parser, d, v, what)
 	if d.pos["name"] == nil && v.Principal != "" {
 		d.unnamed, d.pos["name"] = &v, d.at("principal")
 		r.unnamed = append(r.unnamed, d)
@@ -243,7 +243,7 @@ func (r *reader) grant(d *decl, what string) {
 }
 
 // principals reads a list of distinct principals.
-func (r *reader) principals(n *yaml.Node, what string) (list []api.Principal) {
+func (r *parser) principals(n *yaml.Node, what string) (list []api.Principal) {
 	r.Items(n, what, func(i int, item *yaml.Node) {
 		var p api.Principal
 		r.Scalar(item, fmt.Sprintf("%s[%d]", what, i), &p)
@@ -262,7 +262,7 @@ func (r *reader) noTools(n *yaml.Node) {
 
 // checkGrant refuses a grant that gives nothing, and approvals by principals that are
 // not people.
-func (r *reader) checkGrant(d *decl, v api.Grant, what string) {
+func checkGrant(r *parser, d *decl, v api.Grant, what string) {
 	if len(v.Subagents) == 0 && len(v.Approve) == 0 {
 		r.At(d.at("subagents"), "%s: lists no subagents and no roles to approve, so it would grant nothing", what)
 	}
@@ -281,5 +281,5 @@ func (r *reader) checkGrant(d *decl, v api.Grant, what string) {
 	if slices.Contains(v.Reuse, v.Principal) && v.Principal != "" {
 		r.At(d.at("reuse"), "reuse: %s reuses its own results without it", v.Principal)
 	}
-	r.checkWrites(d, v)
+	checkWrites(r, d, v)
 }

@@ -78,7 +78,7 @@ func load(ctx context.Context, path string, b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	r := &reader{
-		Parser: strictyaml.Parser{List: strictyaml.List{File: path}},
+		parser: parser{strictyaml.Parser{List: strictyaml.List{File: path}}},
 		ctx:    ctx,
 		root:   root,
 		m:      &Manifest{path: abs, text: b, shown: path, dir: filepath.Dir(abs), files: map[api.Digest]staged{}},
@@ -115,7 +115,7 @@ func readManifest(path string) (b []byte, err error) {
 
 // reader reads one manifest.
 type reader struct {
-	strictyaml.Parser
+	parser
 	ctx  context.Context
 	root *os.Root // the manifest's directory
 	m    *Manifest
@@ -243,7 +243,7 @@ func (d *decl) in(field string, read func(*yaml.Node)) func(*yaml.Node) {
 	}
 }
 
-func (r *reader) names(d *decl, field string, into *[]api.Name) func(*yaml.Node) {
+func (r *parser) names(d *decl, field string, into *[]api.Name) func(*yaml.Node) {
 	return d.in(field, func(n *yaml.Node) {
 		r.Items(n, field, func(i int, item *yaml.Node) {
 			at := fmt.Sprintf("%s[%d]", field, i)

@@ -34,12 +34,12 @@ func (r *reader) model(d *decl, what string) {
 		"serverTools": d.in("serverTools", func(n *yaml.Node) { v.ServerTools = r.Texts(n, "serverTools") }),
 	})
 	if d.node.Kind == yaml.MappingNode {
-		r.checkModel(d, &v, what)
+		checkModel(&r.parser, d, &v, what)
 	}
 	r.declare(d, api.KindModel, v.Name, v.Description, v)
 }
 
-func (r *reader) checkModel(d *decl, v *api.Model, what string) {
+func checkModel(r *parser, d *decl, v *api.Model, what string) {
 	for _, field := range []string{"api", "endpoint", "levels"} {
 		if d.pos[field] == nil {
 			r.At(d.node, "%s: the key %q is missing", what, field)
@@ -81,7 +81,7 @@ func (r *reader) checkModel(d *decl, v *api.Model, what string) {
 	}
 }
 
-func (r *reader) credential(d *decl, n *yaml.Node) *api.Credential {
+func (r *parser) credential(d *decl, n *yaml.Node) *api.Credential {
 	v := &api.Credential{}
 	if r.pasted(n, "credential", "{header: NAME, secret: NAME}") {
 		return v
@@ -102,7 +102,7 @@ func (r *reader) credential(d *decl, n *yaml.Node) *api.Credential {
 
 // pasted refuses a text in place of a mapping without quoting it: it may be the value of
 // a secret.
-func (r *reader) pasted(n *yaml.Node, what, want string) bool {
+func (r *parser) pasted(n *yaml.Node, what, want string) bool {
 	if n.Kind == yaml.ScalarNode {
 		r.At(n, "%s: want %s; the value of a secret never belongs into a manifest", what, want)
 	}
@@ -121,7 +121,7 @@ func hasKey(n *yaml.Node, key string) bool {
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$")
 
 // header reads the name of a header that can carry a secret.
-func (r *reader) header(n *yaml.Node, what string) string {
+func (r *parser) header(n *yaml.Node, what string) string {
 	v := r.Line(n, what)
 	switch strings.ToLower(v) {
 	case "":
@@ -139,7 +139,7 @@ func (r *reader) header(n *yaml.Node, what string) string {
 }
 
 // prefix reads what is put before a value in a header.
-func (r *reader) prefix(n *yaml.Node, what string) string {
+func (r *parser) prefix(n *yaml.Node, what string) string {
 	v := r.Line(n, what)
 	if v == "" {
 		return v
@@ -169,7 +169,7 @@ func (r *reader) levels(n *yaml.Node) map[api.Name]string {
 }
 
 // mapping calls read for each key of a mapping whose keys the author chooses.
-func (r *reader) mapping(n *yaml.Node, what, of string, read func(key, value *yaml.Node, at string)) {
+func (r *parser) mapping(n *yaml.Node, what, of string, read func(key, value *yaml.Node, at string)) {
 	if n.Kind != yaml.MappingNode {
 		r.At(n, "%s: want a mapping of %s, got %s", what, of, strictyaml.KindOf(n))
 		return

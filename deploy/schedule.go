@@ -38,7 +38,7 @@ func (r *reader) schedule(d *decl, what string) {
 				r.At(d.node, "%s: the key %q is missing", what, key)
 			}
 		}
-		r.checkSchedule(d, v)
+		checkSchedule(&r.parser, d, v)
 	}
 	r.declare(d, api.KindSchedule, v.Name, v.Description, v)
 }
@@ -51,7 +51,7 @@ func (r *reader) values(n *yaml.Node) map[string]json.RawMessage {
 }
 
 // checkSchedule validates a declaration on its own, with its plan.
-func (r *reader) checkSchedule(d *decl, v api.Schedule) {
+func checkSchedule(r *parser, d *decl, v api.Schedule) {
 	if v.Cron != "" && v.Zone != "" {
 		if _, err := cron.Zone(v.Zone); err != nil {
 			r.At(d.at("zone"), "%v", err)

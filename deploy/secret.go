@@ -38,7 +38,7 @@ func (r *reader) secret(d *decl, what string) {
 }
 
 // secretUses reads the secrets of an env, by variable.
-func (r *reader) secretUses(d *decl, n *yaml.Node) map[string]api.SecretUse {
+func (r *parser) secretUses(d *decl, n *yaml.Node) map[string]api.SecretUse {
 	all := map[string]api.SecretUse{}
 	r.mapping(n, "secrets", "variables to uses of secrets", func(key, value *yaml.Node, at string) {
 		r.variable(key, "secrets")
@@ -48,7 +48,7 @@ func (r *reader) secretUses(d *decl, n *yaml.Node) map[string]api.SecretUse {
 	return all
 }
 
-func (r *reader) secretUse(n *yaml.Node, what string) (v api.SecretUse) {
+func (r *parser) secretUse(n *yaml.Node, what string) (v api.SecretUse) {
 	if r.pasted(n, what, "{secret: NAME, exposed: true} or {secret: NAME, brokered: {hosts: [HOST:PORT], header: NAME}}") {
 		return v
 	}
@@ -68,7 +68,7 @@ func (r *reader) secretUse(n *yaml.Node, what string) (v api.SecretUse) {
 	return v
 }
 
-func (r *reader) brokered(n *yaml.Node, what string) *api.Brokered {
+func (r *parser) brokered(n *yaml.Node, what string) *api.Brokered {
 	v := &api.Brokered{}
 	before := r.Len()
 	r.Fields(n, what, map[string]func(*yaml.Node){
@@ -109,7 +109,7 @@ func (r *reader) brokered(n *yaml.Node, what string) *api.Brokered {
 const maxHosts = 256
 
 // egress reads a list of hosts that may be reached.
-func (r *reader) egress(n *yaml.Node, what string) []string {
+func (r *parser) egress(n *yaml.Node, what string) []string {
 	all := r.Texts(n, what)
 	if len(all) > maxHosts {
 		r.At(n, "%s: %d hosts, want at most %d", what, len(all), maxHosts)
@@ -131,7 +131,7 @@ func (r *reader) egress(n *yaml.Node, what string) []string {
 }
 
 // variable refuses an invalid name and one that the worker sets.
-func (r *reader) variable(n *yaml.Node, what string) {
+func (r *parser) variable(n *yaml.Node, what string) {
 	switch name := strings.ToUpper(n.Value); {
 	case !api.IsVariable(n.Value):
 		r.At(n, "%s: %q is not the name of an environment variable", what, strictyaml.Clip(n.Value))

@@ -40,7 +40,7 @@ func (r *reader) source(d *decl, what string) {
 		if err := checkRepoURL(v.Repo); err != nil {
 			r.At(n, "repo: %v", err) // not quoted: it may contain a password
 		} else {
-			r.checkRemote(d, v)
+			checkRemote(&r.parser, d, v)
 		}
 	case filepath.IsAbs(v.Repo):
 		v.Repo = filepath.Clean(v.Repo)
@@ -85,7 +85,7 @@ func checkRepoURL(repo string) error {
 
 // checkRemote checks how the service authenticates to a repository, and it to the
 // service.
-func (r *reader) checkRemote(d *decl, v api.Source) {
+func checkRemote(r *parser, d *decl, v api.Source) {
 	if v.User != "" && (!userName.MatchString(v.User) || v.User[0] == '-') {
 		r.At(d.at("user"), "user: %q is not the name of a user", strictyaml.Clip(v.User))
 	}

@@ -24,94 +24,109 @@ const (
 
 // tool reads an MCP server or a declared command.
 func (r *reader) tool(d *decl, what string) {
-	server, command := hasKey(d.node, "server"), hasKey(d.node, "command")
-	if d.node.Kind == yaml.MappingNode && server == command {
-		r.At(d.node, "%s: want either server: NAME, an MCP server, or command: NAME, a declared command", what)
-		return
+	t := &toolReader{&r.parser, d, api.ToolServer{Definitions: []api.ToolDefinition{}}}
+	if t.read(what) {
+		r.declare(d, api.KindTool, t.v.Name, t.v.Description, t.v)
 	}
-	v := api.ToolServer{Definitions: []api.ToolDefinition{}}
+}
+
+// toolReader reads one item of the section tools.
+type toolReader struct {
+	*parser
+	d *decl
+	v api.ToolServer // as far as it was read
+}
+
+// read reports whether the item is one of the two kinds.
+func (r *toolReader) read(what string) bool {
+	server, command := hasKey(r.d.node, "server"), hasKey(r.d.node, "command")
+	if r.d.node.Kind == yaml.MappingNode && server == command {
+		r.At(r.d.node, "%s: want either server: NAME, an MCP server, or command: NAME, a declared command", what)
+		return false
+	}
 	keys := map[string]func(*yaml.Node){
-		"description": func(n *yaml.Node) { v.Description = r.Text(n, "description") },
-		"trust":       d.in("trust", func(n *yaml.Node) { v.Trusted = r.oneOf(n, "trust", "untrusted", "trusted") == "trusted" }),
-		"timeout":     d.in("timeout", func(n *yaml.Node) { r.Scalar(n, "timeout", &v.Timeout) }),
-		"parallel":    d.in("parallel", func(n *yaml.Node) { v.Parallel = r.Count(n, "parallel") }),
+		"description": func(n *yaml.Node) { r.v.Description = r.Text(n, "description") },
+		"trust":       r.d.in("trust", func(n *yaml.Node) { r.v.Trusted = r.oneOf(n, "trust", "untrusted", "trusted") == "trusted" }),
+		"timeout":     r.d.in("timeout", func(n *yaml.Node) { r.Scalar(n, "timeout", &r.v.Timeout) }),
+		"parallel":    r.d.in("parallel", func(n *yaml.Node) { r.v.Parallel = r.Count(n, "parallel") }),
 	}
 	if command {
-		r.toolCommand(d, &v, keys, what)
+		r.command(keys, what)
 	} else {
-		r.toolServer(d, &v, keys, what)
+		r.server(keys, what)
 	}
-	if v.Timeout > maxToolTimeout {
-		r.At(d.at("timeout"), "timeout: want at most %s", time.Duration(maxToolTimeout))
+	if r.v.Timeout > maxToolTimeout {
+		r.At(r.d.at("timeout"), "timeout: want at most %s", time.Duration(maxToolTimeout))
 	}
-	if v.Parallel > maxToolParallel {
-		r.At(d.at("parallel"), "parallel: want at most %d", maxToolParallel)
+	if r.v.Parallel > maxToolParallel {
+		r.At(r.d.at("parallel"), "parallel: want at most %d", maxToolParallel)
 	}
-	if len(v.Allow) > 0 {
-		d.tool = &v
+	if len(r.v.Allow) > 0 {
+		r.d.tool = &r.v
 	}
-	r.declare(d, api.KindTool, v.Name, v.Description, v)
+	return true
 }
 
-func (r *reader) toolServer(d *decl, v *api.ToolServer, keys map[string]func(*yaml.Node), what string) {
+// server reads an MCP server.
+func (r *toolReader) server(keys map[string]func(*yaml.Node), what string) {
 	var credential *yaml.Node
-	keys["server"] = d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "server") })
-	keys["stdio"] = d.in("stdio", func(n *yaml.Node) { v.Stdio = r.stdio(d, n) })
-	keys["http"] = d.in("http", func(n *yaml.Node) { v.HTTP = r.http(n) })
-	keys["credential"] = d.in("credential", func(n *yaml.Node) { credential = n })
-	keys["oauth"] = d.in("oauth", func(*yaml.Node) {})
+	keys["server"] = r.d.in("name", func(n *yaml.Node) { r.v.Name = r.Name(n, "server") })
+	keys["stdio"] = r.d.in("stdio", func(n *yaml.Node) { r.v.Stdio = r.stdio(n) })
+	keys["http"] = r.d.in("http", func(n *yaml.Node) { r.v.HTTP = r.http(n) })
+	keys["credential"] = r.d.in("credential", func(n *yaml.Node) { credential = n })
+	keys["oauth"] = r.d.in("oauth", func(*yaml.Node) {})
 	keys["session"] = func(n *yaml.Node) {
 		if r.oneOf(n, "session", string(api.SessionDispatch), string(api.SessionShared)) == string(api.SessionShared) {
-			v.Session = api.SessionShared
+			r.v.Session = api.SessionShared
 		}
 	}
-	keys["pin"] = d.in("pin", func(n *yaml.Node) { d.pin = r.pin(n) })
-	keys["allow"] = d.in("allow", func(n *yaml.Node) { v.Allow = r.allows(d, n) })
-	r.Fields(d.node, what, keys)
-	if d.node.Kind != yaml.MappingNode {
+	keys["pin"] = r.d.in("pin", func(n *yaml.Node) { r.d.pin = r.pin(n) })
+	keys["allow"] = r.d.in("allow", func(n *yaml.Node) { r.v.Allow = r.allows(n) })
+	r.Fields(r.d.node, what, keys)
+	if r.d.node.Kind != yaml.MappingNode {
 		return
 	}
-	if (d.pos["stdio"] == nil) == (d.pos["http"] == nil) {
-		r.At(d.node, "%s: want either stdio: {command: [PROGRAM, ...]} or http: {url: URL}", what)
+	if (r.d.pos["stdio"] == nil) == (r.d.pos["http"] == nil) {
+		r.At(r.d.node, "%s: want either stdio: {command: [PROGRAM, ...]} or http: {url: URL}", what)
 	}
-	if d.pos["allow"] == nil {
-		r.At(d.node, "%s: the key \"allow\" is missing, such as [{tool: NAME, roles: [ROLE], tier: observe}]; no role has a tool that it does not name", what)
+	if r.d.pos["allow"] == nil {
+		r.At(r.d.node, "%s: the key \"allow\" is missing, such as [{tool: NAME, roles: [ROLE], tier: observe}]; no role has a tool that it does not name", what)
 	}
-	r.toolCredential(d, v, credential)
-	for _, a := range v.Allow {
-		if _, err := catalog.ExposedName(v.Name, a.Tool); v.Name != "" && a.Tool != "" && err != nil {
-			r.At(d.at("allow["+a.Tool+"]"), "allow: %v", err)
+	r.credentials(credential)
+	for _, a := range r.v.Allow {
+		if _, err := catalog.ExposedName(r.v.Name, a.Tool); r.v.Name != "" && a.Tool != "" && err != nil {
+			r.At(r.d.at("allow["+a.Tool+"]"), "allow: %v", err)
 		}
 	}
 }
 
-// toolCredential reads how the gateway or the server's process authenticates.
-func (r *reader) toolCredential(d *decl, v *api.ToolServer, n *yaml.Node) {
-	oauth := d.pos["oauth"]
+// credentials reads how the gateway or the server's process authenticates.
+func (r *toolReader) credentials(n *yaml.Node) {
+	oauth := r.d.pos["oauth"]
 	switch {
-	case v.HTTP != nil:
+	case r.v.HTTP != nil:
 		if n != nil && oauth != nil {
 			r.At(oauth, "oauth: a server has either a credential or oauth")
 		}
 		if n != nil {
-			v.HTTP.Header = r.credential(d, n)
+			r.v.HTTP.Header = r.credential(r.d, n)
 		}
 		if oauth != nil {
-			v.HTTP.OAuth = r.oauth(d, oauth)
+			r.v.HTTP.OAuth = r.oauth(oauth)
 		}
-	case v.Stdio != nil:
+	case r.v.Stdio != nil:
 		if oauth != nil {
 			r.At(oauth, "oauth: only for a server with http")
 		}
 		if n != nil {
-			v.Stdio.Secrets = r.credentialEnv(d, n, v.Stdio.Env)
+			r.v.Stdio.Secrets = r.credentialEnv(n, r.v.Stdio.Env)
 		}
 	}
 }
 
-func (r *reader) stdio(d *decl, n *yaml.Node) *api.StdioServer {
+func (r *toolReader) stdio(n *yaml.Node) *api.StdioServer {
 	v := &api.StdioServer{}
-	keys := r.hostKeys(d, &v.ToolHost, "stdio.")
+	keys := r.hostKeys(&v.ToolHost, "stdio.")
 	keys["command"] = func(n *yaml.Node) { v.Command = r.Texts(n, "stdio.command") }
 	r.Fields(n, "stdio", keys)
 	r.program(n, "stdio", "command", v.Command, v.Capability)
@@ -120,7 +135,7 @@ func (r *reader) stdio(d *decl, n *yaml.Node) *api.StdioServer {
 
 // program refuses a program that is missing, or a file of a capability that is not
 // there.
-func (r *reader) program(n *yaml.Node, what, key string, c api.Command, capability api.Name) {
+func (r *toolReader) program(n *yaml.Node, what, key string, c api.Command, capability api.Name) {
 	switch {
 	case n.Kind != yaml.MappingNode:
 	case len(c) == 0:
@@ -134,7 +149,7 @@ func (r *reader) program(n *yaml.Node, what, key string, c api.Command, capabili
 	}
 }
 
-func (r *reader) http(n *yaml.Node) *api.HTTPServer {
+func (r *toolReader) http(n *yaml.Node) *api.HTTPServer {
 	v := &api.HTTPServer{}
 	r.Fields(n, "http", map[string]func(*yaml.Node){
 		"url": func(n *yaml.Node) {
@@ -161,7 +176,7 @@ func (r *reader) http(n *yaml.Node) *api.HTTPServer {
 	return v
 }
 
-func (r *reader) oauth(d *decl, n *yaml.Node) *api.OAuthGrant {
+func (r *toolReader) oauth(n *yaml.Node) *api.OAuthGrant {
 	v := &api.OAuthGrant{}
 	if r.pasted(n, "oauth", "{tokenURL: URL, clientID: ID, secret: NAME}") {
 		return v
@@ -176,7 +191,7 @@ func (r *reader) oauth(d *decl, n *yaml.Node) *api.OAuthGrant {
 			}
 		},
 		"clientID": func(n *yaml.Node) { v.ClientID = r.Line(n, "oauth.clientID") },
-		"secret":   d.in("oauth.secret", func(n *yaml.Node) { v.Secret = r.secretName(n, "oauth.secret") }),
+		"secret":   r.d.in("oauth.secret", func(n *yaml.Node) { v.Secret = r.secretName(n, "oauth.secret") }),
 		"scopes":   func(n *yaml.Node) { v.Scopes = r.Texts(n, "oauth.scopes") },
 	})
 	for _, key := range []string{"tokenURL", "clientID", "secret"} {
@@ -189,7 +204,7 @@ func (r *reader) oauth(d *decl, n *yaml.Node) *api.OAuthGrant {
 
 // secretName reads the name of a secret. It does not quote other text, which may be
 // the value.
-func (r *reader) secretName(n *yaml.Node, what string) api.Name {
+func (r *parser) secretName(n *yaml.Node, what string) api.Name {
 	name, err := api.ParseName(n.Value)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || err != nil {
 		r.At(n, "%s: want the name of a secret; the value of a secret never belongs into a manifest", what)
@@ -199,7 +214,7 @@ func (r *reader) secretName(n *yaml.Node, what string) api.Name {
 }
 
 // credentialEnv reads the secrets of a process, by variable.
-func (r *reader) credentialEnv(d *decl, n *yaml.Node, env map[string]string) map[string]api.Name {
+func (r *toolReader) credentialEnv(n *yaml.Node, env map[string]string) map[string]api.Name {
 	all := map[string]api.Name{}
 	if r.pasted(n, "credential", "{env: {VARIABLE: SECRET}}") {
 		return all
@@ -211,7 +226,7 @@ func (r *reader) credentialEnv(d *decl, n *yaml.Node, env map[string]string) map
 				if _, twice := env[key.Value]; twice {
 					r.At(key, "credential.env: %s is in env, too; a variable has one value", strictyaml.Clip(key.Value))
 				}
-				d.pos["credential.env."+key.Value] = value
+				r.d.pos["credential.env."+key.Value] = value
 				all[key.Value] = r.secretName(value, at)
 			})
 		},
@@ -223,14 +238,14 @@ func (r *reader) credentialEnv(d *decl, n *yaml.Node, env map[string]string) map
 }
 
 // pin reads the digest of a server's definitions.
-func (r *reader) pin(n *yaml.Node) api.Digest {
+func (r *toolReader) pin(n *yaml.Node) api.Digest {
 	var d api.Digest
 	r.Scalar(n, "pin", &d)
 	return d
 }
 
 // oneOf reads one of a few words.
-func (r *reader) oneOf(n *yaml.Node, what string, words ...string) string {
+func (r *parser) oneOf(n *yaml.Node, what string, words ...string) string {
 	v := r.Line(n, what)
 	if v != "" && !slices.Contains(words, v) {
 		r.At(n, "%s: %q: want one of %s", what, strictyaml.Clip(v), api.OneOf(words))
@@ -239,7 +254,7 @@ func (r *reader) oneOf(n *yaml.Node, what string, words ...string) string {
 }
 
 // allows reads which roles may call which tools of a server.
-func (r *reader) allows(d *decl, n *yaml.Node) []api.ToolAllow {
+func (r *toolReader) allows(n *yaml.Node) []api.ToolAllow {
 	var all []api.ToolAllow
 	seen := map[string]bool{}
 	r.Items(n, "allow", func(i int, item *yaml.Node) {
@@ -263,7 +278,7 @@ func (r *reader) allows(d *decl, n *yaml.Node) []api.ToolAllow {
 			r.At(item, "%s: duplicate tool %q; name all of its roles in one place", at, a.Tool)
 		default:
 			seen[a.Tool] = true
-			r.allowPlaces(d, "allow["+a.Tool+"]", item)
+			r.allowPlaces("allow["+a.Tool+"]", item)
 			all = append(all, a)
 		}
 	})

@@ -24,40 +24,40 @@ const (
 	maxSocketPath = 107 // bytes, of Linux
 )
 
-// toolCommand reads a declared command: a tool whose definition the manifest has.
-func (r *reader) toolCommand(d *decl, v *api.ToolServer, keys map[string]func(*yaml.Node), what string) {
-	v.Run = &api.ToolCommand{}
+// command reads a declared command: a tool whose definition the manifest has.
+func (r *toolReader) command(keys map[string]func(*yaml.Node), what string) {
+	r.v.Run = &api.ToolCommand{}
 	var allow api.ToolAllow
 	var credential *yaml.Node
 	def := api.ToolDefinition{InputSchema: []byte(`{"additionalProperties":false,"type":"object"}`)}
-	maps.Copy(keys, r.hostKeys(d, &v.Run.ToolHost, ""))
+	maps.Copy(keys, r.hostKeys(&r.v.Run.ToolHost, ""))
 	maps.Copy(keys, r.allowKeys(&allow, ""))
-	keys["command"] = d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "command") })
-	keys["run"] = d.in("run", func(n *yaml.Node) { v.Run.Command = r.Texts(n, "run") })
-	keys["input"] = func(n *yaml.Node) { def.InputSchema = r.toolSchema(n, "input") }
-	keys["output"] = func(n *yaml.Node) { def.OutputSchema = r.toolSchema(n, "output") }
-	keys["credential"] = d.in("credential", func(n *yaml.Node) { credential = n })
-	r.Fields(d.node, what, keys)
-	r.program(d.node, what, "run", v.Run.Command, v.Run.Capability)
-	r.checkAllow(d.node, &allow, what)
-	r.allowPlaces(d, "allow", d.node)
+	keys["command"] = r.d.in("name", func(n *yaml.Node) { r.v.Name = r.Name(n, "command") })
+	keys["run"] = r.d.in("run", func(n *yaml.Node) { r.v.Run.Command = r.Texts(n, "run") })
+	keys["input"] = func(n *yaml.Node) { def.InputSchema = r.schemaOfObject(n, "input") }
+	keys["output"] = func(n *yaml.Node) { def.OutputSchema = r.schemaOfObject(n, "output") }
+	keys["credential"] = r.d.in("credential", func(n *yaml.Node) { credential = n })
+	r.Fields(r.d.node, what, keys)
+	r.program(r.d.node, what, "run", r.v.Run.Command, r.v.Run.Capability)
+	r.checkAllow(r.d.node, &allow, what)
+	r.allowPlaces("allow", r.d.node)
 	if credential != nil {
-		v.Run.Secrets = r.credentialEnv(d, credential, v.Run.Env)
+		r.v.Run.Secrets = r.credentialEnv(credential, r.v.Run.Env)
 	}
-	if v.Name != "" {
-		if _, err := catalog.ExposedName(v.Name, ""); err != nil {
-			r.At(d.at("name"), "command: %v", err)
+	if r.v.Name != "" {
+		if _, err := catalog.ExposedName(r.v.Name, ""); err != nil {
+			r.At(r.d.at("name"), "command: %v", err)
 		}
 	}
-	if v.Description == "" {
-		r.At(d.node, "%s: the key \"description\" is missing: agents see it, and choose by it", what)
+	if r.v.Description == "" {
+		r.At(r.d.node, "%s: the key \"description\" is missing: agents see it, and choose by it", what)
 	}
-	def.Description = v.Description
-	v.Allow, v.Definitions = []api.ToolAllow{allow}, []api.ToolDefinition{def}
+	def.Description = r.v.Description
+	r.v.Allow, r.v.Definitions = []api.ToolAllow{allow}, []api.ToolDefinition{def}
 }
 
-// toolSchema reads a schema of a declared command, which describes an object.
-func (r *reader) toolSchema(n *yaml.Node, what string) []byte {
+// schemaOfObject reads a schema of a declared command, which describes an object.
+func (r *toolReader) schemaOfObject(n *yaml.Node, what string) []byte {
 	raw, before := r.JSON(n, what), r.Len()
 	r.schema(n, what, raw, false)
 	if r.Len() == before && raw != nil && !isObjectSchema(raw) {
@@ -67,9 +67,9 @@ func (r *reader) toolSchema(n *yaml.Node, what string) []byte {
 }
 
 // hostKeys are the keys of the jail of a server or declared command.
-func (r *reader) hostKeys(d *decl, v *api.ToolHost, prefix string) map[string]func(*yaml.Node) {
+func (r *toolReader) hostKeys(v *api.ToolHost, prefix string) map[string]func(*yaml.Node) {
 	return map[string]func(*yaml.Node){
-		"capability": d.in("capability", func(n *yaml.Node) { v.Capability = r.Name(n, prefix+"capability") }),
+		"capability": r.d.in("capability", func(n *yaml.Node) { v.Capability = r.Name(n, prefix+"capability") }),
 		"env": func(n *yaml.Node) {
 			v.Env = map[string]string{}
 			r.mapping(n, prefix+"env", "names to texts", func(key, value *yaml.Node, at string) {
@@ -77,16 +77,16 @@ func (r *reader) hostKeys(d *decl, v *api.ToolHost, prefix string) map[string]fu
 				v.Env[key.Value] = r.Text(value, at)
 			})
 		},
-		"readOnly": d.in("readOnly", func(n *yaml.Node) { v.ReadOnly = r.hostPaths(n, prefix+"readOnly") }),
-		"path":     d.in("path", func(n *yaml.Node) { v.Path = r.hostPaths(n, prefix+"path") }),
-		"egress":   d.in("egress", func(n *yaml.Node) { v.Egress = r.egress(n, prefix+"egress") }),
-		"connect":  d.in("connect", func(n *yaml.Node) { v.Connect = r.connect(d, n, prefix+"connect") }),
-		"limits":   d.in("limits", func(n *yaml.Node) { v.Limits = r.hostLimits(n, prefix+"limits") }),
+		"readOnly": r.d.in("readOnly", func(n *yaml.Node) { v.ReadOnly = r.hostPaths(n, prefix+"readOnly") }),
+		"path":     r.d.in("path", func(n *yaml.Node) { v.Path = r.hostPaths(n, prefix+"path") }),
+		"egress":   r.d.in("egress", func(n *yaml.Node) { v.Egress = r.egress(n, prefix+"egress") }),
+		"connect":  r.d.in("connect", func(n *yaml.Node) { v.Connect = r.connect(n, prefix+"connect") }),
+		"limits":   r.d.in("limits", func(n *yaml.Node) { v.Limits = r.hostLimits(n, prefix+"limits") }),
 	}
 }
 
 // hostLimits reads the limits of a jail that no dispatch has.
-func (r *reader) hostLimits(n *yaml.Node, what string) (v api.Limits) {
+func (r *toolReader) hostLimits(n *yaml.Node, what string) (v api.Limits) {
 	r.Fields(n, what, map[string]func(*yaml.Node){
 		"memory":    func(n *yaml.Node) { r.Scalar(n, what+".memory", &v.Memory) },
 		"processes": func(n *yaml.Node) { v.Processes = r.Count(n, what+".processes") },
@@ -101,7 +101,7 @@ func (r *reader) hostLimits(n *yaml.Node, what string) (v api.Limits) {
 }
 
 // connect reads what connections to ports of the jail reach.
-func (r *reader) connect(d *decl, n *yaml.Node, what string) map[int]string {
+func (r *toolReader) connect(n *yaml.Node, what string) map[int]string {
 	all := map[int]string{}
 	r.mapping(n, what, "ports to IP:PORT or unix:PATH", func(key, value *yaml.Node, at string) {
 		port, err := strconv.Atoi(key.Value)
@@ -117,7 +117,7 @@ func (r *reader) connect(d *decl, n *yaml.Node, what string) map[int]string {
 			r.At(value, "%s: %v", at, err)
 			return
 		}
-		d.pos["connect."+key.Value] = value
+		r.d.pos["connect."+key.Value] = value
 		all[port] = to
 	})
 	if len(all) > maxConnect {
@@ -147,7 +147,7 @@ func checkAddress(text string) error {
 }
 
 // allowKeys are the keys that say who may call a tool.
-func (r *reader) allowKeys(a *api.ToolAllow, prefix string) map[string]func(*yaml.Node) {
+func (r *toolReader) allowKeys(a *api.ToolAllow, prefix string) map[string]func(*yaml.Node) {
 	return map[string]func(*yaml.Node){
 		"roles": func(n *yaml.Node) {
 			r.Items(n, prefix+"roles", func(i int, item *yaml.Node) {
@@ -171,7 +171,7 @@ func (r *reader) allowKeys(a *api.ToolAllow, prefix string) map[string]func(*yam
 }
 
 // approval reads true, or how long a call and a request wait.
-func (r *reader) approval(n *yaml.Node, what string) *api.ToolApproval {
+func (r *toolReader) approval(n *yaml.Node, what string) *api.ToolApproval {
 	v := &api.ToolApproval{}
 	if n.Kind != yaml.MappingNode {
 		if n.ShortTag() != "!!bool" {
@@ -198,7 +198,7 @@ func (r *reader) approval(n *yaml.Node, what string) *api.ToolApproval {
 }
 
 // checkAllow reports what is missing and what has no effect.
-func (r *reader) checkAllow(n *yaml.Node, a *api.ToolAllow, what string) {
+func (r *toolReader) checkAllow(n *yaml.Node, a *api.ToolAllow, what string) {
 	if n.Kind != yaml.MappingNode {
 		return
 	}
@@ -214,11 +214,11 @@ func (r *reader) checkAllow(n *yaml.Node, a *api.ToolAllow, what string) {
 }
 
 // allowPlaces records where an allow says what, by the fields of catalog.Problem.
-func (r *reader) allowPlaces(d *decl, field string, n *yaml.Node) {
-	d.pos[field] = n
+func (r *toolReader) allowPlaces(field string, n *yaml.Node) {
+	r.d.pos[field] = n
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if key := n.Content[i].Value; key == "roles" || key == "tier" || key == "tool" {
-			d.pos[field+"."+key] = n.Content[i+1]
+			r.d.pos[field+"."+key] = n.Content[i+1]
 		}
 	}
 }

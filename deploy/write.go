@@ -33,7 +33,7 @@ func (r *reader) writes(n *yaml.Node, what string) *api.WriteRule {
 }
 
 // people reads a list of different people.
-func (r *reader) people(n *yaml.Node, what string) (list []api.Principal) {
+func (r *parser) people(n *yaml.Node, what string) (list []api.Principal) {
 	for i, p := range r.principals(n, what) {
 		switch {
 		case p == "":
@@ -48,7 +48,7 @@ func (r *reader) people(n *yaml.Node, what string) (list []api.Principal) {
 }
 
 // checkWrites refuses a rule that no people can meet.
-func (r *reader) checkWrites(d *decl, v api.Grant) {
+func checkWrites(r *parser, d *decl, v api.Grant) {
 	w := v.Writes
 	if w == nil || len(w.By) == 0 || v.Principal == "" {
 		return
