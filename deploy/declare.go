@@ -99,23 +99,6 @@ func (r *reader) verify(n *yaml.Node) *api.Verify {
 	return v
 }
 
-// patterns reads patterns of api.MatchPath.
-func (r *parser) patterns(n *yaml.Node, what string) []string {
-	before, list := r.Len(), r.Texts(n, what)
-	switch {
-	case r.Len() > before:
-		return list
-	case len(list) > api.MaxProtects:
-		r.At(n, "%s: %d patterns, the limit is %d", what, len(list), api.MaxProtects)
-	}
-	for i, pattern := range list {
-		if err := api.CheckPattern(pattern); err != nil {
-			r.At(n, "%s[%d]: %v", what, i, err)
-		}
-	}
-	return list
-}
-
 func (r *parser) limits(n *yaml.Node) api.Limits {
 	var v api.Limits
 	r.Fields(n, "limits", map[string]func(*yaml.Node){
@@ -180,19 +163,6 @@ func (r *reader) target(d *decl, what string) {
 	r.declare(d, api.KindTarget, v.Name, v.Description, v)
 }
 
-func (r *parser) hostPaths(n *yaml.Node, what string) []string {
-	all := r.Texts(n, what)
-	for i, p := range all {
-		if p == "" {
-			continue
-		}
-		if err := api.CheckHostPath(p); err != nil {
-			r.At(n.Content[i], "%s[%d]: %v", what, i, err)
-		}
-	}
-	return all
-}
-
 // role accepts a bare name as well as a mapping.
 func (r *reader) role(d *decl, what string) {
 	var v api.Role
@@ -240,19 +210,6 @@ func (r *reader) grant(d *decl, what string) {
 		return
 	}
 	r.declare(d, api.KindGrant, v.Name, "", v)
-}
-
-// principals reads a list of distinct principals.
-func (r *parser) principals(n *yaml.Node, what string) (list []api.Principal) {
-	r.Items(n, what, func(i int, item *yaml.Node) {
-		var p api.Principal
-		r.Scalar(item, fmt.Sprintf("%s[%d]", what, i), &p)
-		if p != "" && slices.Contains(list, p) {
-			r.At(item, "%s[%d]: duplicate principal %s", what, i, p)
-		}
-		list = append(list, p)
-	})
-	return list
 }
 
 // noTools refuses a second place that would say who has which tools.

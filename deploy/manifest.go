@@ -242,13 +242,3 @@ func (d *decl) in(field string, read func(*yaml.Node)) func(*yaml.Node) {
 		read(n)
 	}
 }
-
-func (r *parser) names(d *decl, field string, into *[]api.Name) func(*yaml.Node) {
-	return d.in(field, func(n *yaml.Node) {
-		r.Items(n, field, func(i int, item *yaml.Node) {
-			at := fmt.Sprintf("%s[%d]", field, i)
-			d.pos[at] = item
-			*into = append(*into, r.Name(item, at))
-		})
-	})
-}

@@ -100,59 +100,6 @@ func (r *parser) credential(d *decl, n *yaml.Node) *api.Credential {
 	return v
 }
 
-// pasted refuses a text in place of a mapping without quoting it: it may be the value of
-// a secret.
-func (r *parser) pasted(n *yaml.Node, what, want string) bool {
-	if n.Kind == yaml.ScalarNode {
-		r.At(n, "%s: want %s; the value of a secret never belongs into a manifest", what, want)
-	}
-	return n.Kind == yaml.ScalarNode
-}
-
-func hasKey(n *yaml.Node, key string) bool {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return true
-		}
-	}
-	return false
-}
-
-var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$")
-
-// header reads the name of a header that can carry a secret.
-func (r *parser) header(n *yaml.Node, what string) string {
-	v := r.Line(n, what)
-	switch strings.ToLower(v) {
-	case "":
-		return v
-	case "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade":
-		r.At(n, "%s: %q is for one connection and is not passed on; want one such as authorization", what, v)
-	case "host", "content-length", "content-type", "content-encoding", "expect", "accept-encoding":
-		r.At(n, "%s: %q describes the request and cannot carry a secret; want one such as authorization", what, v)
-	default:
-		if !headerName.MatchString(v) {
-			r.At(n, "%s: %q is not the name of a header", what, strictyaml.Clip(v))
-		}
-	}
-	return v
-}
-
-// prefix reads what is put before a value in a header.
-func (r *parser) prefix(n *yaml.Node, what string) string {
-	v := r.Line(n, what)
-	if v == "" {
-		return v
-	}
-	last := v[len(v)-1]
-	if strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c > '~' }) || len(v) > 64 {
-		r.At(n, "%s: want at most 64 printable ASCII characters", what)
-	} else if last >= 'a' && last <= 'z' || last >= 'A' && last <= 'Z' {
-		r.At(n, "%s: %q ends with a letter, which would touch the value; write %q", what, v, v+" ")
-	}
-	return v
-}
-
 func (r *reader) levels(n *yaml.Node) map[api.Name]string {
 	v := map[api.Name]string{}
 	r.mapping(n, "levels", "levels to ids of models", func(key, value *yaml.Node, at string) {
@@ -166,20 +113,6 @@ func (r *reader) levels(n *yaml.Node) map[api.Name]string {
 		r.At(n, "levels: is empty; want at least one, such as {large: ID}")
 	}
 	return v
-}
-
-// mapping calls read for each key of a mapping whose keys the author chooses.
-func (r *parser) mapping(n *yaml.Node, what, of string, read func(key, value *yaml.Node, at string)) {
-	if n.Kind != yaml.MappingNode {
-		r.At(n, "%s: want a mapping of %s, got %s", what, of, strictyaml.KindOf(n))
-		return
-	}
-	seen := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if key := n.Content[i]; r.Key(key, what, seen) {
-			read(key, n.Content[i+1], what+"."+strictyaml.Clip(key.Value))
-		}
-	}
 }
 
 // prices reads prices per million tokens. Tokens of the cache cost as much as others

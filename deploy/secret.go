@@ -2,14 +2,11 @@ package deploy
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
-	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 )
 
 func (r *reader) secret(d *decl, what string) {
@@ -103,50 +100,4 @@ func (r *parser) brokered(n *yaml.Node, what string) *api.Brokered {
 		r.At(n, "%s: the name is longer than 128 bytes", what)
 	}
 	return v
-}
-
-// maxHosts bounds a list of hosts, which is searched for each request.
-const maxHosts = 256
-
-// egress reads a list of hosts that may be reached.
-func (r *parser) egress(n *yaml.Node, what string) []string {
-	all := r.Texts(n, what)
-	if len(all) > maxHosts {
-		r.At(n, "%s: %d hosts, want at most %d", what, len(all), maxHosts)
-		return nil
-	}
-	seen := map[string]bool{}
-	for i, h := range all {
-		if h == "" {
-			continue
-		}
-		if _, err := egress.ParseRule(h); err != nil {
-			r.At(n.Content[i], "%s[%d]: %v", what, i, err)
-		} else if seen[h] {
-			r.At(n.Content[i], "%s[%d]: duplicate %s", what, i, h)
-		}
-		seen[h] = true
-	}
-	return all
-}
-
-// variable refuses an invalid name and one that the worker sets.
-func (r *parser) variable(n *yaml.Node, what string) {
-	switch name := strings.ToUpper(n.Value); {
-	case !api.IsVariable(n.Value):
-		r.At(n, "%s: %q is not the name of an environment variable", what, strictyaml.Clip(n.Value))
-	case strings.HasPrefix(name, "BAILIWICK_"):
-		r.At(n, "%s: names beginning with BAILIWICK_ are reserved for the worker", what)
-	case slices.Contains(proxyVariables(), name):
-		r.At(n, "%s: %s is reserved for the worker, which sets it to the dispatch's broker", what, n.Value)
-	}
-}
-
-// proxyVariables lists, in upper case, variables that lead programs to the broker and
-// have them trust it.
-func proxyVariables() []string {
-	return []string{
-		"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
-		"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE",
-	}
 }

@@ -202,17 +202,6 @@ func (r *toolReader) oauth(n *yaml.Node) *api.OAuthGrant {
 	return v
 }
 
-// secretName reads the name of a secret. It does not quote other text, which may be
-// the value.
-func (r *parser) secretName(n *yaml.Node, what string) api.Name {
-	name, err := api.ParseName(n.Value)
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || err != nil {
-		r.At(n, "%s: want the name of a secret; the value of a secret never belongs into a manifest", what)
-		return ""
-	}
-	return name
-}
-
 // credentialEnv reads the secrets of a process, by variable.
 func (r *toolReader) credentialEnv(n *yaml.Node, env map[string]string) map[string]api.Name {
 	all := map[string]api.Name{}
@@ -242,15 +231,6 @@ func (r *toolReader) pin(n *yaml.Node) api.Digest {
 	var d api.Digest
 	r.Scalar(n, "pin", &d)
 	return d
-}
-
-// oneOf reads one of a few words.
-func (r *parser) oneOf(n *yaml.Node, what string, words ...string) string {
-	v := r.Line(n, what)
-	if v != "" && !slices.Contains(words, v) {
-		r.At(n, "%s: %q: want one of %s", what, strictyaml.Clip(v), api.OneOf(words))
-	}
-	return v
 }
 
 // allows reads which roles may call which tools of a server.

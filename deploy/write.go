@@ -32,21 +32,6 @@ func (r *reader) writes(n *yaml.Node, what string) *api.WriteRule {
 	return v
 }
 
-// people reads a list of different people.
-func (r *parser) people(n *yaml.Node, what string) (list []api.Principal) {
-	for i, p := range r.principals(n, what) {
-		switch {
-		case p == "":
-		case !p.Person():
-			r.At(n, "%s[%d]: %s is not a person; only local: and human: principals approve", what, i, p)
-		case slices.ContainsFunc(list, p.SamePerson) && !slices.Contains(list, p): // principals refuses the same one
-			r.At(n, "%s[%d]: %s is taken for another one of the list: a person approves once", what, i, p)
-		}
-		list = append(list, p)
-	}
-	return list
-}
-
 // checkWrites refuses a rule that no people can meet.
 func checkWrites(r *parser, d *decl, v api.Grant) {
 	w := v.Writes
