@@ -90,10 +90,10 @@ const (
 	CallRecord        Call = "GET /v1/operator/records/{number}"
 	CallRecordAdd     Call = "POST /v1/operator/records"
 	CallOperatorKeys  Call = "GET /v1/operator/keys"
-	CallLodge         Call = "POST /v1/operator/lodged"
-	CallLodgedList    Call = "GET /v1/operator/lodged"
-	CallLodged        Call = "GET /v1/operator/lodged/{id}"
-	CallLodgedSign    Call = "POST /v1/operator/lodged/{id}/sign"
+	CallPendingAdd    Call = "POST /v1/operator/pending"
+	CallPendingList   Call = "GET /v1/operator/pending"
+	CallPending       Call = "GET /v1/operator/pending/{id}"
+	CallPendingSign   Call = "POST /v1/operator/pending/{id}/sign"
 	CallPrincipalList Call = "GET /v1/operator/principals"
 	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
 	CallTokenList     Call = "GET /v1/operator/tokens"
@@ -188,15 +188,15 @@ func CallTable() map[Call]CallSpec {
 		CallGC:          {Action: "service.gc", Logged: true, Repeatable: true},
 		CallTrust:       {Action: "audit.read"},
 		CallRecordAdd:   {Action: "operator.record"},
-		CallLodge:       {Action: "operator.record", Operation: "operator.lodge"},
-		CallLodgedSign:  {Action: "operator.record"},
+		CallPendingAdd:  {Action: "operator.record", Operation: "operator.submit"},
+		CallPendingSign: {Action: "operator.record"},
 		CallSecretCheck: {Action: "operator.read", Repeatable: true},
 		CallStopEngage:  {Action: "stop.engage"},
 		CallLogCheck:    {Action: "audit.read", Repeatable: true},
 	}
 	for action, reads := range map[string][]Call{
 		"status.read":   {CallQueueList, CallScheduleList, CallSchedule, CallScheduleSlots, CallStatus},
-		"operator.read": {CallRecordHead, CallRecord, CallOperatorKeys, CallLodgedList, CallLodged, CallPrincipalList, CallPrincipal, CallTokenList, CallGrantList, CallRevisionList, CallRevision, CallSecretList, CallStopList},
+		"operator.read": {CallRecordHead, CallRecord, CallOperatorKeys, CallPendingList, CallPending, CallPrincipalList, CallPrincipal, CallTokenList, CallGrantList, CallRevisionList, CallRevision, CallSecretList, CallStopList},
 		"audit.read":    {CallLog, CallLogCheckpoint, CallLogTile, CallLogProof, CallEvidence},
 		"": {
 			CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement, CallDispatchTranscript, CallDispatchNetwork, CallDispatchTools,

@@ -58,7 +58,7 @@ type OperatorRecord struct {
 	Content   Digest        `json:"content,omitempty"` // of the encrypted value, or of the ToolAction
 	Approval  ApprovalID    `json:"approval,omitempty"`
 	Set       *OperatorSet  `json:"set,omitempty"`
-	// Nonce is set in a record that is lodged before it is signed: 32 hexadecimal digits.
+	// Nonce is set in a record that is submitted before it is signed: 32 hexadecimal digits.
 	// A passkey signs only such records.
 	Nonce  string `json:"nonce,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
@@ -173,7 +173,7 @@ type Decision struct {
 	// Payload is exactly what was signed: the canonical JSON of Record.
 	Payload []byte `json:"payload"`
 	Digest  Digest `json:"digest"` // of Payload
-	// Challenge is what a passkey signed; see LodgedRecord.
+	// Challenge is what a passkey signed; see PendingDecision.
 	Challenge []byte `json:"challenge"`
 	// Text says in plain words what Record decides, all of an action included. It is not
 	// signed.

@@ -54,14 +54,14 @@ const passkeyPrefix = "passkey:"
 
 // CheckSigners refuses a record that the keys with these ids must not sign alone. A touch
 // of a passkey proves presence, not reading: so a passkey signs only
-// what was lodged first, and never alone what cannot be taken back.
+// what was submitted first, and never alone what cannot be taken back.
 func (r OperatorRecord) CheckSigners(keys []string) error {
 	passkey := func(id string) bool { return strings.HasPrefix(id, passkeyPrefix) }
 	if !slices.ContainsFunc(keys, passkey) {
 		return nil
 	}
 	if r.Nonce == "" {
-		return errors.New("operator record: signed with a passkey, but it was not lodged first: it has no nonce")
+		return errors.New("operator record: signed with a passkey, but it was not submitted first: it has no nonce")
 	}
 	if final := r.Verb == VerbOperatorSet || r.Verb == VerbCeilingSet && *r.Ceiling >= Irreversible; final && len(keys) < 2 {
 		return fmt.Errorf("operator record %q: one passkey alone signs neither this ceiling nor other operator keys: want a second key, or one with a passphrase", string(r.Verb))

@@ -34,25 +34,25 @@ func (o OperatorRecords) Keys(ctx context.Context) (api.OperatorKeys, error) {
 	return fetch[api.OperatorKeys](ctx, o.c, on(api.CallOperatorKeys))
 }
 
-// Lodge lodges a decision, to be signed with SignLodged: before anybody signs it, Lodged
-// lists it. It is never repeated when its effect is unknown: the list tells.
-func (o OperatorRecords) Lodge(ctx context.Context, req api.LodgeRequest) (api.LodgedRecord, error) {
-	return fetch[api.LodgedRecord](ctx, o.c, on(api.CallLodge).with(req, false))
+// SubmitDecision submits a decision, to be signed with SignPending; PendingDecisions lists
+// it. The call is never repeated when its effect is unknown: the list tells.
+func (o OperatorRecords) SubmitDecision(ctx context.Context, req api.PendingRequest) (api.PendingDecision, error) {
+	return fetch[api.PendingDecision](ctx, o.c, on(api.CallPendingAdd).with(req, false))
 }
 
-// Lodged lists the lodged records, oldest first, with those that were signed or became
-// stale in the last ten minutes.
-func (o OperatorRecords) Lodged(ctx context.Context) ([]api.LodgedRecord, error) {
-	return fetch[[]api.LodgedRecord](ctx, o.c, on(api.CallLodgedList))
+// PendingDecisions lists the pending decisions, oldest first, with the decisions that were
+// signed or became stale in the last ten minutes.
+func (o OperatorRecords) PendingDecisions(ctx context.Context) ([]api.PendingDecision, error) {
+	return fetch[[]api.PendingDecision](ctx, o.c, on(api.CallPendingList))
 }
 
-// LodgedRecord returns one lodged record.
-func (o OperatorRecords) LodgedRecord(ctx context.Context, id api.LodgedID) (api.LodgedRecord, error) {
-	return fetch[api.LodgedRecord](ctx, o.c, on(api.CallLodged, string(id)))
+// PendingDecision returns one pending decision.
+func (o OperatorRecords) PendingDecision(ctx context.Context, id api.PendingID) (api.PendingDecision, error) {
+	return fetch[api.PendingDecision](ctx, o.c, on(api.CallPending, string(id)))
 }
 
-// SignLodged adds a signature to a lodged record. With as many as the operators' threshold
+// SignPending adds a signature to a pending decision. With as many as the operators' threshold
 // says the record is in force when this returns, and has a receipt.
-func (o OperatorRecords) SignLodged(ctx context.Context, id api.LodgedID, by api.LodgedSignature) (api.LodgedRecord, error) {
-	return fetch[api.LodgedRecord](ctx, o.c, on(api.CallLodgedSign, string(id)).with(by, false))
+func (o OperatorRecords) SignPending(ctx context.Context, id api.PendingID, by api.PendingSignature) (api.PendingDecision, error) {
+	return fetch[api.PendingDecision](ctx, o.c, on(api.CallPendingSign, string(id)).with(by, false))
 }

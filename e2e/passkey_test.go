@@ -28,34 +28,34 @@ func (w *world) passkey(name string) (*softkey.Authenticator, seal.Key) {
 	return a, w.addPasskey(name, text)
 }
 
-// lodged waits for the one open lodged decision.
-func (w *world) lodged() api.LodgedRecord {
+// pending waits for the one open pending decision.
+func (w *world) pending() api.PendingDecision {
 	w.t.Helper()
 	for late := range polling(time.Minute) {
-		var list []api.LodgedRecord
+		var list []api.PendingDecision
 		decode(w.t, w.must("decision", "list", "-o", "json"), &list)
 		for _, l := range list {
-			if l.State == api.LodgedOpen {
+			if l.State == api.PendingOpen {
 				return l
 			}
 		}
 		if late {
-			w.t.Fatal("no decision is lodged")
+			w.t.Fatal("no decision is pending")
 		}
 	}
 	panic("unreachable")
 }
 
-// touch signs a lodged decision as the signing page does.
-func (w *world) touch(a *softkey.Authenticator, l api.LodgedRecord) (api.LodgedRecord, error) {
+// touch signs a pending decision as the signing page does.
+func (w *world) touch(a *softkey.Authenticator, l api.PendingDecision) (api.PendingDecision, error) {
 	w.t.Helper()
 	assertion, err := a.Assert([32]byte(l.Challenge))
 	must(w.t, err)
 	by := api.Assertion(assertion)
-	return w.conn().Operator().SignLodged(w.t.Context(), l.ID, api.LodgedSignature{Assertion: &by})
+	return w.conn().Operator().SignPending(w.t.Context(), l.ID, api.PendingSignature{Assertion: &by})
 }
 
-// A passkey signs a decision that was lodged first, the evidence verifies offline, and
+// A passkey signs a decision that was submitted first, the evidence verifies offline, and
 // each lie is refused by the service. Controls: the honest signature, and evidence whose
 // trust file names other operators.
 //
@@ -73,7 +73,7 @@ func TestAPasskeyDecides(t *testing.T) {
 	go func() {
 		decided <- w.try("ceiling", "set", "agent:claude", "stateful", "--passkey", "--reason", "ticket 12", "-o", "json")
 	}()
-	l := w.lodged()
+	l := w.pending()
 	shown := w.must("decision", "show", string(l.ID))
 	for _, want := range []string{"Consent to agent:claude acting up to the tier STATEFUL", "ticket 12", "challenge"} {
 		if !strings.Contains(shown, want) {
@@ -114,7 +114,7 @@ func TestAPasskeyDecides(t *testing.T) {
 
 	// A copied authenticator.
 	go func() { decided <- w.try("ceiling", "set", "agent:claude", "reversible", "--passkey") }()
-	l = w.lodged()
+	l = w.pending()
 	copied := *a
 	copied.Count = 3
 	if _, err := w.touch(&copied, l); err == nil || !strings.Contains(err.Error(), "counter did not rise") {
@@ -126,7 +126,7 @@ func TestAPasskeyDecides(t *testing.T) {
 
 	// One passkey alone signs nothing irreversible: a key of a file has to.
 	go func() { decided <- w.try("ceiling", "set", "agent:claude", "irreversible", "--passkey") }()
-	l = w.lodged()
+	l = w.pending()
 	if _, err := w.touch(a, l); err == nil || !strings.Contains(err.Error(), "one passkey alone") {
 		t.Errorf("irreversible: %v", err)
 	}
@@ -135,7 +135,7 @@ func TestAPasskeyDecides(t *testing.T) {
 
 	// Further signatures come of files: decision sign.
 	go func() { decided <- w.try("ceiling", "set", "agent:claude", "observe", "--passkey") }()
-	l = w.lodged()
+	l = w.pending()
 	w.must("decision", "sign", string(l.ID))
 	if d := <-decided; d.status != 0 {
 		t.Errorf("decision sign: %s", d)

@@ -145,7 +145,7 @@ func TestPeopleReadWhatTheyDecide(t *testing.T) {
 	w.passkey("ann")
 	voted := make(chan done, 1)
 	go func() { voted <- w.try("approval", "approve", open, "--passkey", "--reason", oddText) }()
-	id := string(w.lodged().ID)
+	id := string(w.pending().ID)
 	w.command("decision", "show", id)
 	p.signIn(tab, p.sign)
 	tab.visit(p.sign + "/" + id)

@@ -30,7 +30,7 @@ func TestPicturesOfTheGuide(t *testing.T) {
 	w.widened("brushes")
 	w.passkey("ann")
 	tier := api.Stateful
-	lodged, err := w.conn().Operator().Lodge(t.Context(), api.LodgeRequest{Record: api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: api.Principal(w.me()), Ceiling: &tier, Reason: "ticket 12"}})
+	pending, err := w.conn().Operator().SubmitDecision(t.Context(), api.PendingRequest{Record: api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: api.Principal(w.me()), Ceiling: &tier, Reason: "ticket 12"}})
 	must(t, err)
 	p := w.servePage("--sign-addr", "127.0.0.1:0")
 	walls := p.origin + "/dispatches/" + string(task(t, run, "walls").DispatchID)
@@ -41,7 +41,7 @@ func TestPicturesOfTheGuide(t *testing.T) {
 	must(t, err)
 	for name, url := range map[string]string{
 		"overview": p.origin + "/", "inbox": p.origin + "/inbox", "run": p.origin + "/runs/" + string(done), "graph": p.origin + "/runs/" + string(done) + "/graph", "dispatch": walls,
-		"patch": walls + "/patch", "log": walls + "/log", "entry": p.origin + "/log/20", "catalog": p.origin + "/catalog", "revision": p.origin + "/catalog/2", "sign": p.sign + "/" + string(lodged.ID),
+		"patch": walls + "/patch", "log": walls + "/log", "entry": p.origin + "/log/20", "catalog": p.origin + "/catalog", "revision": p.origin + "/catalog/2", "sign": p.sign + "/" + string(pending.ID),
 	} {
 		if status := tab.visit(url); status != http.StatusOK {
 			t.Errorf("%s has status %d", url, status)

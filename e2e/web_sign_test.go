@@ -54,16 +54,16 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 	tab.eval("document.getElementById('enrolment').value", &enrolment)
 
 	decided := make(chan done, 1)
-	lodge := func(tier string) api.LodgedRecord {
+	submit := func(tier string) api.PendingDecision {
 		go func() {
 			decided <- w.try("ceiling", "set", "agent:claude", tier, "--passkey", "--reason", "<img src=x onerror=alert(1)>")
 		}()
-		l := w.lodged()
+		l := w.pending()
 		tab.visit(p.sign + "/" + string(l.ID))
 		return l
 	}
 	// Before an operator adds it, the page has nothing to sign with.
-	l := lodge("reversible")
+	l := submit("reversible")
 	if n := tab.count("#sign"); n != 0 {
 		t.Error("a passkey that is no operator key may sign")
 	}
@@ -73,7 +73,7 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 	}
 
 	key := w.addPasskey("ann", []byte(enrolment))
-	l = lodge("stateful")
+	l = submit("stateful")
 	for _, want := range []string{"Consent to agent:claude acting up to the tier STATEFUL", "<img src=x onerror=alert(1)>"} {
 		if shown := tab.text("#text"); !strings.Contains(shown, want) {
 			t.Errorf("the page lacks %q: %s", want, shown)
@@ -101,7 +101,7 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 	asked := w.awaitAsked("one", "ship")
 	tab.visit(p.sign + "/")
 	accessible()
-	tab.loads("lodge", func() { tab.click("[data-approval=" + asked + "] button") })
+	tab.loads("submit", func() { tab.click("[data-approval=" + asked + "] button") })
 	for _, want := range []string{"approve the task below", asked} {
 		if shown := tab.text("#text"); !strings.Contains(shown, want) {
 			t.Errorf("the page lacks %q: %s", want, shown)
@@ -113,11 +113,11 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 		t.Fatalf("run one is %s", got.State)
 	}
 	// A page that shows another record than the one whose challenge it has signs nothing.
-	lodge("observe")
+	submit("observe")
 	tab.eval("document.getElementById('payload').textContent += ' '", nil)
 	tab.click("#sign")
 	tab.awaitText("#problem", "not that of the record shown")
-	w.must("decision", "sign", string(w.lodged().ID))
+	w.must("decision", "sign", string(w.pending().ID))
 	<-decided
 
 	bundle := w.exported("one")
@@ -140,7 +140,7 @@ func TestAPersonSignsInABrowser(t *testing.T) {
 
 // The signing page is read in light and dark colours, at 1000 and at 360 pixels, without a
 // violation of axe-core; hostile text of a caller and of an agent is text on it; and without
-// scripts it reads, says what to do instead, and lodges votes.
+// scripts it reads, says what to do instead, and submits votes.
 func TestTheSigningPageReads(t *testing.T) {
 	t.Parallel()
 	w := newPeopledWorld(t)
@@ -149,7 +149,7 @@ func TestTheSigningPageReads(t *testing.T) {
 	tab := p.open()
 	p.signIn(tab, p.sign)
 	tier := api.Observe
-	lodged, err := w.conn().Operator().Lodge(t.Context(), api.LodgeRequest{Record: api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "human:bob", Ceiling: &tier, Reason: plantedText + "\u202e"}})
+	pending, err := w.conn().Operator().SubmitDecision(t.Context(), api.PendingRequest{Record: api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "human:bob", Ceiling: &tier, Reason: plantedText + "\u202e"}})
 	must(t, err)
 	vote := func() (path string) {
 		t.Helper()
@@ -166,11 +166,11 @@ func TestTheSigningPageReads(t *testing.T) {
 		hostile bool     // it shows text of others
 		says    []string // without scripts
 	}{
-		"/":                     {false, []string{string(lodged.ID), "bailiwick decision list", "Enrol a passkey"}},
-		"/enrol":                {false, []string{"needs JavaScript", "bailiwick decision sign ID"}},
-		"/" + string(lodged.ID): {true, []string{"needs JavaScript", "bailiwick decision sign " + string(lodged.ID), "bailiwick decision show " + string(lodged.ID)}},
-		byScript:                {true, []string{"needs JavaScript", "bailiwick decision sign " + byScript[1:]}},
-		byForm:                  {true, []string{"needs JavaScript", "bailiwick decision sign " + byForm[1:]}},
+		"/":                      {false, []string{string(pending.ID), "bailiwick decision list", "Enrol a passkey"}},
+		"/enrol":                 {false, []string{"needs JavaScript", "bailiwick decision sign ID"}},
+		"/" + string(pending.ID): {true, []string{"needs JavaScript", "bailiwick decision sign " + string(pending.ID), "bailiwick decision show " + string(pending.ID)}},
+		byScript:                 {true, []string{"needs JavaScript", "bailiwick decision sign " + byScript[1:]}},
+		byForm:                   {true, []string{"needs JavaScript", "bailiwick decision sign " + byForm[1:]}},
 	} {
 		for _, script := range []bool{true, false} {
 			tab.script(script)

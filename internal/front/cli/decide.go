@@ -20,7 +20,7 @@ type operatorVerbs struct{ *tree }
 type decideFlags struct {
 	keys    []string
 	reason  string
-	passkey bool // lodge the decision, to be signed at the signing page
+	passkey bool // submit the decision, to be signed at the signing page
 }
 
 func (f *decideFlags) add(v *console.Verb) {
@@ -28,7 +28,7 @@ func (f *decideFlags) add(v *console.Verb) {
 	v.Flag(&f.passkey, "passkey")
 }
 
-// addKeys is add for a verb without the service, which lodges nothing.
+// addKeys is add for a verb without the service, which submits nothing.
 func (f *decideFlags) addKeys(v *console.Verb) {
 	v.Flag(&f.keys, "key")
 	v.Flag(&f.reason, "reason")
@@ -59,7 +59,7 @@ func (t *operatorVerbs) decideContent(ctx context.Context, f decideFlags, r api.
 	err = t.withOperator(func(o client.Operator) error {
 		if f.passkey {
 			var err error
-			receipt, err = t.lodge(ctx, o, f, r, content)
+			receipt, err = t.submit(ctx, o, f, r, content)
 			return err
 		}
 		head, err := o.Head(ctx)

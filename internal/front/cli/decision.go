@@ -16,15 +16,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
 
-// lodgedEvery is how often a verb looks whether its decision is signed.
-const lodgedEvery = time.Second
+// pendingEvery is how often a verb looks whether its decision is signed.
+const pendingEvery = time.Second
 
 // decisionVerbs are the verbs about decisions that wait for signatures.
 type decisionVerbs struct{ *operatorVerbs }
 
 func (t *decisionVerbs) listCommand(v *console.Verb) {
-	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.LodgedRecord, error) { return c.Operator().Lodged(ctx) },
-		func(l api.LodgedRecord) string { return string(l.ID) }, "ID\tSTATE\tVERB\tABOUT\tSIGNED\tLODGED\tEXPIRES", func(l api.LodgedRecord) string {
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.PendingDecision, error) {
+		return c.Operator().PendingDecisions(ctx)
+	},
+		func(l api.PendingDecision) string { return string(l.ID) }, "ID\tSTATE\tVERB\tABOUT\tSIGNED\tSUBMITTED\tEXPIRES", func(l api.PendingDecision) string {
 			r := l.Record
 			about := string(r.Principal)
 			for _, s := range []string{string(r.Approval), r.Stop, string(r.Secret)} {
@@ -39,15 +41,15 @@ func (t *decisionVerbs) listCommand(v *console.Verb) {
 		})
 }
 
-// lodgedVerb is a verb about one lodged record.
-func (t *decisionVerbs) lodgedVerb(v *console.Verb, do func(context.Context, client.Operator, api.LodgedRecord) error) {
+// pendingVerb is a verb about one pending decision.
+func (t *decisionVerbs) pendingVerb(v *console.Verb, do func(context.Context, client.Operator, api.PendingDecision) error) {
 	v.Do(func(ctx context.Context, args []string) error {
-		var id api.LodgedID
+		var id api.PendingID
 		if err := id.UnmarshalText([]byte(args[0])); err != nil {
 			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: bailiwick decision list")
 		}
 		return t.withOperator(func(o client.Operator) error {
-			l, err := o.LodgedRecord(ctx, id)
+			l, err := o.PendingDecision(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -57,20 +59,20 @@ func (t *decisionVerbs) lodgedVerb(v *console.Verb, do func(context.Context, cli
 }
 
 func (t *decisionVerbs) showCommand(v *console.Verb) {
-	t.lodgedVerb(v, func(_ context.Context, _ client.Operator, l api.LodgedRecord) error {
+	t.pendingVerb(v, func(_ context.Context, _ client.Operator, l api.PendingDecision) error {
 		return t.Emit(l, string(l.ID), func() {
 			fmt.Fprintln(t.Stdout, console.Plain(l.Text))
-			t.Row("lodged", "%s by %s, %s", t.Ago(l.At), l.By, l.State)
+			t.Row("submitted", "%s by %s, %s", t.Ago(l.At), l.By, l.State)
 			t.Row("signed", "%d of %d %s", len(l.Signed), l.Threshold, strings.Join(l.Signed, " "))
 			t.Row("challenge", "%x", l.Challenge)
 			t.OptionalRow("refused", "%s", console.Line(l.Refusal))
 		})
 	})
-	lodged := v.RunE
+	pending := v.RunE
 	v.RunE = func(cmd *cobra.Command, args []string) error {
 		number, err := strconv.ParseUint(args[0], 10, 53)
 		if err != nil {
-			return lodged(cmd, args)
+			return pending(cmd, args)
 		}
 		return t.withOperator(func(o client.Operator) error {
 			d, err := o.Decision(cmd.Context(), number)
@@ -102,7 +104,7 @@ func (t *decisionVerbs) printDecision(d api.Decision) {
 
 func (t *decisionVerbs) signCommand(v *console.Verb) {
 	var keys []string
-	t.lodgedVerb(v, func(ctx context.Context, o client.Operator, l api.LodgedRecord) error {
+	t.pendingVerb(v, func(ctx context.Context, o client.Operator, l api.PendingDecision) error {
 		input := l.Payload
 		if l.Record.Approval != "" {
 			doc, err := t.actionOf(ctx, l.Record.Approval)
@@ -115,7 +117,7 @@ func (t *decisionVerbs) signCommand(v *console.Verb) {
 		if err != nil {
 			return err
 		}
-		l, err = o.SignLodged(ctx, l.ID, api.LodgedSignature{Envelope: envelope})
+		l, err = o.SignPending(ctx, l.ID, api.PendingSignature{Envelope: envelope})
 		if err != nil {
 			return err
 		}
@@ -155,30 +157,30 @@ func (t *operatorVerbs) sign(ctx context.Context, keys []string, input []byte) (
 	return bytes.TrimSuffix(envelope.Bytes(), []byte("\n")), nil
 }
 
-// lodge lodges a decision and waits until it is signed and in force.
-func (t *operatorVerbs) lodge(ctx context.Context, o client.Operator, f decideFlags, r api.OperatorRecord, content []byte) (api.OperatorReceipt, error) {
+// submit submits a decision and waits until it is signed and in force.
+func (t *operatorVerbs) submit(ctx context.Context, o client.Operator, f decideFlags, r api.OperatorRecord, content []byte) (api.OperatorReceipt, error) {
 	if len(f.keys) > 0 {
 		return api.OperatorReceipt{}, api.Errorf(api.CodeInvalid, "--passkey and --key exclude each other").WithHint("further signatures: bailiwick decision sign ID --key FILE")
 	}
 	r.Reason = f.reason
-	l, err := o.Lodge(ctx, api.LodgeRequest{Record: r, Content: content})
+	l, err := o.SubmitDecision(ctx, api.PendingRequest{Record: r, Content: content})
 	if err != nil {
 		return api.OperatorReceipt{}, err
 	}
 	fmt.Fprintln(t.Stderr, console.Plain(l.Text))
-	fmt.Fprintf(t.Stderr, "Lodged as %s until %s. Sign it with: bailiwick decision sign %s\n", l.ID, t.Time(l.Expires), l.ID)
+	fmt.Fprintf(t.Stderr, "Submitted as %s until %s. Sign it with: bailiwick decision sign %s\n", l.ID, t.Time(l.Expires), l.ID)
 	for _, p := range l.Passkeys {
 		fmt.Fprintf(t.Stderr, "or with the passkey %s at %s/%s\n", console.Cell(p.Name), strings.Join(p.Origins, ", "), l.ID)
 	}
-	tick := time.NewTicker(lodgedEvery)
+	tick := time.NewTicker(pendingEvery)
 	defer tick.Stop()
-	for l.State == api.LodgedOpen {
+	for l.State == api.PendingOpen {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return api.OperatorReceipt{}, ctx.Err()
 		}
-		if l, err = o.LodgedRecord(ctx, l.ID); err != nil {
+		if l, err = o.PendingDecision(ctx, l.ID); err != nil {
 			return api.OperatorReceipt{}, err
 		}
 	}

@@ -110,7 +110,7 @@ func (s *Server) handlers() map[api.Call]handler {
 		(&approvalCalls{&s.cfg}).handlers(),
 		s.catalog.handlers(),
 		(&operatorCalls{&s.cfg, s.gate}).handlers(),
-		(&lodgedCalls{&s.cfg}).handlers(),
+		(&pendingCalls{&s.cfg}).handlers(),
 		(&logCalls{&s.cfg}).handlers(),
 	} {
 		maps.Copy(all, group)

@@ -62,23 +62,23 @@ func (s *site) listenSign(ctx context.Context) (*signer, error) {
 	return &signer{site: sign, address: address, listeners: listeners}, nil
 }
 
-// signPages is the signing page. It lodges votes and hands assertions to the service,
+// signPages is the signing page. It submits votes and hands assertions to the service,
 // which alone verifies them.
 type signPages struct{ source }
 
 func (s signPages) routes() []route {
 	return []route{
-		{pattern: "GET /{$}", page: s.lodgedList},
+		{pattern: "GET /{$}", page: s.pendingList},
 		{pattern: "GET /enrol", page: s.enrol},
-		{pattern: "GET /{id}", page: s.lodged},
+		{pattern: "GET /{id}", page: s.pending},
 		{pattern: "POST /votes", data: s.postVote},
 		{pattern: "POST /{id}", data: s.postAssertion},
 	}
 }
 
-// lodgedList shows what waits for signatures, and what may be lodged.
-func (s signPages) lodgedList(r *http.Request) (*view, error) {
-	list, err := s.operator().Lodged(r.Context())
+// pendingList shows what waits for signatures, and what may be submitted.
+func (s signPages) pendingList(r *http.Request) (*view, error) {
+	list, err := s.operator().PendingDecisions(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (s signPages) lodgedList(r *http.Request) (*view, error) {
 		}
 	}
 	return &view{"signlist", "Sign", struct {
-		Lodged    []api.LodgedRecord
+		Pending   []api.PendingDecision
 		Approvals []api.ApprovalView
 	}{list, open}}, nil
 }
@@ -102,10 +102,10 @@ func (s signPages) enrol(*http.Request) (*view, error) {
 	return &view{"enrol", "Enrol a passkey", struct{ RPID string }{SignHost}}, nil
 }
 
-// lodgedView is a lodged record as the page shows it. The script computes the challenge
+// pendingView is a pending decision as the page shows it. The script computes the challenge
 // again, from the payload that it shows.
-type lodgedView struct {
-	api.LodgedRecord
+type pendingView struct {
+	api.PendingDecision
 	Payload, Challenge string
 	Hex                string // of the challenge
 	Mine               []passkeyView
@@ -114,35 +114,35 @@ type lodgedView struct {
 
 type passkeyView struct{ Name, Credential string }
 
-// lodged shows exactly what is signed.
-func (s signPages) lodged(r *http.Request) (*view, error) {
-	id, err := lodgedID(r)
+// pending shows exactly what is signed.
+func (s signPages) pending(r *http.Request) (*view, error) {
+	id, err := pendingID(r)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.operator().LodgedRecord(r.Context(), id)
+	l, err := s.operator().PendingDecision(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	v := lodgedView{
-		LodgedRecord: l, Payload: string(l.Payload), Challenge: base64.RawURLEncoding.EncodeToString(l.Challenge), Hex: hex.EncodeToString(l.Challenge), Open: l.State == api.LodgedOpen,
+	v := pendingView{
+		PendingDecision: l, Payload: string(l.Payload), Challenge: base64.RawURLEncoding.EncodeToString(l.Challenge), Hex: hex.EncodeToString(l.Challenge), Open: l.State == api.PendingOpen,
 	}
 	for _, k := range l.Passkeys {
 		if k.RPID == SignHost {
 			v.Mine = append(v.Mine, passkeyView{Name: k.Name, Credential: base64.RawURLEncoding.EncodeToString(k.Credential)})
 		}
 	}
-	return &view{"lodged", "Sign " + string(id), v}, nil
+	return &view{"pending", "Sign " + string(id), v}, nil
 }
 
-func lodgedID(r *http.Request) (id api.LodgedID, err error) {
+func pendingID(r *http.Request) (id api.PendingID, err error) {
 	if err := id.UnmarshalText([]byte(r.PathValue("id"))); err != nil {
 		return id, api.Errorf(api.CodeNotFound, "the page has no such path")
 	}
 	return id, nil
 }
 
-// postVote lodges a vote of this account about what the page showed, and leads to it.
+// postVote submits a vote of this account about what the page showed, and leads to it.
 // Only a signature casts it.
 func (s signPages) postVote(w http.ResponseWriter, r *http.Request) error {
 	verb := api.OperatorVerb(r.PostFormValue("verb"))
@@ -156,9 +156,9 @@ func (s signPages) postVote(w http.ResponseWriter, r *http.Request) error {
 		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	who, err := s.runtime().Who(r.Context())
-	var l api.LodgedRecord
+	var l api.PendingDecision
 	if err == nil {
-		l, err = s.operator().Lodge(r.Context(), api.LodgeRequest{Record: api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: digest}})
+		l, err = s.operator().SubmitDecision(r.Context(), api.PendingRequest{Record: api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: digest}})
 	}
 	if err != nil {
 		return err
@@ -169,18 +169,18 @@ func (s signPages) postVote(w http.ResponseWriter, r *http.Request) error {
 
 // postAssertion hands an assertion to the service, which alone verifies it.
 func (s signPages) postAssertion(w http.ResponseWriter, r *http.Request) error {
-	id, err := lodgedID(r)
+	id, err := pendingID(r)
 	var by api.Assertion
 	if err == nil {
 		err = readAssertion(r, &by)
 	}
-	var l api.LodgedRecord
+	var l api.PendingDecision
 	if err == nil {
-		l, err = s.operator().SignLodged(r.Context(), id, api.LodgedSignature{Assertion: &by})
+		l, err = s.operator().SignPending(r.Context(), id, api.PendingSignature{Assertion: &by})
 	}
 	answer := struct {
-		State   api.LodgedState `json:"state,omitempty"`
-		Problem string          `json:"problem,omitempty"`
+		State   api.PendingState `json:"state,omitempty"`
+		Problem string           `json:"problem,omitempty"`
 	}{State: l.State}
 	status := http.StatusOK
 	if err != nil {

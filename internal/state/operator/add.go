@@ -39,7 +39,7 @@ func (r *Registry) add(ctx context.Context, by api.Principal, envelope, content 
 		}
 		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("%s", hint)
 	}
-	if err := r.Lodge.check(v); err != nil {
+	if err := r.Pending.check(v); err != nil {
 		return api.OperatorReceipt{}, err
 	}
 	next, err := r.current.Load().next(v, r.cfg.Now())

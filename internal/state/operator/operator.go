@@ -62,9 +62,9 @@ type Secrets interface {
 // Registry holds the decisions of one service's operators. It is safe for
 // concurrent use.
 type Registry struct {
-	Chain *Chain // of records
-	Lodge *Lodge // of records that wait for signatures
-	cfg   Config
+	Chain   *Chain   // of records
+	Pending *Pending // of records that wait for signatures
+	cfg     Config
 
 	adding  sync.Mutex            // serializes Add
 	first   api.Digest            // of the operators.json that the chain was verified by; guarded by adding
@@ -78,7 +78,7 @@ type Registry struct {
 // Open verifies everything stored. Its error names the first invalid record.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	r := &Registry{cfg: cfg, Chain: &Chain{cfg}}
-	r.Lodge = &Lodge{registry: r, byID: map[api.LodgedID]*lodged{}}
+	r.Pending = &Pending{registry: r, byID: map[api.PendingID]*pending{}}
 	s, first, err := r.Chain.load(ctx)
 	if err == nil {
 		err = sweepSecrets(cfg.Secrets, s)

@@ -89,7 +89,7 @@ func TestAVoteNeedsAKeyOfItsVoter(t *testing.T) {
 	refused(o.vote("human:eve", bobs), "no operator key belongs to human:eve", "--principal human:eve")
 	refused(o.vote("human:bob", o.operator), "belongs to local:ann, not to human:bob", "of your own")
 	refused(o.vote("human:bob", bobs, o.operator), "belongs to local:ann, not to human:bob")
-	refused(o.set(seal.RootOf(ours[0], keyOf(bobs, "", "human:eve")), o.operator), "belongs to human:bob and to nobody else")
+	refused(o.set(seal.RootOf(ours[0], keyOf(bobs, "", "human:eve")), o.operator), "belongs to human:bob and to no one else")
 	if err := o.vote("human:bob", bobs); err != nil {
 		t.Errorf("the own key: %v", err)
 	}
@@ -152,19 +152,19 @@ func TestRemovingAPersonWithdrawsItsVoteUnderEitherName(t *testing.T) {
 	}
 }
 
-// A lodged decision is complete once enough people signed it, not enough keys. A lodged vote
+// A pending decision is complete once enough people signed it, not enough keys. A pending vote
 // takes a key of its voter. Controls: two people, and the voter.
 //
 // proves R-P1
-func TestLodgedDecisionsCountPeople(t *testing.T) {
+func TestPendingDecisionsCountPeople(t *testing.T) {
 	o := newOffice(t)
 	second, bobs := newSigner(t), newSigner(t)
 	o.replaceRoot(seal.TrustRoot{V: 1, Threshold: 2, Keys: []seal.Key{keyOf(o.operator, "", "local:ann"), keyOf(second, "", "human:ann"), keyOf(bobs, "", "human:bob")}})
 	tier := api.Stateful
-	by := func(l api.LodgedRecord, k seal.Signer) (*Signed, error) {
-		return o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Envelope: o.sign(l.Record, seal.Operator, k)})
+	by := func(l api.PendingDecision, k seal.Signer) (*Signed, error) {
+		return o.registry.Pending.Sign(t.Context(), l.ID, api.PendingSignature{Envelope: o.sign(l.Record, seal.Operator, k)})
 	}
-	l := o.lodge("local:ann", tier)
+	l := o.submit("local:ann", tier)
 	for i, k := range []seal.Signer{o.operator, second} {
 		if s, err := by(l, k); s != nil || err != nil {
 			t.Errorf("key %d of one person: %v, %v", i, s, err)
@@ -173,7 +173,7 @@ func TestLodgedDecisionsCountPeople(t *testing.T) {
 	if s, err := by(l, bobs); s == nil || err != nil {
 		t.Errorf("a second person: %v, %v", s, err)
 	}
-	vote, err := o.registry.Lodge.Put(t.Context(), "local:ann", api.OperatorRecord{Verb: api.VerbApprove, Principal: "local:ann", Approval: "a-aaaaaaaaaaaa", Content: api.DigestOf(nil)}, nil)
+	vote, err := o.registry.Pending.Put(t.Context(), "local:ann", api.OperatorRecord{Verb: api.VerbApprove, Principal: "local:ann", Approval: "a-aaaaaaaaaaaa", Content: api.DigestOf(nil)}, nil)
 	if err != nil || vote.Threshold != 1 {
 		t.Fatalf("%+v: %v", vote, err)
 	}

@@ -22,7 +22,7 @@ import (
 // the vote of another person come before it.
 const byTouch = 3
 
-// untilTouched writes a run up to the second of two votes. It returns that one, lodged, and
+// untilTouched writes a run up to the second of two votes. It returns that one, submitted, and
 // its payload. finishTouched writes the rest.
 func untilTouched(t testing.TB, change func(r *api.OperatorRecord)) (*story, api.OperatorRecord, []byte) {
 	t.Helper()
@@ -37,11 +37,11 @@ func untilTouched(t testing.TB, change func(r *api.OperatorRecord)) (*story, api
 	if change != nil {
 		change(&rec)
 	}
-	return s, rec, s.lodged(&rec)
+	return s, rec, s.pending(&rec)
 }
 
-// lodged completes a record, as the service does when it is lodged, and returns its payload.
-func (s *story) lodged(rec *api.OperatorRecord) []byte {
+// pending completes a record, as the service does when it is submitted, and returns its payload.
+func (s *story) pending(rec *api.OperatorRecord) []byte {
 	rec.V, rec.Service, rec.Number, rec.Previous, rec.At = 1, string(s.first.KeyID()), uint64(len(s.records)+1), s.recordHead, s.at
 	payload, err := canon.Marshal(rec)
 	s.must(err)
@@ -148,7 +148,7 @@ func TestAPasskeySignsOneRecord(t *testing.T) {
 		"another approval": {words: "another challenge", forge: func(r *api.OperatorRecord) { r.Verb = api.VerbDeny }},
 		"another person":   {words: "another challenge", forge: func(r *api.OperatorRecord) { r.Principal = "human:ann" }},
 		"another reason":   {words: "another challenge", forge: func(r *api.OperatorRecord) { r.Reason = "as said" }},
-		"no nonce":         {words: "not lodged first", change: func(r *api.OperatorRecord) { r.Nonce = "" }},
+		"no nonce":         {words: "not submitted first", change: func(r *api.OperatorRecord) { r.Nonce = "" }},
 		"a record once more": {of: "operator record 4", words: "is not the one that the log names", write: func(s *story, _ *softkey.Authenticator, k seal.Key, rec api.OperatorRecord, payload, raw []byte) {
 			s.recordSigned(rec, payload, map[seal.KeyID][]byte{k.ID: raw})
 			stranger, err := s.newKey().Sign(s.t.Context(), nil) // makes it another envelope: readers refuse one that is named twice
@@ -185,7 +185,7 @@ func TestAPasskeySignsOneRecord(t *testing.T) {
 		raw := s.touch(a, k, payload)
 		if l.forge != nil {
 			l.forge(&rec)
-			payload = s.lodged(&rec)
+			payload = s.pending(&rec)
 		}
 		if l.write != nil {
 			l.write(s, a, k, rec, payload, raw)
@@ -218,7 +218,7 @@ func (s *story) touch(a *softkey.Authenticator, k seal.Key, payload []byte) []by
 func (s *story) touchAgain(a *softkey.Authenticator, k seal.Key) {
 	tier := api.Stateful
 	rec := api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "local:bob", Ceiling: &tier, Nonce: strings.Repeat("07", 16)}
-	payload := s.lodged(&rec)
+	payload := s.pending(&rec)
 	s.recordSigned(rec, payload, map[seal.KeyID][]byte{k.ID: s.touch(a, k, payload)})
 }
 

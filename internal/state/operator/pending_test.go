@@ -33,40 +33,40 @@ func (o *office) touchWith(ed bool, threshold int) *softkey.Authenticator {
 	return a
 }
 
-// lodge lodges a ceiling for an account.
-func (o *office) lodge(p api.Principal, tier api.Tier) api.LodgedRecord {
+// submit submits a ceiling for an account.
+func (o *office) submit(p api.Principal, tier api.Tier) api.PendingDecision {
 	o.t.Helper()
-	l, err := o.registry.Lodge.Put(o.t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: p, Ceiling: &tier}, nil)
+	l, err := o.registry.Pending.Put(o.t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: p, Ceiling: &tier}, nil)
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	return l
 }
 
-// assert signs a lodged record with a passkey.
-func (o *office) assert(a *softkey.Authenticator, l api.LodgedRecord) (*Signed, error) {
+// assert signs a pending decision with a passkey.
+func (o *office) assert(a *softkey.Authenticator, l api.PendingDecision) (*Signed, error) {
 	o.t.Helper()
 	assertion, err := a.Assert([32]byte(l.Challenge))
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	by := api.Assertion(assertion)
-	return o.registry.Lodge.Sign(o.t.Context(), l.ID, api.LodgedSignature{Assertion: &by})
+	return o.registry.Pending.Sign(o.t.Context(), l.ID, api.PendingSignature{Assertion: &by})
 }
 
 // record records a signed record and settles it, as the server does.
-func (o *office) record(l api.LodgedRecord, s *Signed) (api.LodgedRecord, error) {
+func (o *office) record(l api.PendingDecision, s *Signed) (api.PendingDecision, error) {
 	o.t.Helper()
 	receipt, err := o.registry.Add(o.t.Context(), "local:op", s.Envelope, s.Content)
-	return o.registry.Lodge.Settle(o.t.Context(), l.ID, receipt, err)
+	return o.registry.Pending.Settle(o.t.Context(), l.ID, receipt, err)
 }
 
 // proves R-B9
-func TestAPasskeySignsWhatWasLodged(t *testing.T) {
+func TestAPasskeySignsPendingDecisions(t *testing.T) {
 	o := newOffice(t)
 	a := o.touch(1)
-	l := o.lodge("local:ann", api.Stateful)
-	if l.State != api.LodgedOpen || len(l.Passkeys) != 1 || l.Record.Nonce == "" || l.Record.Number != 1 {
+	l := o.submit("local:ann", api.Stateful)
+	if l.State != api.PendingOpen || len(l.Passkeys) != 1 || l.Record.Nonce == "" || l.Record.Number != 1 {
 		t.Fatalf("%+v", l)
 	}
 	signed, err := o.assert(a, l)
@@ -74,22 +74,22 @@ func TestAPasskeySignsWhatWasLodged(t *testing.T) {
 		t.Fatal(signed, err)
 	}
 	l, err = o.record(l, signed)
-	if err != nil || l.State != api.LodgedRecorded || l.Receipt == nil || o.registry.Consent("local:ann") != api.Stateful {
+	if err != nil || l.State != api.PendingRecorded || l.Receipt == nil || o.registry.Consent("local:ann") != api.Stateful {
 		t.Fatal(l, err)
 	}
 	if _, err := o.assert(a, l); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("twice: %v", err)
 	}
-	// The chain verifies again, when nothing is lodged any more.
+	// The chain verifies again, when nothing is pending any more.
 	if err := o.restart(); err != nil || o.registry.Consent("local:ann") != api.Stateful {
 		t.Fatal(err)
 	}
-	if list, err := o.registry.Lodge.List(t.Context()); err != nil || len(list) != 0 {
+	if list, err := o.registry.Pending.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 }
 
-// A record is signed only where and while it is lodged: its nonce is of the service.
+// A record is signed only where and while it is pending: its nonce is of the service.
 // proves R-B9
 func TestAPasskeySignsNothingElse(t *testing.T) {
 	o := newOffice(t)
@@ -99,7 +99,7 @@ func TestAPasskeySignsNothingElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		nonce string
 		want  string
-	}{"no nonce": {"", "has no nonce"}, "a nonce of its own": {strings.Repeat("0", 32), "is not lodged"}} {
+	}{"no nonce": {"", "has no nonce"}, "a nonce of its own": {strings.Repeat("0", 32), "is not pending"}} {
 		r := rec
 		r.Nonce = c.nonce
 		envelope, err := a.Sign(seal.Operator, encode(t, r))
@@ -110,8 +110,8 @@ func TestAPasskeySignsNothingElse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	old := o.lodge("local:ann", api.Stateful)
-	other := o.lodge("local:bob", api.Stateful)
+	old := o.submit("local:ann", api.Stateful)
+	other := o.submit("local:bob", api.Stateful)
 
 	// What was signed for one record is no signature of another.
 	assertion, err := a.Assert([32]byte(other.Challenge))
@@ -119,7 +119,7 @@ func TestAPasskeySignsNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	by := api.Assertion(assertion)
-	if _, err := o.registry.Lodge.Sign(t.Context(), old.ID, api.LodgedSignature{Assertion: &by}); err == nil || !strings.Contains(err.Error(), "another challenge") {
+	if _, err := o.registry.Pending.Sign(t.Context(), old.ID, api.PendingSignature{Assertion: &by}); err == nil || !strings.Contains(err.Error(), "another challenge") {
 		t.Errorf("another record: %v", err)
 	}
 	// The control, and what another record precedes.
@@ -141,7 +141,7 @@ func TestAPasskeySignsNothingElse(t *testing.T) {
 		t.Errorf("an old nonce: %v", err)
 	}
 	// An expired one.
-	third := o.lodge("local:ann", api.Stateful)
+	third := o.submit("local:ann", api.Stateful)
 	signed, err = o.assert(a, third)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestEveryFlippedBitOfAPasskeyIsRefused(t *testing.T) {
 	for _, ed := range []bool{false, true} {
 		o := newOffice(t)
 		a := o.touchWith(ed, 1)
-		l := o.lodge("local:ann", api.Stateful)
+		l := o.submit("local:ann", api.Stateful)
 		assertion, err := a.Assert([32]byte(l.Challenge))
 		if err != nil {
 			t.Fatal(err)
@@ -177,17 +177,17 @@ func TestEveryFlippedBitOfAPasskeyIsRefused(t *testing.T) {
 				*part = bytes.Clone(original)
 				(*part)[i/8] ^= 1 << (i % 8)
 				by := api.Assertion(assertion)
-				if signed, err := o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Assertion: &by}); signed != nil || api.CodeOf(err) != api.CodeIntegrity {
+				if signed, err := o.registry.Pending.Sign(t.Context(), l.ID, api.PendingSignature{Assertion: &by}); signed != nil || api.CodeOf(err) != api.CodeIntegrity {
 					t.Errorf("bit %d of the %s: %v", i, name, err)
 				}
 				flips++
 			}
 			*part = original
 		}
-		if l, err = o.registry.Lodge.Get(t.Context(), l.ID); err != nil || l.State != api.LodgedOpen || len(l.Signed) > 0 {
+		if l, err = o.registry.Pending.Get(t.Context(), l.ID); err != nil || l.State != api.PendingOpen || len(l.Signed) > 0 {
 			t.Fatalf("after %d flipped bits: %+v, %v", flips, l, err)
 		}
-		signed, err := o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Assertion: &honest})
+		signed, err := o.registry.Pending.Sign(t.Context(), l.ID, api.PendingSignature{Assertion: &honest})
 		if err != nil || signed == nil {
 			t.Fatal(signed, err)
 		}
@@ -198,14 +198,14 @@ func TestEveryFlippedBitOfAPasskeyIsRefused(t *testing.T) {
 }
 
 // k of n signatures come one after the other, of passkeys and of files.
-func TestALodgedRecordTakesSeveralSignatures(t *testing.T) {
+func TestAPendingDecisionTakesSeveralSignatures(t *testing.T) {
 	o := newOffice(t)
 	a := o.touch(2)
-	l := o.lodge("local:ann", api.Irreversible)
+	l := o.submit("local:ann", api.Irreversible)
 	if signed, err := o.assert(a, l); err != nil || signed != nil {
 		t.Fatalf("one of two: %v, %v", signed, err)
 	}
-	l, err := o.registry.Lodge.Get(t.Context(), l.ID)
+	l, err := o.registry.Pending.Get(t.Context(), l.ID)
 	if err != nil || len(l.Signed) != 1 || l.Threshold != 2 {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -213,7 +213,7 @@ func TestALodgedRecordTakesSeveralSignatures(t *testing.T) {
 		t.Fatalf("the same passkey twice: %v, %v", signed, err)
 	}
 	envelope := o.sign(l.Record, seal.Operator, o.operator)
-	signed, err := o.registry.Lodge.Sign(t.Context(), l.ID, api.LodgedSignature{Envelope: envelope})
+	signed, err := o.registry.Pending.Sign(t.Context(), l.ID, api.PendingSignature{Envelope: envelope})
 	if err != nil || signed == nil {
 		t.Fatal(signed, err)
 	}
@@ -227,7 +227,7 @@ func TestALodgedRecordTakesSeveralSignatures(t *testing.T) {
 func TestOnePasskeyAloneSignsNothingIrreversible(t *testing.T) {
 	o := newOffice(t)
 	a := o.touch(1)
-	l := o.lodge("local:ann", api.Irreversible)
+	l := o.submit("local:ann", api.Irreversible)
 	signed, err := o.assert(a, l)
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func TestACopiedAuthenticatorIsRefused(t *testing.T) {
 	o := newOffice(t)
 	a := o.touch(1)
 	sign := func() error {
-		l := o.lodge("local:ann", api.Stateful)
+		l := o.submit("local:ann", api.Stateful)
 		signed, err := o.assert(a, l)
 		if err != nil {
 			return err
@@ -279,8 +279,8 @@ func TestACopiedAuthenticatorIsRefused(t *testing.T) {
 	}
 }
 
-// Lodging refuses what could never come into force, and floods.
-func TestLodgingIsBounded(t *testing.T) {
+// Submitting refuses what could never come into force, and floods.
+func TestPendingDecisionsAreBounded(t *testing.T) {
 	o := newOffice(t)
 	o.touch(1)
 	tier := api.Stateful
@@ -291,18 +291,18 @@ func TestLodgingIsBounded(t *testing.T) {
 		"no verb":              {Principal: "local:ann"},
 		"a long reason":        {Verb: api.VerbCeilingSet, Principal: "local:ann", Ceiling: &tier, Reason: strings.Repeat("x", api.MaxReason+1)},
 	} {
-		if _, err := o.registry.Lodge.Put(t.Context(), "local:op", rec, nil); api.CodeOf(err) != api.CodeInvalid {
+		if _, err := o.registry.Pending.Put(t.Context(), "local:op", rec, nil); api.CodeOf(err) != api.CodeInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for range maxLodged {
-		o.lodge("local:ann", tier)
+	for range maxPending {
+		o.submit("local:ann", tier)
 	}
-	if _, err := o.registry.Lodge.Put(t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "local:ann", Ceiling: &tier}, nil); api.CodeOf(err) != api.CodeConflict {
+	if _, err := o.registry.Pending.Put(t.Context(), "local:op", api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: "local:ann", Ceiling: &tier}, nil); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("one too many: %v", err)
 	}
 	o.now = o.now.Add(api.OperatorRecordMaxAge)
-	o.lodge("local:ann", tier)
+	o.submit("local:ann", tier)
 }
 
 func encode(t *testing.T, rec api.OperatorRecord) []byte {

@@ -6,48 +6,48 @@ import (
 	"time"
 )
 
-// LodgedID identifies a record that waits for signatures: "l-" and 12 characters of a-z
+// PendingID identifies a record that waits for signatures: "l-" and 12 characters of a-z
 // and 2-7.
-type LodgedID string
+type PendingID string
 
-var lodgedIDPattern = regexp.MustCompile(`^l-[a-z2-7]{12}$`)
+var pendingIDPattern = regexp.MustCompile(`^l-[a-z2-7]{12}$`)
 
 // UnmarshalText accepts only a valid id.
-func (id *LodgedID) UnmarshalText(b []byte) error {
-	if !lodgedIDPattern.Match(b) {
-		return fmt.Errorf("lodged record id %.40q: want l- and 12 of a-z 2-7", b)
+func (id *PendingID) UnmarshalText(b []byte) error {
+	if !pendingIDPattern.Match(b) {
+		return fmt.Errorf("pending decision id %.40q: want l- and 12 of a-z 2-7", b)
 	}
-	*id = LodgedID(b)
+	*id = PendingID(b)
 	return nil
 }
 
-// LodgeRequest lodges a decision for signature. The service completes the record: v,
+// PendingRequest submits a decision for signature. The service completes the record: v,
 // service, number, previous, at and nonce are empty.
-type LodgeRequest struct {
+type PendingRequest struct {
 	Record OperatorRecord `json:"record"`
 	// Content is the encrypted value of a record that sets a secret.
 	Content []byte `json:"content,omitempty"`
 }
 
-// LodgedState is the state of a lodged record.
-type LodgedState string
+// PendingState is the state of a pending decision.
+type PendingState string
 
-// The states of a lodged record.
+// The states of a pending decision.
 const (
-	LodgedOpen     LodgedState = "open"     // waits for signatures
-	LodgedRecorded LodgedState = "recorded" // in force
-	LodgedRefused  LodgedState = "refused"  // signed, but it could not come into force
-	LodgedStale    LodgedState = "stale"    // another record came first
+	PendingOpen     PendingState = "open"     // waits for signatures
+	PendingRecorded PendingState = "recorded" // in force
+	PendingRefused  PendingState = "refused"  // signed, but it could not come into force
+	PendingStale    PendingState = "stale"    // another record came first
 )
 
-// LodgedRecord is a decision that waits for signatures, before anybody signed it. The
+// PendingDecision is a decision that waits for signatures, before anybody signed it. The
 // service keeps it in memory, for OperatorRecordMaxAge.
-type LodgedRecord struct {
-	ID      LodgedID    `json:"id"`
-	State   LodgedState `json:"state"`
-	By      Principal   `json:"by"` // who lodged it
-	At      time.Time   `json:"at"`
-	Expires time.Time   `json:"expires"`
+type PendingDecision struct {
+	ID      PendingID    `json:"id"`
+	State   PendingState `json:"state"`
+	By      Principal    `json:"by"` // who submitted it
+	At      time.Time    `json:"at"`
+	Expires time.Time    `json:"expires"`
 	// Payload is exactly what is signed: the canonical JSON of Record.
 	Payload []byte         `json:"payload"`
 	Record  OperatorRecord `json:"record"`
@@ -81,8 +81,8 @@ type Assertion struct {
 	Signature         []byte `json:"signature"`
 }
 
-// LodgedSignature signs a lodged record: one of an assertion and an envelope.
-type LodgedSignature struct {
+// PendingSignature signs a pending decision: one of an assertion and an envelope.
+type PendingSignature struct {
 	Assertion *Assertion `json:"assertion,omitempty"`
 	Envelope  []byte     `json:"envelope,omitempty"` // as bailiwick-deploy operator sign writes it
 }

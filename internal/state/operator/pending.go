@@ -18,94 +18,95 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
-// maxLodged bounds the lodged records that are open.
-const maxLodged = 32
+// maxPending bounds the pending decisions that are open.
+const maxPending = 32
 
-// Lodge holds the records that wait for signatures, in memory: a restart forgets them,
+// Pending holds the records that wait for signatures, in memory: a restart forgets them,
 // and with them their nonces.
-type Lodge struct {
+type Pending struct {
 	registry *Registry
 
 	mu   sync.Mutex
-	byID map[api.LodgedID]*lodged // guarded by mu
+	byID map[api.PendingID]*pending // guarded by mu
 }
 
-type lodged struct {
-	api.LodgedRecord // without what follows from the keys in force
-	digest           api.Digest
-	content          []byte
-	signatures       map[seal.KeyID][]byte
+// pending is a pending decision with its signatures.
+type pending struct {
+	api.PendingDecision // without what follows from the keys in force
+	digest              api.Digest
+	content             []byte
+	signatures          map[seal.KeyID][]byte
 }
 
 // Put completes a record and keeps it for signatures. content is the encrypted value
 // of a record that sets a secret.
-func (w *Lodge) Put(ctx context.Context, by api.Principal, rec api.OperatorRecord, content []byte) (api.LodgedRecord, error) {
+func (w *Pending) Put(ctx context.Context, by api.Principal, rec api.OperatorRecord, content []byte) (api.PendingDecision, error) {
 	if rec.V != 0 || rec.Service != "" || rec.Number != 0 || rec.Previous != "" || !rec.At.IsZero() || rec.Nonce != "" {
-		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "operator record: v, service, number, previous, at and nonce: the service sets them")
+		return api.PendingDecision{}, api.Errorf(api.CodeInvalid, "operator record: v, service, number, previous, at and nonce: the service sets them")
 	}
 	operators, err := w.registry.signers(ctx)
 	if err != nil {
-		return api.LodgedRecord{}, err
+		return api.PendingDecision{}, err
 	}
 	head, now := w.registry.Head(), w.registry.cfg.Now().UTC().Truncate(time.Second)
 	var random [16 + 8]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	rec.V, rec.Service, rec.Number, rec.Previous, rec.At, rec.Nonce = 1, head.Service, head.Number+1, head.Digest, now, hex.EncodeToString(random[:16])
 	if err := rec.Check(); err != nil {
-		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "%w", err)
+		return api.PendingDecision{}, api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	payload, err := canon.Marshal(rec)
 	if err != nil {
-		return api.LodgedRecord{}, err
+		return api.PendingDecision{}, err
 	}
 	if len(payload) > maxRecord {
-		return api.LodgedRecord{}, api.Errorf(api.CodeInvalid, "operator record: %d bytes, more than %d", len(payload), maxRecord)
+		return api.PendingDecision{}, api.Errorf(api.CodeInvalid, "operator record: %d bytes, more than %d", len(payload), maxRecord)
 	}
 	v := verified{record: rec, digest: api.DigestOf(payload)}
 	if _, err := w.registry.current.Load().next(v, now); err != nil {
-		return api.LodgedRecord{}, err
+		return api.PendingDecision{}, err
 	}
 	if rec.Verb == api.VerbSecretSet && api.DigestOf(content) != rec.Content {
-		return api.LodgedRecord{}, api.Errorf(api.CodeIntegrity, "secret %q: the content is not the one that the record names", rec.Secret)
+		return api.PendingDecision{}, api.Errorf(api.CodeIntegrity, "secret %q: the content is not the one that the record names", rec.Secret)
 	}
 	challenge := seal.Challenge(seal.Operator, payload)
-	id := api.LodgedID("l-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(random[16:]))[:12])
-	l := &lodged{LodgedRecord: api.LodgedRecord{
-		ID: id, State: api.LodgedOpen, By: by, At: now, Expires: now.Add(api.OperatorRecordMaxAge), Payload: payload, Record: rec, Challenge: challenge[:],
+	id := api.PendingID("l-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(random[16:]))[:12])
+	l := &pending{PendingDecision: api.PendingDecision{
+		ID: id, State: api.PendingOpen, By: by, At: now, Expires: now.Add(api.OperatorRecordMaxAge), Payload: payload, Record: rec, Challenge: challenge[:],
 	}, digest: v.digest, content: content, signatures: map[seal.KeyID][]byte{}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sweep()
 	open := 0
 	for _, o := range w.byID {
-		if o.State == api.LodgedOpen {
+		if o.State == api.PendingOpen {
 			open++
 		}
 	}
-	if open >= maxLodged {
-		return api.LodgedRecord{}, api.Errorf(api.CodeConflict, "%d records wait for signatures, the limit is %d", open, maxLodged).WithHint("sign them, or wait %s until they expire; see: bailiwick decision list", api.OperatorRecordMaxAge)
+	if open >= maxPending {
+		return api.PendingDecision{}, api.Errorf(api.CodeConflict, "%d records wait for signatures, the limit is %d", open, maxPending).WithHint("sign them, or wait %s until they expire; see: bailiwick decision list", api.OperatorRecordMaxAge)
 	}
 	w.byID[id] = l
 	return l.show(operators), nil
 }
 
 // sweep forgets what expired, and marks what another record preceded. The caller
-// holds the lock of the lodge.
-func (w *Lodge) sweep() {
+// holds the lock.
+func (w *Pending) sweep() {
 	now, number := w.registry.cfg.Now(), w.registry.current.Load().number
 	for id, l := range w.byID {
 		switch {
 		case !now.Before(l.Expires):
 			delete(w.byID, id)
-		case l.State == api.LodgedOpen && l.Record.Number <= number:
-			l.State = api.LodgedStale
+		case l.State == api.PendingOpen && l.Record.Number <= number:
+			l.State = api.PendingStale
 		}
 	}
 }
 
 // show returns l as callers see it, with what follows from the keys in force.
-func (l *lodged) show(operators *seal.Operators) api.LodgedRecord {
-	out, root := l.LodgedRecord, operators.Root()
+func (l *pending) show(operators *seal.Operators) api.PendingDecision {
+	out, root := l.PendingDecision, operators.Root()
 	out.Threshold, out.Signed, out.Passkeys = root.Threshold, []string{}, []api.PasskeyInfo{}
 	own := l.Record.Vote() && operators.Assigned()
 	if own {
@@ -122,8 +123,8 @@ func (l *lodged) show(operators *seal.Operators) api.LodgedRecord {
 	return out
 }
 
-// List lists the lodged records, oldest first.
-func (w *Lodge) List(ctx context.Context) ([]api.LodgedRecord, error) {
+// List lists the pending decisions, oldest first.
+func (w *Pending) List(ctx context.Context) ([]api.PendingDecision, error) {
 	operators, err := w.registry.signers(ctx)
 	if err != nil {
 		return nil, err
@@ -131,11 +132,11 @@ func (w *Lodge) List(ctx context.Context) ([]api.LodgedRecord, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sweep()
-	list := []api.LodgedRecord{}
+	list := []api.PendingDecision{}
 	for _, l := range w.byID {
 		list = append(list, l.show(operators))
 	}
-	slices.SortFunc(list, func(a, b api.LodgedRecord) int {
+	slices.SortFunc(list, func(a, b api.PendingDecision) int {
 		if d := a.At.Compare(b.At); d != 0 {
 			return d
 		}
@@ -144,40 +145,40 @@ func (w *Lodge) List(ctx context.Context) ([]api.LodgedRecord, error) {
 	return list, nil
 }
 
-// Get returns one lodged record.
-func (w *Lodge) Get(ctx context.Context, id api.LodgedID) (api.LodgedRecord, error) {
+// Get returns one pending decision.
+func (w *Pending) Get(ctx context.Context, id api.PendingID) (api.PendingDecision, error) {
 	operators, err := w.registry.signers(ctx)
 	if err != nil {
-		return api.LodgedRecord{}, err
+		return api.PendingDecision{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l, err := w.find(id)
 	if err != nil {
-		return api.LodgedRecord{}, err
+		return api.PendingDecision{}, err
 	}
 	return l.show(operators), nil
 }
 
-func (w *Lodge) find(id api.LodgedID) (*lodged, error) {
+func (w *Pending) find(id api.PendingID) (*pending, error) {
 	w.sweep()
 	if l, ok := w.byID[id]; ok {
 		return l, nil
 	}
-	return nil, api.Errorf(api.CodeNotFound, "no lodged record %s: it expired after %s, or the service was restarted", id, api.OperatorRecordMaxAge).WithHint("see: bailiwick decision list")
+	return nil, api.Errorf(api.CodeNotFound, "no pending decision %s: it expired after %s, or the service was restarted", id, api.OperatorRecordMaxAge).WithHint("see: bailiwick decision list")
 }
 
-// Signed is a lodged record with as many signatures as it needs.
+// Signed is a pending decision with as many signatures as it needs.
 type Signed struct {
 	Record            api.OperatorRecord
-	By                api.Principal // who lodged it
+	By                api.Principal // who submitted it
 	Envelope, Content []byte
 }
 
-// Sign verifies a signature of a lodged record and keeps it. It returns the signed
+// Sign verifies a signature of a pending decision and keeps it. It returns the signed
 // record once it has as many as the threshold says; the caller records it, and calls
 // Settle.
-func (w *Lodge) Sign(ctx context.Context, id api.LodgedID, by api.LodgedSignature) (*Signed, error) {
+func (w *Pending) Sign(ctx context.Context, id api.PendingID, by api.PendingSignature) (*Signed, error) {
 	operators, err := w.registry.signers(ctx)
 	if err != nil {
 		return nil, err
@@ -188,8 +189,8 @@ func (w *Lodge) Sign(ctx context.Context, id api.LodgedID, by api.LodgedSignatur
 	if err != nil {
 		return nil, err
 	}
-	if l.State != api.LodgedOpen {
-		return nil, api.Errorf(api.CodeConflict, "lodged record %s is %s", id, l.State).WithHint("run the command that lodged it again")
+	if l.State != api.PendingOpen {
+		return nil, api.Errorf(api.CodeConflict, "pending decision %s is %s", id, l.State).WithHint("run the command that submitted it again")
 	}
 	signatures, err := l.verify(operators.Root(), by)
 	if err == nil {
@@ -198,7 +199,7 @@ func (w *Lodge) Sign(ctx context.Context, id api.LodgedID, by api.LodgedSignatur
 		}
 	}
 	if err != nil {
-		return nil, api.Errorf(api.CodeIntegrity, "lodged record %s: %w", id, err)
+		return nil, api.Errorf(api.CodeIntegrity, "pending decision %s: %w", id, err)
 	}
 	maps.Copy(l.signatures, signatures)
 	if operators.Enough(&l.Record, slices.Sorted(maps.Keys(l.signatures))) != nil {
@@ -212,7 +213,7 @@ func (w *Lodge) Sign(ctx context.Context, id api.LodgedID, by api.LodgedSignatur
 }
 
 // verify returns the signatures that by adds, each by a key of root.
-func (l *lodged) verify(root seal.TrustRoot, by api.LodgedSignature) (map[seal.KeyID][]byte, error) {
+func (l *pending) verify(root seal.TrustRoot, by api.PendingSignature) (map[seal.KeyID][]byte, error) {
 	envelope := by.Envelope
 	switch {
 	case (by.Assertion == nil) == (len(by.Envelope) == 0):
@@ -246,25 +247,25 @@ func (l *lodged) verify(root seal.TrustRoot, by api.LodgedSignature) (map[seal.K
 }
 
 // Settle says what came of a signed record.
-func (w *Lodge) Settle(ctx context.Context, id api.LodgedID, receipt api.OperatorReceipt, failure error) (api.LodgedRecord, error) {
+func (w *Pending) Settle(ctx context.Context, id api.PendingID, receipt api.OperatorReceipt, failure error) (api.PendingDecision, error) {
 	operators, err := w.registry.signers(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l, ok := w.byID[id]
 	switch {
 	case failure != nil && ok:
-		l.State, l.Refusal = api.LodgedRefused, failure.Error()
-		return api.LodgedRecord{}, failure
+		l.State, l.Refusal = api.PendingRefused, failure.Error()
+		return api.PendingDecision{}, failure
 	case failure != nil || err != nil || !ok:
-		return api.LodgedRecord{}, errors.Join(failure, err)
+		return api.PendingDecision{}, errors.Join(failure, err)
 	}
-	l.State, l.Receipt = api.LodgedRecorded, &receipt
+	l.State, l.Receipt = api.PendingRecorded, &receipt
 	return l.show(operators), nil
 }
 
 // check refuses a record with a signature of a passkey unless it is one that is
-// lodged. Its nonce did not exist before, so nobody can have it signed in advance.
-func (w *Lodge) check(v verified) error {
+// submitted. Its nonce did not exist before, so nobody can have it signed in advance.
+func (w *Pending) check(v verified) error {
 	if !seal.AnyPasskey(v.keys) {
 		return nil
 	}
@@ -275,7 +276,7 @@ func (w *Lodge) check(v verified) error {
 			return nil
 		}
 	}
-	return api.Errorf(api.CodeIntegrity, "operator record: signed with a passkey, but the record is not lodged, or expired").WithHint("lodge it first: the verbs that decide take --passkey")
+	return api.Errorf(api.CodeIntegrity, "operator record: signed with a passkey, but the record is not pending, or expired").WithHint("submit it first: the verbs that decide take --passkey")
 }
 
 // signers returns the operator keys in force.

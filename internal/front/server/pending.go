@@ -10,44 +10,44 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 )
 
-// lodgedCalls answers the calls about records that wait for signatures. What is signed
+// pendingCalls answers the calls about records that wait for signatures. What is signed
 // is here before it is signed, so that a page cannot show one record and have another
 // one signed unseen.
-type lodgedCalls struct{ cfg *Config }
+type pendingCalls struct{ cfg *Config }
 
-func (c *lodgedCalls) handlers() map[api.Call]handler {
+func (c *pendingCalls) handlers() map[api.Call]handler {
 	return map[api.Call]handler{
-		api.CallLodge:      handle(c.lodge),
-		api.CallLodgedList: show(c.list),
-		api.CallLodged:     show(c.get),
-		api.CallLodgedSign: handle(c.sign),
-		api.CallRecord:     show(c.recorded),
+		api.CallPendingAdd:  handle(c.submit),
+		api.CallPendingList: show(c.list),
+		api.CallPending:     show(c.get),
+		api.CallPendingSign: handle(c.sign),
+		api.CallRecord:      show(c.recorded),
 	}
 }
 
-func (c *lodgedCalls) lodge(ctx context.Context, r *request, req api.LodgeRequest) (api.LodgedRecord, error) {
+func (c *pendingCalls) submit(ctx context.Context, r *request, req api.PendingRequest) (api.PendingDecision, error) {
 	if req.Record.Approval != "" {
 		if err := c.votable(ctx, r, &req.Record); err != nil {
-			return api.LodgedRecord{}, c.refused(ctx, r, "operator.lodge", err)
+			return api.PendingDecision{}, c.refused(ctx, r, "operator.submit", err)
 		}
 	}
-	l, err := c.cfg.Registry.Lodge.Put(ctx, r.caller.Principal, req.Record, req.Content)
+	l, err := c.cfg.Registry.Pending.Put(ctx, r.caller.Principal, req.Record, req.Content)
 	if err != nil {
-		return l, c.refused(ctx, r, "operator.lodge", err)
+		return l, c.refused(ctx, r, "operator.submit", err)
 	}
 	return c.told(ctx, l)
 }
 
 // votable refuses a vote that its caller cannot cast, or about another action than the
 // one that waits.
-func (c *lodgedCalls) votable(ctx context.Context, r *request, rec *api.OperatorRecord) error {
+func (c *pendingCalls) votable(ctx context.Context, r *request, rec *api.OperatorRecord) error {
 	asked, err := c.cfg.Approvals.Get(ctx, rec.Approval)
 	if err != nil {
 		return err
 	}
 	switch whyNot := c.cfg.Approvals.MayVote(r.caller.Principal, &asked); {
 	case rec.Principal != r.caller.Principal:
-		return api.Errorf(api.CodeInvalid, "the vote belongs to %s, but %s lodges it", rec.Principal, r.caller.Principal)
+		return api.Errorf(api.CodeInvalid, "the vote belongs to %s, but %s submits it", rec.Principal, r.caller.Principal)
 	case rec.Content != asked.Digest:
 		return api.Errorf(api.CodeIntegrity, "approval %s: the vote is about action %s, but the action is %s", rec.Approval, rec.Content, asked.Digest).WithHint("look at it again: bailiwick approval show %s", rec.Approval)
 	case whyNot != "":
@@ -56,8 +56,8 @@ func (c *lodgedCalls) votable(ctx context.Context, r *request, rec *api.Operator
 	return nil
 }
 
-func (c *lodgedCalls) list(ctx context.Context, _ *request) ([]api.LodgedRecord, error) {
-	list, err := c.cfg.Registry.Lodge.List(ctx)
+func (c *pendingCalls) list(ctx context.Context, _ *request) ([]api.PendingDecision, error) {
+	list, err := c.cfg.Registry.Pending.List(ctx)
 	for i := range list {
 		if list[i], err = c.told(ctx, list[i]); err != nil {
 			return nil, err
@@ -66,12 +66,12 @@ func (c *lodgedCalls) list(ctx context.Context, _ *request) ([]api.LodgedRecord,
 	return list, err
 }
 
-func (c *lodgedCalls) get(ctx context.Context, r *request) (api.LodgedRecord, error) {
-	id, err := lodgedID(r)
+func (c *pendingCalls) get(ctx context.Context, r *request) (api.PendingDecision, error) {
+	id, err := pendingID(r)
 	if err != nil {
-		return api.LodgedRecord{}, err
+		return api.PendingDecision{}, err
 	}
-	l, err := c.cfg.Registry.Lodge.Get(ctx, id)
+	l, err := c.cfg.Registry.Pending.Get(ctx, id)
 	if err != nil {
 		return l, err
 	}
@@ -80,18 +80,18 @@ func (c *lodgedCalls) get(ctx context.Context, r *request) (api.LodgedRecord, er
 
 // sign adds a signature, and puts the record in force once it has enough. The signature
 // authorizes it, not the account that submits it.
-func (c *lodgedCalls) sign(ctx context.Context, r *request, by api.LodgedSignature) (api.LodgedRecord, error) {
-	id, err := lodgedID(r)
+func (c *pendingCalls) sign(ctx context.Context, r *request, by api.PendingSignature) (api.PendingDecision, error) {
+	id, err := pendingID(r)
 	if err != nil {
-		return api.LodgedRecord{}, err
+		return api.PendingDecision{}, err
 	}
-	signed, err := c.cfg.Registry.Lodge.Sign(ctx, id, by)
+	signed, err := c.cfg.Registry.Pending.Sign(ctx, id, by)
 	if err != nil {
-		return api.LodgedRecord{}, c.refused(ctx, r, "operator.record", err)
+		return api.PendingDecision{}, c.refused(ctx, r, "operator.record", err)
 	}
-	var l api.LodgedRecord
+	var l api.PendingDecision
 	if signed == nil {
-		l, err = c.cfg.Registry.Lodge.Get(ctx, id)
+		l, err = c.cfg.Registry.Pending.Get(ctx, id)
 	} else {
 		var receipt api.OperatorReceipt
 		if signed.Record.Approval != "" {
@@ -99,7 +99,7 @@ func (c *lodgedCalls) sign(ctx context.Context, r *request, by api.LodgedSignatu
 		} else {
 			receipt, err = c.cfg.Registry.Add(ctx, r.caller.Principal, signed.Envelope, signed.Content)
 		}
-		l, err = c.cfg.Registry.Lodge.Settle(ctx, id, receipt, err)
+		l, err = c.cfg.Registry.Pending.Settle(ctx, id, receipt, err)
 	}
 	if err != nil {
 		return l, c.refused(ctx, r, "operator.record", err)
@@ -108,7 +108,7 @@ func (c *lodgedCalls) sign(ctx context.Context, r *request, by api.LodgedSignatu
 }
 
 // told adds what l decides in plain words.
-func (c *lodgedCalls) told(ctx context.Context, l api.LodgedRecord) (api.LodgedRecord, error) {
+func (c *pendingCalls) told(ctx context.Context, l api.PendingDecision) (api.PendingDecision, error) {
 	action, err := c.action(ctx, l.Record)
 	if err != nil {
 		return l, err
@@ -118,7 +118,7 @@ func (c *lodgedCalls) told(ctx context.Context, l api.LodgedRecord) (api.LodgedR
 }
 
 // action returns the action that a vote is about; nil of another record.
-func (c *lodgedCalls) action(ctx context.Context, rec api.OperatorRecord) (*api.Action, error) {
+func (c *pendingCalls) action(ctx context.Context, rec api.OperatorRecord) (*api.Action, error) {
 	if rec.Approval == "" {
 		return nil, nil //nolint:nilnil // it is not a vote
 	}
@@ -134,7 +134,7 @@ func (c *lodgedCalls) action(ctx context.Context, rec api.OperatorRecord) (*api.
 }
 
 // recorded returns a record that is in force.
-func (c *lodgedCalls) recorded(ctx context.Context, r *request) (api.Decision, error) {
+func (c *pendingCalls) recorded(ctx context.Context, r *request) (api.Decision, error) {
 	number, err := strconv.ParseUint(r.PathValue("number"), 10, 53)
 	if err != nil {
 		return api.Decision{}, malformed(api.CodeInvalid, "decision %.40q: want its number", r.PathValue("number"))
@@ -151,7 +151,7 @@ func (c *lodgedCalls) recorded(ctx context.Context, r *request) (api.Decision, e
 	return d, nil
 }
 
-func lodgedID(r *request) (id api.LodgedID, err error) {
+func pendingID(r *request) (id api.PendingID, err error) {
 	if err := id.UnmarshalText([]byte(r.PathValue("id"))); err != nil {
 		return id, malformed(api.CodeInvalid, "%w", err)
 	}
@@ -159,7 +159,7 @@ func lodgedID(r *request) (id api.LodgedID, err error) {
 }
 
 // refused logs a refusal; faults are returned as they are.
-func (c *lodgedCalls) refused(ctx context.Context, r *request, operation string, err error) error {
+func (c *pendingCalls) refused(ctx context.Context, r *request, operation string, err error) error {
 	switch api.CodeOf(err) { //nolint:exhaustive // the others are faults, not refusals
 	case api.CodeInvalid, api.CodeConflict, api.CodeIntegrity:
 		return dispatch.LogInvalid(ctx, c.cfg.Ledger, r.caller.Principal, operation, err)
