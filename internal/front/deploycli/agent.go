@@ -14,9 +14,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/agent"
 )
 
-func (p *program) agentsPath() string { return api.Dirs{Data: p.data()}.Agents() }
+// agentVerbs are the verbs about the programs of agents.
+type agentVerbs struct{ *program }
 
-func (p *program) agentInstallCommand(v *console.Verb) {
+func (p *agentVerbs) agentsPath() string { return api.Dirs{Data: p.data()}.Agents() }
+
+func (p *agentVerbs) installCommand(v *console.Verb) {
 	var version string
 	v.ValidArgs = installable()
 	v.Do(func(ctx context.Context, args []string) error {
@@ -55,11 +58,11 @@ type listedAgent struct {
 	Problem   string         `json:"problem,omitempty"`
 }
 
-func (p *program) agentListCommand(v *console.Verb) {
+func (p *agentVerbs) listCommand(v *console.Verb) {
 	v.Do(func(_ context.Context, _ []string) error {
 		var all []listedAgent
 		for _, name := range agent.Names() {
-			all = append(all, p.listAgent(name))
+			all = append(all, p.agent(name))
 		}
 		return p.answer(all, func(o *out) {
 			var rows [][]string
@@ -72,7 +75,7 @@ func (p *program) agentListCommand(v *console.Verb) {
 	p.formatFlag(v)
 }
 
-func (p *program) listAgent(name string) listedAgent {
+func (p *agentVerbs) agent(name string) listedAgent {
 	a := listedAgent{Name: name, APIs: api.AgentAPIs(name)}
 	if !agent.Known(name) {
 		return a

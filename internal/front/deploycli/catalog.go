@@ -13,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
@@ -41,12 +42,19 @@ func (f *planFlags) add(v *console.Verb, ceiling **api.Tier) {
 	_ = v.Flags().MarkHidden("caller-ceiling") // bailiwick passes it; the flag exists
 }
 
-func (p *program) planCommand(v *console.Verb) {
+// catalogVerbs are the verbs that plan, apply and sign changes of the catalog.
+type catalogVerbs struct {
+	*program
+	secrets record.Secrets // that servers of tools are asked with
+	ceiling *api.Tier      // of the user, as bailiwick asked the service; nil if unknown
+}
+
+func (p *catalogVerbs) planCommand(v *console.Verb) {
 	var f planFlags
 	var outFile string
 	var exitCode bool
 	v.Do(func(ctx context.Context, _ []string) error {
-		return p.withCatalog(func(c *deploy.Catalog) error {
+		return p.withCatalog(p.define, func(c *deploy.Catalog) error {
 			plan, err := p.plan(ctx, c, f)
 			if err != nil {
 				return err
@@ -71,7 +79,7 @@ func (p *program) planCommand(v *console.Verb) {
 	v.Flag(&exitCode, "exit-code")
 }
 
-func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
+func (p *catalogVerbs) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
 	if err := p.readSecrets(ctx, f.secrets); err != nil {
 		return nil, err
 	}
@@ -86,7 +94,7 @@ func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*de
 // errPinned says that the manifest has new pins.
 var errPinned = errors.New("new pins")
 
-func (p *program) planOnce(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
+func (p *catalogVerbs) planOnce(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
 	m, err := deploy.Load(ctx, f.file)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -104,11 +112,11 @@ func (p *program) planOnce(ctx context.Context, c *deploy.Catalog, f planFlags) 
 	return plan, err
 }
 
-func (p *program) showPlan(plan *deploy.Plan) error {
+func (p *catalogVerbs) showPlan(plan *deploy.Plan) error {
 	return p.answer(plan, func(o *out) { o.plan(plan) }, each(plan.Changes, func(c api.ArtifactChange) string { return string(c.Ref) })...)
 }
 
-func (p *program) writePlan(plan *deploy.Plan, path string) error {
+func (p *catalogVerbs) writePlan(plan *deploy.Plan, path string) error {
 	if path == "" {
 		return nil
 	}
@@ -123,7 +131,7 @@ func (p *program) writePlan(plan *deploy.Plan, path string) error {
 	return nil
 }
 
-func (p *program) applyCommand(v *console.Verb) {
+func (p *catalogVerbs) applyCommand(v *console.Verb) {
 	var f planFlags
 	var reason string
 	var replace bool
@@ -131,7 +139,7 @@ func (p *program) applyCommand(v *console.Verb) {
 		if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file") || cmd.Flags().Changed("sources-elsewhere") || cmd.Flags().Changed("connect")) {
 			return api.Errorf(api.CodeInvalid, "apply: --file, --prune, --connect and --sources-elsewhere do not go with a plan file, which has them")
 		}
-		return p.withCatalog(func(c *deploy.Catalog) error {
+		return p.withCatalog(p.define, func(c *deploy.Catalog) error {
 			plan, err := p.planToApply(cmd.Context(), c, args, f)
 			if err != nil {
 				return err
@@ -145,7 +153,7 @@ func (p *program) applyCommand(v *console.Verb) {
 	p.formatFlag(v)
 }
 
-func (p *program) planToApply(ctx context.Context, c *deploy.Catalog, args []string, f planFlags) (*deploy.Plan, error) {
+func (p *catalogVerbs) planToApply(ctx context.Context, c *deploy.Catalog, args []string, f planFlags) (*deploy.Plan, error) {
 	if len(args) == 0 {
 		return p.plan(ctx, c, f)
 	}
@@ -164,7 +172,7 @@ func (p *program) planToApply(ctx context.Context, c *deploy.Catalog, args []str
 }
 
 // apply shows the plan before it asks for a passphrase: typing it is the consent.
-func (p *program) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Plan, reason string, replace bool) error {
+func (p *catalogVerbs) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Plan, reason string, replace bool) error {
 	o := &out{}
 	o.plan(plan)
 	p.print("%s", strings.TrimSuffix(o.b.String(), "\n"))
@@ -172,7 +180,7 @@ func (p *program) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Pla
 	done := &deploy.Applied{Unchanged: true, Number: plan.Base.Number, Digest: plan.Base.Digest, Signers: []seal.KeyID{}, Needed: c.Reader().TrustRoot().Threshold}
 	if !plan.Empty() {
 		var err error
-		if a.Signers, err = p.signers(ctx, p.deployKey(), "", ""); err != nil {
+		if a.Signers, err = p.keys.signers(ctx, deployKey(p.Dirs), "", ""); err != nil {
 			return err
 		}
 		if done, err = c.Apply(ctx, plan, a); err != nil {
@@ -186,7 +194,7 @@ func (p *program) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Pla
 	return nil
 }
 
-func (p *program) moveCommand(v *console.Verb) {
+func (p *catalogVerbs) moveCommand(v *console.Verb) {
 	var to, reason string
 	var replace bool
 	v.Do(func(ctx context.Context, args []string) error {
@@ -197,7 +205,7 @@ func (p *program) moveCommand(v *console.Verb) {
 		for i, a := range args {
 			refs[i] = api.Ref(a)
 		}
-		return p.withCatalog(func(c *deploy.Catalog) error {
+		return p.withCatalog(p.define, func(c *deploy.Catalog) error {
 			plan, err := c.Move(ctx, refs, api.Name(to))
 			if err != nil {
 				return err
@@ -211,14 +219,14 @@ func (p *program) moveCommand(v *console.Verb) {
 	p.formatFlag(v)
 }
 
-func (p *program) author() string {
+func (p *catalogVerbs) author() string {
 	if p.Host == "" {
 		return p.Login
 	}
 	return p.Login + "@" + p.Host
 }
 
-func (p *program) applied(a *deploy.Applied) error {
+func (p *catalogVerbs) applied(a *deploy.Applied) error {
 	return p.answer(a, func(o *out) {
 		switch {
 		case a.Unchanged:
@@ -232,14 +240,14 @@ func (p *program) applied(a *deploy.Applied) error {
 	}, string(a.Digest))
 }
 
-func (p *program) signCommand(v *console.Verb) {
+func (p *catalogVerbs) signCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, args []string) error {
-		return p.withCatalog(func(c *deploy.Catalog) error { return p.sign(ctx, c, args) })
+		return p.withCatalog(p.define, func(c *deploy.Catalog) error { return p.sign(ctx, c, args) })
 	})
 	p.formatFlag(v)
 }
 
-func (p *program) sign(ctx context.Context, c *deploy.Catalog, args []string) error {
+func (p *catalogVerbs) sign(ctx context.Context, c *deploy.Catalog, args []string) error {
 	waiting, err := c.Proposal(ctx)
 	if err != nil {
 		return err
@@ -261,7 +269,7 @@ func (p *program) sign(ctx context.Context, c *deploy.Catalog, args []string) er
 	o.widens(waiting.Widens)
 	o.narrows(waiting.Narrows)
 	p.print("%s", strings.TrimSuffix(o.b.String(), "\n"))
-	signers, err := p.signers(ctx, p.deployKey(), "", "")
+	signers, err := p.keys.signers(ctx, deployKey(p.Dirs), "", "")
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mountinfo"
-	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
@@ -53,18 +52,18 @@ type Config struct {
 
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config, args []string) int {
-	p := &program{Config: cfg, o: console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Screen: cfg.Screen, Width: cfg.Width, Now: cfg.Now}}
+	p := &program{Config: cfg, keys: keyring{login: cfg.Login, stderr: cfg.Stderr}, o: console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Screen: cfg.Screen, Width: cfg.Width, Now: cfg.Now}}
 	return console.Run(ctx, p.root(), &p.o, args)
 }
 
+// program has what all verbs need: where the catalog and its keys are, and the form of
+// answers.
 type program struct {
 	Config
 	o       console.Output
 	dataDir string
-	keys    []string
+	keys    keyring
 	format  string
-	secrets record.Secrets // that servers of tools are asked with
-	ceiling *api.Tier      // of the user, as bailiwick asked the service; nil if unknown
 }
 
 // manual is the text about the verbs.
@@ -73,26 +72,28 @@ type program struct {
 var manual string
 
 func (p *program) root() *cobra.Command {
+	catalogs, inspect, agents, operators := &catalogVerbs{program: p}, &inspectVerbs{p}, &agentVerbs{p}, &operatorVerbs{p}
+	deployKeys, operatorKeys := &keyVerbs{p, deployKey(p.Dirs)}, &keyVerbs{p, operatorKey(p.Dirs)}
 	root := console.ParseManual(manual).Command(console.Verbs{
 		"":                 p.programFlags,
-		"init":             p.initCommand,
-		"catalog plan":     p.planCommand,
-		"catalog apply":    p.applyCommand,
-		"catalog sign":     p.signCommand,
-		"catalog move":     p.moveCommand,
-		"catalog list":     p.listCommand,
-		"catalog show":     p.showCommand,
-		"catalog history":  p.historyCommand,
-		"catalog diff":     p.diffCommand,
-		"catalog verify":   p.verifyCommand,
-		"agent install":    p.agentInstallCommand,
-		"agent list":       p.agentListCommand,
-		"key create":       p.createCommand(p.deployKey()),
-		"key show":         p.showKeyCommand(p.deployKey()),
-		"operator keygen":  p.createCommand(p.operatorKey()),
-		"operator sign":    p.operatorSignCommand,
-		"operator passkey": p.operatorPasskeyCommand,
-		"operator show":    p.showKeyCommand(p.operatorKey()),
+		"init":             (&initVerb{p}).command,
+		"catalog plan":     catalogs.planCommand,
+		"catalog apply":    catalogs.applyCommand,
+		"catalog sign":     catalogs.signCommand,
+		"catalog move":     catalogs.moveCommand,
+		"catalog list":     inspect.listCommand,
+		"catalog show":     inspect.showCommand,
+		"catalog history":  inspect.historyCommand,
+		"catalog diff":     inspect.diffCommand,
+		"catalog verify":   inspect.verifyCommand,
+		"agent install":    agents.installCommand,
+		"agent list":       agents.listCommand,
+		"key create":       deployKeys.createCommand,
+		"key show":         deployKeys.showCommand,
+		"operator keygen":  operatorKeys.createCommand,
+		"operator sign":    operators.signCommand,
+		"operator passkey": operators.passkeyCommand,
+		"operator show":    operatorKeys.showCommand,
 		"man":              console.Man(nil),
 	})
 	root.SetHelpCommandGroupID("Help:")
@@ -103,7 +104,7 @@ func (p *program) root() *cobra.Command {
 func (p *program) programFlags(v *console.Verb) {
 	v.Version = p.Version
 	v.FlagBelow(&p.dataDir, "data-dir")
-	v.FlagBelow(&p.keys, "key")
+	v.FlagBelow(&p.keys.named, "key")
 	v.FlagBelow(&p.o.UTC, "utc")
 	v.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if err := shield(); err != nil {
@@ -114,8 +115,11 @@ func (p *program) programFlags(v *console.Verb) {
 }
 
 // print writes a line for people to standard error.
-func (p *program) print(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.Stderr, format+"\n", args...) // an error here has nowhere to go
+func (p *program) print(format string, args ...any) { say(p.Stderr, format, args...) }
+
+// say writes a line for people.
+func say(to io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(to, format+"\n", args...) // an error here has nowhere to go
 }
 
 func (p *program) data() string {
@@ -141,7 +145,7 @@ func (p *program) private() (api.Private, error) {
 	if places, err := os.ReadFile(v.Dirs.Private()); err == nil {
 		v.Also = strings.Split(string(places), "\n")
 	}
-	for _, key := range p.keys {
+	for _, key := range p.keys.named {
 		if path, err := filepath.Abs(key); err == nil {
 			v.Also = append(v.Also, path)
 		}
@@ -149,8 +153,9 @@ func (p *program) private() (api.Private, error) {
 	return v, nil
 }
 
-// withCatalog calls fn with the catalog, opened under the trust root.
-func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
+// withCatalog calls fn with the catalog, opened under the trust root. Planning needs
+// define, which asks a server of tools for its definitions.
+func (p *program) withCatalog(define deploy.Definer, fn func(*deploy.Catalog) error) (err error) {
 	root, err := seal.LoadTrustRoot(p.trustPath())
 	if err != nil {
 		return p.initFirst(err)
@@ -159,7 +164,7 @@ func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: private, Define: p.define})
+	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: private, Define: define})
 	if err != nil {
 		return p.initFirst(err)
 	}

@@ -25,7 +25,10 @@ type made struct {
 	What string `json:"what"`
 }
 
-func (p *program) initCommand(v *console.Verb) {
+// initVerb is the verb that sets up keys, trust roots, catalog and sample.
+type initVerb struct{ *program }
+
+func (p *initVerb) command(v *console.Verb) {
 	var unencrypted bool
 	project, agent := "", "command"
 	v.Do(func(ctx context.Context, args []string) error {
@@ -42,8 +45,8 @@ func (p *program) initCommand(v *console.Verb) {
 	p.formatFlag(v)
 }
 
-func (p *program) init(ctx context.Context, dir, project, agent string, unencrypted bool) error {
-	deployPath, err := p.keyPath(p.deployKey())
+func (p *initVerb) init(ctx context.Context, dir, project, agent string, unencrypted bool) error {
+	deployPath, err := p.keys.path(deployKey(p.Dirs))
 	if err != nil {
 		return err
 	}
@@ -55,18 +58,18 @@ func (p *program) init(ctx context.Context, dir, project, agent string, unencryp
 		return err
 	}
 	operatorPath := p.Dirs.OperatorKey()
-	phrase, err := p.initPassphrase(ctx, deployPath, unencrypted)
+	phrase, err := p.askPassphrase(ctx, deployPath, unencrypted)
 	if err != nil {
 		return err
 	}
 	steps := []func() (made, error){
-		func() (made, error) { return p.initKey(p.deployKey(), deployPath, phrase) },
-		func() (made, error) { return p.initRoot(p.trustPath(), "trust root", deployPath, "") },
-		func() (made, error) { return p.initKey(p.operatorKey(), operatorPath, phrase) },
+		func() (made, error) { return p.key(deployKey(p.Dirs), deployPath, phrase) },
+		func() (made, error) { return initRoot(p.trustPath(), "trust root", deployPath, "") },
+		func() (made, error) { return p.key(operatorKey(p.Dirs), operatorPath, phrase) },
 		func() (made, error) {
-			return p.initRoot(p.operatorsPath(), "operators", operatorPath, api.Principal("local:"+p.Login))
+			return initRoot(p.operatorsPath(), "operators", operatorPath, api.Principal("local:"+p.Login))
 		},
-		p.initCatalog,
+		p.catalog,
 	}
 	all := []made{}
 	for _, step := range steps {
@@ -90,15 +93,15 @@ func (p *program) init(ctx context.Context, dir, project, agent string, unencryp
 			o.linef("%-6s  %-14s %s", word, m.What, visible(m.Path))
 		}
 	}, each(all, func(m made) string { return m.Path })...)
-	begun.report(p)
+	begun.report(p.program)
 	if p.Beside != "" {
 		p.print("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  %s", console.ShellText("claude", "mcp", "add", "bailiwick", "--", filepath.Join(p.Beside, "bailiwick-mcp")))
 	}
 	return err
 }
 
-// initPassphrase asks once for the passphrase of the keys that do not exist yet.
-func (p *program) initPassphrase(ctx context.Context, deployPath string, unencrypted bool) (passphrase, error) {
+// askPassphrase asks once for the passphrase of the keys that do not exist yet.
+func (p *initVerb) askPassphrase(ctx context.Context, deployPath string, unencrypted bool) (passphrase, error) {
 	if unencrypted {
 		return passphrase{unencrypted: true}, nil
 	}
@@ -106,7 +109,7 @@ func (p *program) initPassphrase(ctx context.Context, deployPath string, unencry
 	for _, k := range []struct {
 		kind keyKind
 		path string
-	}{{p.deployKey(), deployPath}, {p.operatorKey(), p.Dirs.OperatorKey()}} {
+	}{{deployKey(p.Dirs), deployPath}, {operatorKey(p.Dirs), p.Dirs.OperatorKey()}} {
 		found, err := exists(k.path)
 		if err != nil {
 			return passphrase{}, err
@@ -122,21 +125,21 @@ func (p *program) initPassphrase(ctx context.Context, deployPath string, unencry
 	return passphrase{text: text}, err
 }
 
-// initKey creates a key unless it exists.
-func (p *program) initKey(kind keyKind, path string, phrase passphrase) (made, error) {
+// key creates a key unless it exists.
+func (p *initVerb) key(kind keyKind, path string, phrase passphrase) (made, error) {
 	m := made{Path: path, What: kind.name}
 	found, err := exists(path)
 	if found || err != nil {
 		return m, err
 	}
 	m.Made = true
-	_, err = p.createKey(kind, path, "", phrase)
+	_, err = p.keys.create(kind, path, "", phrase)
 	return m, err
 }
 
 // initRoot writes a trust root that lists the key at keyPath, of owner, unless the file
 // exists; then it checks that file. A deploy key has no owner.
-func (p *program) initRoot(path, what, keyPath string, owner api.Principal) (made, error) {
+func initRoot(path, what, keyPath string, owner api.Principal) (made, error) {
 	m := made{Path: path, What: what}
 	found, err := exists(path)
 	if found {
@@ -153,7 +156,8 @@ func (p *program) initRoot(path, what, keyPath string, owner api.Principal) (mad
 	return m, seal.CreateTrustRoot(path, seal.RootOf(k))
 }
 
-func (p *program) initCatalog() (made, error) {
+// catalog creates the catalog unless it exists.
+func (p *initVerb) catalog() (made, error) {
 	m := made{Path: p.catalogPath(), What: "catalog"}
 	root, err := seal.LoadTrustRoot(p.trustPath())
 	if err != nil {

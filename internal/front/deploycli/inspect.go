@@ -16,10 +16,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalogdiff"
 )
 
+// inspectVerbs are the verbs that read the catalog.
+type inspectVerbs struct{ *program }
+
 // inspect is a verb that reads the catalog.
-func (p *program) inspect(v *console.Verb, run func(context.Context, *deploy.Catalog, []string) error) {
+func (p *inspectVerbs) inspect(v *console.Verb, run func(context.Context, *deploy.Catalog, []string) error) {
 	v.Do(func(ctx context.Context, args []string) error {
-		return p.withCatalog(func(c *deploy.Catalog) error { return run(ctx, c, args) })
+		return p.withCatalog(nil, func(c *deploy.Catalog) error { return run(ctx, c, args) })
 	})
 	p.formatFlag(v)
 }
@@ -31,7 +34,7 @@ type listed struct {
 	Description string     `json:"description,omitempty"`
 }
 
-func (p *program) listCommand(v *console.Verb) {
+func (p *inspectVerbs) listCommand(v *console.Verb) {
 	var project string
 	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, args []string) error {
 		if len(args) == 1 && !slices.Contains(api.Kinds(), api.Kind(args[0])) {
@@ -79,7 +82,7 @@ func projectNames(r *deploy.Revision) string {
 	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
 
-func (p *program) showCommand(v *console.Verb) {
+func (p *inspectVerbs) showCommand(v *console.Verb) {
 	var file string
 	var raw bool
 	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, args []string) error {
@@ -130,7 +133,7 @@ func shownOf(ctx context.Context, c *deploy.Catalog, args []string) (*deploy.Rev
 }
 
 // showOnlyFile shows the file with a path of the only capability that has it.
-func (p *program) showOnlyFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, file string, raw bool) error {
+func (p *inspectVerbs) showOnlyFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, file string, raw bool) error {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(r.Set().Capabilities)) {
 		if slices.ContainsFunc(r.Set().Capabilities[name].Files, func(f api.File) bool { return f.Path == file }) {
@@ -153,7 +156,7 @@ type shownRevision struct {
 	Revision api.Revision `json:"revision"`
 }
 
-func (p *program) showRevision(r *deploy.Revision) error {
+func (p *inspectVerbs) showRevision(r *deploy.Revision) error {
 	s := shownRevision{Digest: r.Digest(), Manifest: r.Manifest(), Signers: []string{}, Revision: r.Document()}
 	for _, k := range r.Signers() {
 		s.Signers = append(s.Signers, string(k))
@@ -184,7 +187,7 @@ type rawJSON []byte
 
 func (b rawJSON) MarshalJSON() ([]byte, error) { return b, nil }
 
-func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name) error {
+func (p *inspectVerbs) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name) error {
 	e, err := r.Entry(kind, name)
 	if err != nil {
 		return err
@@ -202,7 +205,7 @@ func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name)
 	return p.answer(shownArtifact{ref, e.Digest, e.Project, doc}, func(o *out) { o.artifact(ref, e, fields) }, string(ref))
 }
 
-func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string, raw bool) error {
+func (p *inspectVerbs) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string, raw bool) error {
 	if kind != api.KindCapability {
 		return api.Errorf(api.CodeInvalid, "show --file: %s is not a capability and has no files", api.RefTo(kind, name))
 	}
@@ -222,7 +225,7 @@ func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Rev
 	return api.Errorf(api.CodeNotFound, "capability/%s has no file %q", name, file)
 }
 
-func (p *program) verifyCommand(v *console.Verb) {
+func (p *inspectVerbs) verifyCommand(v *console.Verb) {
 	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, _ []string) error {
 		rows, failed := c.Reader().Verify(ctx)
 		var failures []string
@@ -250,7 +253,7 @@ func (p *program) verifyCommand(v *console.Verb) {
 	})
 }
 
-func (p *program) historyCommand(v *console.Verb) {
+func (p *inspectVerbs) historyCommand(v *console.Verb) {
 	var limit int
 	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, _ []string) error {
 		if _, err := current(ctx, c); err != nil {
@@ -280,7 +283,7 @@ type difference struct {
 	api.CatalogDiff
 }
 
-func (p *program) diffCommand(v *console.Verb) {
+func (p *inspectVerbs) diffCommand(v *console.Verb) {
 	p.inspect(v, func(ctx context.Context, c *deploy.Catalog, args []string) error {
 		head, err := current(ctx, c)
 		if err != nil {

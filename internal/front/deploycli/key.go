@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
@@ -21,78 +22,96 @@ type keyKind struct {
 	make  string // the commands that create one
 }
 
-func (p *program) deployKey() keyKind {
-	return keyKind{"deploy key", "sign catalogs", p.Dirs.DeployKey(), "bailiwick init, or bailiwick key create"}
+func deployKey(d api.Dirs) keyKind {
+	return keyKind{"deploy key", "sign catalogs", d.DeployKey(), "bailiwick init, or bailiwick key create"}
 }
 
-func (p *program) operatorKey() keyKind {
-	return keyKind{"operator key", "sign an operator's decisions, such as raising its own ceiling,", p.Dirs.OperatorKey(), "bailiwick init"}
+func operatorKey(d api.Dirs) keyKind {
+	return keyKind{"operator key", "sign an operator's decisions, such as raising its own ceiling,", d.OperatorKey(), "bailiwick init"}
 }
 
-// createCommand makes the verb that creates a key.
-func (p *program) createCommand(kind keyKind) func(*console.Verb) {
-	return func(v *console.Verb) {
-		var unencrypted bool
-		var name string
-		v.Do(func(ctx context.Context, _ []string) error {
-			file, err := p.keyPath(kind)
-			if err != nil {
-				return err
-			}
-			phrase, err := p.newKeyPassphrase(ctx, unencrypted, kind, file)
-			if err != nil {
-				return err
-			}
-			k, err := p.createKey(kind, file, name, phrase)
-			if err != nil {
-				return err
-			}
-			return p.showKey(seal.KeyOf(k, p.keyName(name)), file)
-		})
-		v.Flag(&unencrypted, "insecure-unencrypted")
-		v.Flag(&name, "name")
-		p.formatFlag(v)
-	}
+// keyVerbs are the verbs about the keys of a kind.
+type keyVerbs struct {
+	*program
+	kind keyKind
 }
 
-// showKeyCommand makes the verb that shows a key.
-func (p *program) showKeyCommand(kind keyKind) func(*console.Verb) {
-	return func(v *console.Verb) {
-		v.Do(func(context.Context, []string) error {
-			file, err := p.keyPath(kind)
-			if err != nil {
-				return err
-			}
-			k, err := seal.LoadPublic(file)
-			if err != nil {
-				return kind.missing(err)
-			}
-			return p.showKey(k, file)
-		})
-		p.formatFlag(v)
-	}
+func (p *keyVerbs) createCommand(v *console.Verb) {
+	var unencrypted bool
+	var name string
+	v.Do(func(ctx context.Context, _ []string) error {
+		file, err := p.keys.path(p.kind)
+		if err != nil {
+			return err
+		}
+		phrase, err := newKeyPassphrase(ctx, unencrypted, p.kind, file)
+		if err != nil {
+			return err
+		}
+		k, err := p.keys.create(p.kind, file, name, phrase)
+		if err != nil {
+			return err
+		}
+		return p.show(seal.KeyOf(k, p.keys.holder(name)), file)
+	})
+	v.Flag(&unencrypted, "insecure-unencrypted")
+	v.Flag(&name, "name")
+	p.formatFlag(v)
 }
 
-// keyPaths are the keys to sign with.
-func (p *program) keyPaths(kind keyKind) []string {
-	if len(p.keys) > 0 {
-		return p.keys
+func (p *keyVerbs) showCommand(v *console.Verb) {
+	v.Do(func(context.Context, []string) error {
+		file, err := p.keys.path(p.kind)
+		if err != nil {
+			return err
+		}
+		k, err := seal.LoadPublic(file)
+		if err != nil {
+			return p.kind.missing(err)
+		}
+		return p.show(k, file)
+	})
+	p.formatFlag(v)
+}
+
+func (p *keyVerbs) show(k seal.Key, path string) error {
+	return p.answer(k, func(o *out) {
+		o.row("id", string(k.ID))
+		o.row("name", k.Name)
+		o.row("public", base64.StdEncoding.EncodeToString(k.Public))
+		o.row("file", path)
+	}, string(k.ID))
+}
+
+// keyring has the keys of a command line: those that --key names, or the default of a
+// kind.
+type keyring struct {
+	named  []string
+	login  string    // of the user, the holder of a key without a name
+	stderr io.Writer // for warnings
+}
+
+// paths are the keys to sign with.
+func (r *keyring) paths(kind keyKind) []string {
+	if len(r.named) > 0 {
+		return r.named
 	}
 	return []string{kind.path}
 }
 
-// keyPath is the one key that a command creates or shows.
-func (p *program) keyPath(kind keyKind) (string, error) {
-	paths := p.keyPaths(kind)
+// path is the one key that a command creates or shows.
+func (r *keyring) path(kind keyKind) (string, error) {
+	paths := r.paths(kind)
 	if len(paths) != 1 {
 		return "", api.Errorf(api.CodeInvalid, "--key: want one here, got %d", len(paths))
 	}
 	return paths[0], nil
 }
 
-func (p *program) keyName(name string) string {
+// holder is the name of a key's holder.
+func (r *keyring) holder(name string) string {
 	if name == "" {
-		return p.Login
+		return r.login
 	}
 	return name
 }
@@ -105,7 +124,7 @@ type passphrase struct {
 
 // newKeyPassphrase asks twice for the passphrase of a new key, unless it is to be
 // unencrypted.
-func (p *program) newKeyPassphrase(ctx context.Context, unencrypted bool, kind keyKind, path string) (passphrase, error) {
+func newKeyPassphrase(ctx context.Context, unencrypted bool, kind keyKind, path string) (passphrase, error) {
 	if unencrypted {
 		return passphrase{unencrypted: true}, nil
 	}
@@ -119,13 +138,13 @@ func (p *program) newKeyPassphrase(ctx context.Context, unencrypted bool, kind k
 	return passphrase{text: text}, err
 }
 
-func (p *program) createKey(kind keyKind, path, name string, phrase passphrase) (*seal.FileKey, error) {
-	k, err := seal.CreateKey(path, seal.NewKey{Name: p.keyName(name), Unencrypted: phrase.unencrypted, Passphrase: phrase.text})
+func (r *keyring) create(kind keyKind, path, name string, phrase passphrase) (*seal.FileKey, error) {
+	k, err := seal.CreateKey(path, seal.NewKey{Name: r.holder(name), Unencrypted: phrase.unencrypted, Passphrase: phrase.text})
 	if errors.Is(err, fs.ErrExist) {
 		return nil, alreadyExists(err)
 	}
 	if err == nil && phrase.unencrypted {
-		p.warnUnencrypted(path, kind)
+		r.warnUnencrypted(path, kind)
 	}
 	return k, err
 }
@@ -134,26 +153,17 @@ func alreadyExists(err error) error {
 	return api.Errorf(api.CodeConflict, "%w", err).WithHint("existing keys are never overwritten; use another path with --key")
 }
 
-func (p *program) warnUnencrypted(path string, kind keyKind) {
-	p.print("WARNING: %s is NOT ENCRYPTED. Anyone who can read that file, including any agent", visible(path))
-	p.print("WARNING: with a shell under your account, can %s in your name. For demos and CI only.", kind.power)
-}
-
-func (p *program) showKey(k seal.Key, path string) error {
-	return p.answer(k, func(o *out) {
-		o.row("id", string(k.ID))
-		o.row("name", k.Name)
-		o.row("public", base64.StdEncoding.EncodeToString(k.Public))
-		o.row("file", path)
-	}, string(k.ID))
+func (r *keyring) warnUnencrypted(path string, kind keyKind) {
+	say(r.stderr, "WARNING: %s is NOT ENCRYPTED. Anyone who can read that file, including any agent", visible(path))
+	say(r.stderr, "WARNING: with a shell under your account, can %s in your name. For demos and CI only.", kind.power)
 }
 
 // signers opens every key to sign with. shown is printed before the first use of
 // each key: with the prompt for its passphrase, which ends with purpose, or on
 // standard error if it has no passphrase.
-func (p *program) signers(ctx context.Context, kind keyKind, shown, purpose string) ([]seal.Signer, error) {
+func (r *keyring) signers(ctx context.Context, kind keyKind, shown, purpose string) ([]seal.Signer, error) {
 	var all []seal.Signer
-	for _, uri := range p.keyPaths(kind) {
+	for _, uri := range r.paths(kind) {
 		k, err := seal.OpenSigner(ctx, uri, func(ctx context.Context, name string) (string, error) {
 			return prompt(ctx, shown+"Passphrase of the "+kind.name+" "+visible(name)+purpose+": ")
 		})
@@ -165,10 +175,10 @@ func (p *program) signers(ctx context.Context, kind keyKind, shown, purpose stri
 		}
 		if !k.Encrypted {
 			if shown != "" {
-				p.print("%s", shown)
+				say(r.stderr, "%s", shown)
 			}
-			p.warnUnencrypted(k.Path, kind)
-			p.print("WARNING: It signs this without asking a person, on a terminal or without one.")
+			r.warnUnencrypted(k.Path, kind)
+			say(r.stderr, "WARNING: It signs this without asking a person, on a terminal or without one.")
 		}
 		all = append(all, k)
 	}

@@ -17,7 +17,7 @@ func (p *program) next(command ...string) {
 }
 
 // nextAfterPlan is apply, or what follows a plan without changes.
-func (p *program) nextAfterPlan(plan *deploy.Plan, f planFlags, file string) {
+func (p *catalogVerbs) nextAfterPlan(plan *deploy.Plan, f planFlags, file string) {
 	if plan.Empty() {
 		p.nextAfterApply(plan)
 		return
@@ -51,7 +51,7 @@ func (p *program) nextAfterPlan(plan *deploy.Plan, f planFlags, file string) {
 // nextAfterApply is a dispatch of the first new subagent that the user may dispatch,
 // or what it lacks. Without a service that answers, the ceiling is unknown: policy
 // then says what is lacking.
-func (p *program) nextAfterApply(plan *deploy.Plan) {
+func (p *catalogVerbs) nextAfterApply(plan *deploy.Plan) {
 	me := api.Principal("local:" + p.Login)
 	g, s, ok := firstUse(plan, me)
 	if !ok || plan.Manifest == "" {

@@ -20,11 +20,14 @@ const (
 	maxAction = 2*api.MaxToolArguments + 64<<10
 )
 
-func (p *program) operatorSignCommand(v *console.Verb) {
-	v.Do(func(ctx context.Context, _ []string) error { return p.operatorSign(ctx) })
+// operatorVerbs are the verbs that sign decisions of an operator and read its passkeys.
+type operatorVerbs struct{ *program }
+
+func (p *operatorVerbs) signCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error { return p.sign(ctx) })
 }
 
-func (p *program) operatorSign(ctx context.Context) error {
+func (p *operatorVerbs) sign(ctx context.Context) error {
 	payload, err := io.ReadAll(io.LimitReader(p.Stdin, maxRecord+maxAction+1))
 	if err != nil {
 		return err
@@ -38,7 +41,7 @@ func (p *program) operatorSign(ctx context.Context) error {
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "nothing was signed: %w", err).WithHint("the verbs of bailiwick make such a record; see: bailiwick token --help, bailiwick ceiling --help")
 	}
-	signers, err := p.signers(ctx, p.operatorKey(), decisiontext.Text(r, action)+"\n", ", to sign this")
+	signers, err := p.keys.signers(ctx, operatorKey(p.Dirs), decisiontext.Text(r, action)+"\n", ", to sign this")
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // maxEnrolment is the largest enrolment, in bytes.
 const maxEnrolment = 64 << 10
 
-func (p *program) operatorPasskeyCommand(v *console.Verb) {
+func (p *operatorVerbs) passkeyCommand(v *console.Verb) {
 	var synced bool
 	var name string
 	v.Do(func(_ context.Context, _ []string) error {

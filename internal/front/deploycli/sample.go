@@ -33,7 +33,7 @@ type sampleOf struct {
 
 // newSample checks what init would write into dir. It refuses a project that has
 // artifacts already: its manifest is elsewhere.
-func (p *program) newSample(ctx context.Context, dir, project, agent string) (sampleOf, error) {
+func (p *initVerb) newSample(ctx context.Context, dir, project, agent string) (sampleOf, error) {
 	s := sampleOf{dir: dir, login: p.Login, agent: agent, project: api.Name(project)}
 	if !slices.Contains(api.Agents(), agent) {
 		return s, api.Errorf(api.CodeInvalid, "agent %q: want one of %s", agent, api.OneOf(api.Agents()))
@@ -73,9 +73,9 @@ func (p *program) newSample(ctx context.Context, dir, project, agent string) (sa
 
 // projects counts the artifacts of each project of the catalog. It is nil if there
 // is no catalog yet.
-func (p *program) projects(ctx context.Context) (map[api.Name]int, error) {
+func (p *initVerb) projects(ctx context.Context) (map[api.Name]int, error) {
 	var all map[api.Name]int
-	err := p.withCatalog(func(c *deploy.Catalog) error {
+	err := p.withCatalog(nil, func(c *deploy.Catalog) error {
 		all = map[api.Name]int{}
 		head, err := c.Current(ctx)
 		if err != nil || head == nil {

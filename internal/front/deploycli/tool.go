@@ -21,7 +21,7 @@ import (
 
 // define asks a server for the definitions of its tools, with the values of its secrets
 // that the user gives, and without those that the user does not give.
-func (p *program) define(ctx context.Context, s api.ToolServer, files []deploy.ToolFile) (deploy.Offer, error) {
+func (p *catalogVerbs) define(ctx context.Context, s api.ToolServer, files []deploy.ToolFile) (deploy.Offer, error) {
 	server := toolclient.Server{ToolServer: s, Secrets: p.secrets}
 	for _, f := range files {
 		server.Files = append(server.Files, toolclient.File{File: f.File, Open: f.Open})
@@ -33,7 +33,7 @@ func (p *program) define(ctx context.Context, s api.ToolServer, files []deploy.T
 		}
 	}
 	server.ToolServer = withSecrets(s, p.secrets)
-	offer, err := toolclient.Definitions(ctx, toolclient.Config{Program: p.toolHost(), Env: p.Env, Now: p.Now}, server)
+	offer, err := toolclient.Definitions(ctx, toolclient.Config{Program: filepath.Join(p.Beside, "bailiwick-toolhost"), Env: p.Env, Now: p.Now}, server)
 	if err != nil && len(lacks) > 0 {
 		err = fmt.Errorf("%w; it was asked without a credential: give it one with %s", err, strings.Join(lacks, " "))
 	}
@@ -62,12 +62,9 @@ func withSecrets(s api.ToolServer, given record.Secrets) api.ToolServer {
 	return s
 }
 
-// toolHost is the path of the program that runs servers.
-func (p *program) toolHost() string { return filepath.Join(p.Beside, "bailiwick-toolhost") }
-
 // readSecrets gets the values of secrets that a plan asks servers with: of NAME from the
 // terminal, of NAME=@FILE from a file. They stay in memory.
-func (p *program) readSecrets(ctx context.Context, flags []string) error {
+func (p *catalogVerbs) readSecrets(ctx context.Context, flags []string) error {
 	p.secrets = record.Secrets{}
 	for _, flag := range flags {
 		text, from, isFile := strings.Cut(flag, "=")
@@ -106,7 +103,7 @@ func readSecret(path string) (string, error) {
 
 // pinned shows the definitions that are not pinned, and with pin writes the pins into
 // the manifest.
-func (p *program) pinned(ctx context.Context, m *deploy.Manifest, e *deploy.UnpinnedError, pin bool) error {
+func (p *catalogVerbs) pinned(ctx context.Context, m *deploy.Manifest, e *deploy.UnpinnedError, pin bool) error {
 	o := &out{colour: p.Colour}
 	for _, u := range e.Servers {
 		o.unpinned(u)
