@@ -142,6 +142,8 @@ func (r *row) disagrees(s *record.DispatchStanding) string {
 		calls = *d.Calls
 	}
 	switch {
+	case d.Manifest != s.Manifest: // the end repeats the row, not the entry that admitted it
+		return "manifest"
 	case r.key != s.WorkerKey:
 		return "worker key"
 	case d.Statement != s.Statement:
