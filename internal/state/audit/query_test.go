@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/logproof"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
@@ -431,19 +432,22 @@ func TestHostileContentNeitherBlocksNorHidesAnEntry(t *testing.T) {
 //
 // proves R-A8
 func TestMigrationRenamesKinds(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "state")
-	before := Migration()
-	before.Steps = before.Steps[:5]
-	s, err := store.Create(t.Context(), store.Config{Dir: dir, Migrations: []store.Migration{before}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
+	key, err := seal.CreateServiceKey(dir)
+	must(t, err)
+	w := &world{dir: dir, key: key, now: now()}
+	cfg := storeConfig(dir)
+	cfg.Migrations[0].Steps = cfg.Migrations[0].Steps[:5]
+	s, err := store.Create(t.Context(), cfg)
+	must(t, err)
+	trigger := triggers(t, s)
 	words := []string{"http.asked", "dispatch.found", "service.stopped"}
 	entries := []record.Entry{
 		{Kind: record.KindHTTPRequested, Decision: record.NoDecided, At: now(), Principal: "agent:a1", Detail: record.HTTPRequest{Token: true}},
 		{Kind: record.KindDispatchRecovered, Decision: record.NoDecided, At: now(), Dispatch: "d-1", Attempt: 1, Detail: record.DispatchRecovery{State: "started", Worker: "running"}},
 		{Kind: record.KindServiceStopped, Decision: record.NoDecided, At: now(), Detail: record.ServiceStop{}},
 	}
+	sum := logproof.NewRange()
 	if err := s.Update(t.Context(), func(tx *store.Tx) error {
 		for i, e := range entries {
 			leaf, err := e.Encode()
@@ -452,6 +456,7 @@ func TestMigrationRenamesKinds(t *testing.T) {
 			}
 			leaf = bytes.Replace(leaf, []byte(`"kind":"`+string(e.Kind)), []byte(`"kind":"`+words[i]), 1)
 			hash := logproof.LeafHash(leaf)
+			must(t, sum.Add(hash))
 			if _, err := tx.Exec(insertEntry, i, e.At.UnixMicro(), words[i], nullable(string(e.Dispatch)), nil, string(leaf), hash[:], nullable(string(e.Principal)), nil, nil, nil); err != nil {
 				return err
 			}
@@ -460,14 +465,11 @@ func TestMigrationRenamesKinds(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if s, err = store.Open(t.Context(), store.Config{Dir: dir, Migrations: []store.Migration{Migration()}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	l := open(t, s)
+	must(t, s.Close())
+	w.n = len(entries)
+	must(t, w.open(t))
+	t.Cleanup(w.close)
+	l := w.ledger
 	if n, err := l.Check(t.Context()); err != nil || n != uint64(len(entries)) {
 		t.Fatalf("%d, %v", n, err)
 	}
@@ -477,6 +479,42 @@ func TestMigrationRenamesKinds(t *testing.T) {
 			t.Errorf("%s: %+v, %v", e.Kind, list, err)
 		}
 	}
+	// The tree is the same as before, and the table is append-only again.
+	root, err := sum.Root()
+	must(t, err)
+	if c := w.covered(t); c.Size != uint64(len(entries)) || c.Root != root { //nolint:gosec // G115: a length
+		t.Errorf("the tree of %d entries has root %x, before %x", c.Size, c.Root, root)
+	}
+	if again := triggers(t, w.store); again != trigger || !strings.Contains(again, "audit_entry_update BEFORE UPDATE") {
+		t.Errorf("triggers %s, before %s", again, trigger)
+	}
+	for _, q := range []string{"UPDATE audit_entry SET kind = 'dispatch.found' WHERE seq = 1", "DELETE FROM audit_entry"} {
+		if err := w.store.Update(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(q); return err }); err == nil || !strings.Contains(err.Error(), "append-only") {
+			t.Errorf("%s: %v", q, err)
+		}
+	}
+	// Nothing writes an earlier word.
+	for _, was := range words[:2] {
+		e := record.Entry{Kind: record.Kind(was), Decision: record.NoDecided, At: now(), Detail: record.HTTPRequest{}}
+		_, encoded := e.Encode()
+		if _, err := l.Record(t.Context(), e, nil); err == nil || encoded == nil || !strings.Contains(encoded.Error(), "unknown entry kind") {
+			t.Errorf("an entry of kind %s: %v, %v", was, err, encoded)
+		}
+	}
+}
+
+// triggers returns the definitions of all triggers.
+func triggers(t *testing.T, s *store.Store) (all string) {
+	t.Helper()
+	must(t, s.Read(t.Context(), func(v *store.View) error {
+		return v.Each("SELECT sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name", nil, func(scan store.Scan) error {
+			var one string
+			err := scan(&one)
+			all += one + "\n"
+			return err
+		})
+	}))
+	return all
 }
 
 func nullable(s string) any {
