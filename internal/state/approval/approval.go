@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -74,14 +73,14 @@ type Tasks interface {
 
 // Approvals holds the requests for approvals. It is safe for concurrent use.
 type Approvals struct {
-	cfg   Config
-	work  *background.Keeper            // nil before Start
-	wake  background.Signal             // a request was made
-	rules atomic.Pointer[policy.Engine] // as of the last read
+	Reader
+
+	cfg  Config
+	work *background.Keeper // nil before Start
+	wake background.Signal  // a request was made
 
 	mu      sync.Mutex
-	due     map[api.ApprovalID]time.Time // when open requests expire, by Config.Steady; guarded by mu
-	changed chan struct{}                // closed at the next change; guarded by mu
+	changed chan struct{} // closed at the next change; guarded by mu
 }
 
 // New returns what Start begins to expire.
@@ -98,7 +97,10 @@ func New(cfg Config) (*Approvals, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Approvals{cfg: cfg, wake: background.NewSignal(), due: map[api.ApprovalID]time.Time{}, changed: make(chan struct{})}, nil
+	a := &Approvals{cfg: cfg, wake: background.NewSignal(), changed: make(chan struct{})}
+	a.store, a.votes, a.inForce = cfg.Store, cfg.Votes, cfg.InForce
+	a.deadlines.now, a.deadlines.steady, a.deadlines.due = cfg.Now, cfg.Steady, map[api.ApprovalID]time.Time{}
+	return a, nil
 }
 
 // Start begins to expire what is due.

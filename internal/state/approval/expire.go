@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -33,7 +32,7 @@ func (a *Approvals) expireDue(ctx context.Context) (time.Duration, error) {
 	if err := a.cfg.Store.Read(ctx, func(v *store.View) error {
 		return each(v, "state = 'open'", nil, func(r row) error {
 			open[r.action.ID] = true
-			if left := a.timeLeft(&r.action); left > 0 {
+			if left := a.deadlines.left(&r.action); left > 0 {
 				next = min(next, left)
 			} else {
 				overdue = append(overdue, r)
@@ -52,28 +51,6 @@ func (a *Approvals) expireDue(ctx context.Context) (time.Duration, error) {
 		}
 		a.announce(r.action)
 	}
-	a.forget(open)
+	a.deadlines.forget(open)
 	return next, nil
-}
-
-// timeLeft returns how long a request may still be approved and used. A clock that is
-// set back while the service runs gives no time. One that is set forward takes it: what
-// the log says has expired is denied.
-func (a *Approvals) timeLeft(action *api.Action) time.Duration {
-	left, now := action.Expires.Sub(a.cfg.Now()), a.cfg.Steady()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	due, ok := a.due[action.ID]
-	if !ok {
-		due = now.Add(left)
-		a.due[action.ID] = due
-	}
-	return min(left, due.Sub(now))
-}
-
-// forget forgets when requests expire that are not open.
-func (a *Approvals) forget(open map[api.ApprovalID]bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.due, func(id api.ApprovalID, _ time.Time) bool { return !open[id] })
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
@@ -13,9 +16,19 @@ import (
 // maxList bounds a list of requests that are not open.
 const maxList = 1000
 
+// Reader reads the requests, as they stand now, and says who may read or decide them. It
+// changes nothing. It is safe for concurrent use.
+type Reader struct {
+	store     *store.Store
+	votes     Votes
+	inForce   policy.InForce
+	rules     atomic.Pointer[policy.Engine] // as of the last read
+	deadlines deadlines
+}
+
 // Get returns one request.
-func (a *Approvals) Get(ctx context.Context, id api.ApprovalID) (api.Approval, error) {
-	list, err := a.list(ctx, "id = ?", store.Args{string(id)})
+func (q *Reader) Get(ctx context.Context, id api.ApprovalID) (api.Approval, error) {
+	list, err := q.list(ctx, "id = ?", store.Args{string(id)})
 	if err == nil && len(list) == 0 {
 		err = notFound(id)
 	}
@@ -27,17 +40,17 @@ func (a *Approvals) Get(ctx context.Context, id api.ApprovalID) (api.Approval, e
 
 // List returns the open requests, oldest first; with all, also the newest that are
 // settled.
-func (a *Approvals) List(ctx context.Context, all bool) ([]api.Approval, error) {
+func (q *Reader) List(ctx context.Context, all bool) ([]api.Approval, error) {
 	where := "state = 'open' ORDER BY requested, id"
 	if all {
 		where = fmt.Sprintf("state = 'open' OR id IN (SELECT id FROM approval ORDER BY requested DESC LIMIT %d) ORDER BY requested, id", maxList)
 	}
-	return a.list(ctx, where, nil)
+	return q.list(ctx, where, nil)
 }
 
 // Waiting returns the requests of a dispatch that wait for people.
-func (a *Approvals) Waiting(ctx context.Context, id api.DispatchID) (waiting []api.Approval, err error) {
-	list, err := a.list(ctx, "dispatch = ? AND state = 'open' ORDER BY requested, id", store.Args{string(id)})
+func (q *Reader) Waiting(ctx context.Context, id api.DispatchID) (waiting []api.Approval, err error) {
+	list, err := q.list(ctx, "dispatch = ? AND state = 'open' ORDER BY requested, id", store.Args{string(id)})
 	for i := range list {
 		if list[i].State == api.ApprovalOpen {
 			waiting = append(waiting, list[i])
@@ -48,8 +61,8 @@ func (a *Approvals) Waiting(ctx context.Context, id api.DispatchID) (waiting []a
 
 // OfRun returns the open requests about the tasks of a run and the calls of their
 // dispatches, oldest first; about tasks at most api.MaxOpenApprovals.
-func (a *Approvals) OfRun(ctx context.Context, run api.RunID) (open []api.Approval, err error) {
-	list, err := a.list(ctx, "state = 'open' AND (run = '' OR id IN (SELECT id FROM approval WHERE run = ? AND state = 'open' ORDER BY requested, id LIMIT ?)) ORDER BY requested, id",
+func (q *Reader) OfRun(ctx context.Context, run api.RunID) (open []api.Approval, err error) {
+	list, err := q.list(ctx, "state = 'open' AND (run = '' OR id IN (SELECT id FROM approval WHERE run = ? AND state = 'open' ORDER BY requested, id LIMIT ?)) ORDER BY requested, id",
 		store.Args{string(run), api.MaxOpenApprovals})
 	for i := range list {
 		if list[i].Action.Run == run && list[i].State == api.ApprovalOpen {
@@ -61,18 +74,18 @@ func (a *Approvals) OfRun(ctx context.Context, run api.RunID) (open []api.Approv
 
 // Electorate returns whose approval an open request waits for, as reader may know it:
 // whom grants list is not for programs.
-func (a *Approvals) Electorate(reader api.Principal, asked *api.Approval) api.Electorate {
+func (q *Reader) Electorate(reader api.Principal, asked *api.Approval) api.Electorate {
 	e := api.Electorate{Needs: max(1, asked.Action.Needs), Approved: policy.Approvers(asked.Votes)}
 	if asked.Action.Step != nil || reader.Person() {
-		e.By = a.rules.Load().Electorate(&asked.Action)
+		e.By = q.rules.Load().Electorate(&asked.Action)
 	}
 	return e
 }
 
 // Open returns how many requests are neither used nor settled, or 0 if that cannot be
 // read.
-func (a *Approvals) Open(ctx context.Context) (n int) {
-	if err := a.cfg.Store.Read(ctx, func(v *store.View) error {
+func (q *Reader) Open(ctx context.Context) (n int) {
+	if err := q.store.Read(ctx, func(v *store.View) error {
 		return v.Get("SELECT count(*) FROM approval WHERE state = 'open'", nil, &n)
 	}); err != nil {
 		return 0
@@ -81,8 +94,8 @@ func (a *Approvals) Open(ctx context.Context) (n int) {
 }
 
 // Action returns the canonical action of a request: what votes sign.
-func (a *Approvals) Action(ctx context.Context, id api.ApprovalID) (doc []byte, err error) {
-	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
+func (q *Reader) Action(ctx context.Context, id api.ApprovalID) (doc []byte, err error) {
+	err = q.store.Read(ctx, func(v *store.View) error {
 		return v.Get("SELECT action FROM approval WHERE id = ?", store.Args{string(id)}, &doc)
 	})
 	if errors.Is(err, store.ErrNoRow) {
@@ -91,19 +104,19 @@ func (a *Approvals) Action(ctx context.Context, id api.ApprovalID) (doc []byte, 
 	return doc, err
 }
 
-func (a *Approvals) list(ctx context.Context, where string, args store.Args) ([]api.Approval, error) {
-	rules, err := a.cfg.InForce.Engine(ctx)
+func (q *Reader) list(ctx context.Context, where string, args store.Args) ([]api.Approval, error) {
+	rules, err := q.inForce.Engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a.rules.Store(rules)
+	q.rules.Store(rules)
 	list := []api.Approval{}
-	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
+	err = q.store.Read(ctx, func(v *store.View) error {
 		return each(v, where, args, func(r row) error {
-			votes := a.cfg.Votes.Votes(r.action.ID, r.digest)
+			votes := q.votes.Votes(r.action.ID, r.digest)
 			switch {
 			case r.state != api.ApprovalOpen:
-			case a.timeLeft(&r.action) <= 0: // its entry follows
+			case q.deadlines.left(&r.action) <= 0: // its entry follows
 				r.state = api.ApprovalExpired
 			case r.action.Call != nil && rules.Approved(&r.action, votes):
 				r.state = api.ApprovalApproved
@@ -113,4 +126,49 @@ func (a *Approvals) list(ctx context.Context, where string, args store.Args) ([]
 		})
 	})
 	return list, err
+}
+
+// Shows reports whether an open request of a run lists p, and shows it a dispatch.
+func (q *Reader) Shows(ctx context.Context, p api.Principal, run api.RunID, id api.DispatchID) (found bool, err error) {
+	err = q.store.Read(ctx, func(v *store.View) error {
+		return each(v, "run = ? AND state = 'open'", store.Args{string(run)}, func(r row) error {
+			if s := r.action.Step; s != nil && slices.Contains(s.By, p) && p.Person() {
+				found = found || slices.ContainsFunc(s.Shown, func(t api.ShownTask) bool { return t.Dispatch == id })
+			}
+			return nil
+		})
+	})
+	return found, err
+}
+
+// MayRead reports whether a caller may see a request: the operator and the owner of the
+// work, and those whom a grant lets approve calls of its role or whom its task lists.
+func (q *Reader) MayRead(p, operator api.Principal, asked *api.Approval) bool {
+	switch x := &asked.Action; {
+	case p == operator || p == x.Principal:
+		return true
+	case x.Step != nil:
+		return slices.Contains(x.Step.By, p)
+	default:
+		return q.rules.Load().Approves(p, x.Call.Role)
+	}
+}
+
+// MayVote returns why a caller may not vote about a request; empty: it may.
+func (q *Reader) MayVote(p api.Principal, asked *api.Approval) string {
+	if d := q.rules.Load().DecideVote(policy.VoteRequest{Voter: p, Action: asked.Action}); !d.Allowed() {
+		return d.Reasons()[0]
+	}
+	if asked.State != api.ApprovalOpen {
+		return "it is " + string(asked.State)
+	}
+	for _, v := range asked.Votes {
+		if v.Principal.SamePerson(p) {
+			return "you voted already, as " + string(v.Principal)
+		}
+	}
+	if err := q.votes.CanVote(p); err != nil {
+		return strings.Replace(err.Error(), "\n  hint: ", "; ", 1)
+	}
+	return ""
 }

@@ -62,7 +62,7 @@ func (a *Approvals) Ask(ctx context.Context, action api.ToolAction, attempt int,
 
 // asked begins to wait for people after a request is durable.
 func (a *Approvals) asked(r row) api.Approval {
-	a.timeLeft(&r.action)
+	a.deadlines.left(&r.action)
 	a.announce(r.action)
 	a.wake.Send()
 	return r.approval(nil)
@@ -182,7 +182,7 @@ func (a *Approvals) Use(tx *store.Tx, id api.ApprovalID) error {
 		return api.Errorf(api.CodeConflict, "approval %s is %s", id, r.state)
 	case len(denied) > 0:
 		return api.Errorf(api.CodeConflict, "approval %s: the same call was denied in approval %s", id, denied[0])
-	case a.timeLeft(&r.action) <= 0:
+	case a.deadlines.left(&r.action) <= 0:
 		return api.Errorf(api.CodeConflict, "approval %s expired at %s", id, r.action.Expires.Format(time.RFC3339))
 	case rules == nil || !rules.Approved(&r.action, votes):
 		return api.Errorf(api.CodeConflict, "approval %s is not approved", id)

@@ -3,7 +3,6 @@ package approval
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -131,19 +130,6 @@ func (a *Approvals) UseTask(tx *store.Tx, action api.TaskAction) (bool, error) {
 	}
 	n, err := tx.Exec("UPDATE approval SET state = 'used' WHERE id = ? AND state = 'approved'", string(action.ID))
 	return err == nil && n == 1, err
-}
-
-// Shows reports whether an open request of a run lists p, and shows it a dispatch.
-func (a *Approvals) Shows(ctx context.Context, p api.Principal, run api.RunID, id api.DispatchID) (found bool, err error) {
-	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
-		return each(v, "run = ? AND state = 'open'", store.Args{string(run)}, func(r row) error {
-			if s := r.action.Step; s != nil && slices.Contains(s.By, p) && p.Person() {
-				found = found || slices.ContainsFunc(s.Shown, func(t api.ShownTask) bool { return t.Dispatch == id })
-			}
-			return nil
-		})
-	})
-	return found, err
 }
 
 // EndTask ends the request about a task, in the transaction of the task's end. A task

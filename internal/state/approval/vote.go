@@ -3,7 +3,6 @@ package approval
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -67,7 +66,7 @@ func (a *Approvals) count(tx *store.Tx, by api.Principal, id api.ApprovalID, rec
 		return api.Errorf(api.CodeIntegrity, "approval %s: the vote is about action %s, but the action is %s", id, rec.Content, r.digest).WithHint("look at it again: bailiwick approval show %s", id)
 	case r.state != api.ApprovalOpen:
 		return settled(id, r.state)
-	case a.timeLeft(&r.action) <= 0:
+	case a.deadlines.left(&r.action) <= 0:
 		return api.Errorf(api.CodeConflict, "approval %s expired at %s", id, r.action.Expires.Format(time.RFC3339))
 	}
 	if !v.Approve {
@@ -114,36 +113,4 @@ func independent(v api.Vote, earlier []api.Vote) error {
 	}
 	return api.Errorf(api.CodeConflict, "the vote is signed with a key that another vote has: each person needs an operator key of their own").
 		WithHint("create one: bailiwick operator keygen --key FILE; add it: bailiwick operators add FILE.pub --principal %s", v.Principal)
-}
-
-// MayRead reports whether a caller may see a request: the operator and the owner of the
-// work, and those whom a grant lets approve calls of its role or whom its task lists.
-func (a *Approvals) MayRead(p, operator api.Principal, asked *api.Approval) bool {
-	switch x := &asked.Action; {
-	case p == operator || p == x.Principal:
-		return true
-	case x.Step != nil:
-		return slices.Contains(x.Step.By, p)
-	default:
-		return a.rules.Load().Approves(p, x.Call.Role)
-	}
-}
-
-// MayVote returns why a caller may not vote about a request; empty: it may.
-func (a *Approvals) MayVote(p api.Principal, asked *api.Approval) string {
-	if d := a.rules.Load().DecideVote(policy.VoteRequest{Voter: p, Action: asked.Action}); !d.Allowed() {
-		return d.Reasons()[0]
-	}
-	if asked.State != api.ApprovalOpen {
-		return "it is " + string(asked.State)
-	}
-	for _, v := range asked.Votes {
-		if v.Principal.SamePerson(p) {
-			return "you voted already, as " + string(v.Principal)
-		}
-	}
-	if err := a.cfg.Votes.CanVote(p); err != nil {
-		return strings.Replace(err.Error(), "\n  hint: ", "; ", 1)
-	}
-	return ""
 }
