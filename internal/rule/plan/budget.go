@@ -7,8 +7,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// budget reads what the dispatches of a run may spend together.
-func (r *reader) budget(path string, raw json.RawMessage) *api.Budget {
+// readBudget reads what the dispatches of a run may spend together.
+func readBudget(r *reader, path string, raw json.RawMessage) *api.Budget {
 	b, before := &api.Budget{}, r.count
 	r.object(path, raw, readers{
 		"cost":       func(path string, raw json.RawMessage) { b.Cost = r.money(path, raw) },

@@ -29,7 +29,7 @@ func (r *reader) form(path string, raw json.RawMessage, form *regexp.Regexp, wan
 // notItem reports whether a value is neither a name nor an object.
 func notItem(raw json.RawMessage) bool { return raw[0] != '"' && raw[0] != '{' }
 
-func (r *reader) forEach(path string, raw json.RawMessage) *api.ForEach {
+func readForEach(r *reader, path string, raw json.RawMessage) *api.ForEach {
 	f := &api.ForEach{}
 	members := r.object(path, raw, readers{
 		"from": func(path string, raw json.RawMessage) { f.From = parsed(r, path, raw, api.ParseTaskID) },
@@ -74,11 +74,11 @@ func (r *reader) forEach(path string, raw json.RawMessage) *api.ForEach {
 	return f
 }
 
-func (r *reader) gate(path string, raw json.RawMessage) *api.Gate {
+func readGate(r *reader, path string, raw json.RawMessage) *api.Gate {
 	g := &api.Gate{}
 	members := r.object(path, raw, readers{
-		"verify":    func(path string, raw json.RawMessage) { g.Verify = r.gateStep(path, raw) },
-		"fix":       func(path string, raw json.RawMessage) { g.Fix = r.gateStep(path, raw) },
+		"verify":    func(path string, raw json.RawMessage) { g.Verify = readGateStep(r, path, raw) },
+		"fix":       func(path string, raw json.RawMessage) { g.Fix = readGateStep(r, path, raw) },
 		"attempts":  func(path string, raw json.RawMessage) { g.Attempts = r.whole(path, raw, 1, api.MaxFixes) },
 		"protected": func(path string, raw json.RawMessage) { g.Protected = r.yes(path, raw) },
 	})
@@ -86,14 +86,14 @@ func (r *reader) gate(path string, raw json.RawMessage) *api.Gate {
 	return g
 }
 
-func (r *reader) gateStep(path string, raw json.RawMessage) (s api.GateStep) {
+func readGateStep(r *reader, path string, raw json.RawMessage) (s api.GateStep) {
 	if raw[0] == '"' {
 		s.Subagent = parsed(r, path, raw, api.ParseName)
 		return s
 	}
 	members := r.object(path, raw, readers{
 		"subagent": func(path string, raw json.RawMessage) { s.Subagent = parsed(r, path, raw, api.ParseName) },
-		"input":    func(path string, raw json.RawMessage) { s.Input = r.input(path, raw) },
+		"input":    func(path string, raw json.RawMessage) { s.Input = readInput(r, path, raw) },
 	})
 	r.require(path, members, "subagent")
 	return s
@@ -119,7 +119,7 @@ func parseVoter(s string) (string, error) {
 	return s, nil
 }
 
-func (r *reader) quorum(path string, raw json.RawMessage) *api.Quorum {
+func readQuorum(r *reader, path string, raw json.RawMessage) *api.Quorum {
 	q := &api.Quorum{}
 	members := r.object(path, raw, readers{
 		"of": func(path string, raw json.RawMessage) {
@@ -147,7 +147,7 @@ func person[T ~string](r *reader, path string, raw json.RawMessage, parse func(s
 	return T(s)
 }
 
-func (r *reader) approval(path string, raw json.RawMessage) *api.TaskApproval {
+func readApproval(r *reader, path string, raw json.RawMessage) *api.TaskApproval {
 	a := &api.TaskApproval{}
 	members := r.object(path, raw, readers{
 		"by": func(path string, raw json.RawMessage) {
@@ -172,7 +172,7 @@ func (r *reader) approval(path string, raw json.RawMessage) *api.TaskApproval {
 	return a
 }
 
-func (r *reader) when(path string, raw json.RawMessage) *api.When {
+func readWhen(r *reader, path string, raw json.RawMessage) *api.When {
 	w := &api.When{}
 	members := r.object(path, raw, readers{
 		"task": func(path string, raw json.RawMessage) { w.Task = parsed(r, path, raw, api.ParseTaskID) },
@@ -190,7 +190,7 @@ func (r *reader) when(path string, raw json.RawMessage) *api.When {
 	return w
 }
 
-func (r *reader) after(path string, raw json.RawMessage) api.After {
+func readAfter(r *reader, path string, raw json.RawMessage) api.After {
 	if string(raw) != `"any"` {
 		r.shape(path, `want "any", got %s; omit it otherwise`, kind(raw))
 		return ""

@@ -7,8 +7,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// reuse reads "never" or {"max_age": DURATION}.
-func (r *reader) reuse(path string, raw json.RawMessage) *api.ReusePolicy {
+// readReuse reads "never" or {"max_age": DURATION}.
+func readReuse(r *reader, path string, raw json.RawMessage) *api.ReusePolicy {
 	if raw[0] != '{' {
 		if string(raw) != `"never"` {
 			r.shape(path, `want "never" or {"max_age": DURATION}, got %s`, kind(raw))

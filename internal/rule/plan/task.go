@@ -52,13 +52,13 @@ func read(raw []byte, values map[string]json.RawMessage, found *list) *draft {
 	members := r.object("$", doc, readers{
 		"id":         func(path string, raw json.RawMessage) { d.plan.ID = parsed(r, path, raw, api.ParseRunID) },
 		"queue":      func(path string, raw json.RawMessage) { d.plan.Queue = parsed(r, path, raw, api.ParseName) },
-		"source":     func(path string, raw json.RawMessage) { d.plan.Source = r.source(path, raw) },
-		"labels":     func(path string, raw json.RawMessage) { d.plan.Labels = r.labels(path, raw) },
+		"source":     func(path string, raw json.RawMessage) { d.plan.Source = readSource(r, path, raw) },
+		"labels":     func(path string, raw json.RawMessage) { d.plan.Labels = readLabels(r, path, raw) },
 		"parameters": func(path string, raw json.RawMessage) { r.members(path, raw) },
-		"limits":     func(path string, raw json.RawMessage) { d.plan.Limits = r.limits(path, raw) },
-		"budget":     func(path string, raw json.RawMessage) { d.plan.Budget = r.budget(path, raw) },
+		"limits":     func(path string, raw json.RawMessage) { d.plan.Limits = readLimits(r, path, raw) },
+		"budget":     func(path string, raw json.RawMessage) { d.plan.Budget = readBudget(r, path, raw) },
 		"tasks": func(path string, raw json.RawMessage) {
-			r.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) { r.task(path, raw, d) })
+			r.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) { readTask(r, path, raw, d) })
 			if string(raw) == "[]" {
 				r.shape(path, "is empty: want at least one task")
 			}
@@ -68,7 +68,7 @@ func read(raw []byte, values map[string]json.RawMessage, found *list) *draft {
 	return d
 }
 
-func (r *reader) source(path string, raw json.RawMessage) *api.SourceRequest {
+func readSource(r *reader, path string, raw json.RawMessage) *api.SourceRequest {
 	s := &api.SourceRequest{}
 	members := r.object(path, raw, readers{
 		"name":   func(path string, raw json.RawMessage) { s.Name = parsed(r, path, raw, api.ParseName) },
@@ -78,7 +78,7 @@ func (r *reader) source(path string, raw json.RawMessage) *api.SourceRequest {
 	return s
 }
 
-func (r *reader) labels(path string, raw json.RawMessage) map[api.Name]string {
+func readLabels(r *reader, path string, raw json.RawMessage) map[api.Name]string {
 	members := r.members(path, raw)
 	if len(members) > api.MaxLabels {
 		r.shape(path, "%d labels: at most %d", len(members), api.MaxLabels)
@@ -98,7 +98,7 @@ func (r *reader) labels(path string, raw json.RawMessage) map[api.Name]string {
 	return all
 }
 
-func (r *reader) limits(path string, raw json.RawMessage) api.PlanLimits {
+func readLimits(r *reader, path string, raw json.RawMessage) api.PlanLimits {
 	var l api.PlanLimits
 	r.object(path, raw, readers{
 		"wall":  func(path string, raw json.RawMessage) { l.Wall = r.duration(path, raw) },
@@ -107,36 +107,36 @@ func (r *reader) limits(path string, raw json.RawMessage) api.PlanLimits {
 	return l
 }
 
-func (r *reader) task(path string, raw json.RawMessage, d *draft) {
+func readTask(r *reader, path string, raw json.RawMessage, d *draft) {
 	var t api.PlanTask
 	var needs []need
 	members := r.object(path, raw, readers{
 		"id":           func(path string, raw json.RawMessage) { t.ID = parsed(r, path, raw, api.ParseTaskID) },
 		"subagent":     func(path string, raw json.RawMessage) { t.Subagent = parsed(r, path, raw, api.ParseName) },
-		"input":        func(path string, raw json.RawMessage) { t.Input = r.input(path, raw) },
-		"source":       func(path string, raw json.RawMessage) { t.Source = r.source(path, raw) },
+		"input":        func(path string, raw json.RawMessage) { t.Input = readInput(r, path, raw) },
+		"source":       func(path string, raw json.RawMessage) { t.Source = readSource(r, path, raw) },
 		"target":       func(path string, raw json.RawMessage) { t.Target = parsed(r, path, raw, api.ParseName) },
 		"env":          func(path string, raw json.RawMessage) { t.Envs = texts(r, path, raw, maxNames, api.ParseName) },
 		"capabilities": func(path string, raw json.RawMessage) { t.Capabilities = texts(r, path, raw, maxNames, api.ParseName) },
 		"timeout":      func(path string, raw json.RawMessage) { t.Timeout = r.duration(path, raw) },
-		"locks":        func(path string, raw json.RawMessage) { t.Locks = r.locks(path, raw) },
-		"retry":        func(path string, raw json.RawMessage) { t.Retry = r.retry(path, raw) },
-		"reuse":        func(path string, raw json.RawMessage) { t.Reuse = r.reuse(path, raw) },
+		"locks":        func(path string, raw json.RawMessage) { t.Locks = readLocks(r, path, raw) },
+		"retry":        func(path string, raw json.RawMessage) { t.Retry = readRetry(r, path, raw) },
+		"reuse":        func(path string, raw json.RawMessage) { t.Reuse = readReuse(r, path, raw) },
 		"depends_on": func(path string, raw json.RawMessage) {
 			t.DependsOn = texts(r, path, raw, api.MaxPlanTasks, api.ParseTaskID)
 		},
-		"needs": func(path string, raw json.RawMessage) { needs = r.needs(path, raw) },
+		"needs": func(path string, raw json.RawMessage) { needs = readNeeds(r, path, raw) },
 		"priority": func(path string, raw json.RawMessage) {
 			t.Priority = r.whole(path, raw, -api.MaxPriority, api.MaxPriority)
 		},
-		"when":     func(path string, raw json.RawMessage) { t.When = r.when(path, raw) },
-		"after":    func(path string, raw json.RawMessage) { t.After = r.after(path, raw) },
-		"for_each": func(path string, raw json.RawMessage) { t.ForEach = r.forEach(path, raw) },
-		"gate":     func(path string, raw json.RawMessage) { t.Gate = r.gate(path, raw) },
-		"quorum":   func(path string, raw json.RawMessage) { t.Quorum = r.quorum(path, raw) },
-		"approval": func(path string, raw json.RawMessage) { t.Approval = r.approval(path, raw) },
+		"when":     func(path string, raw json.RawMessage) { t.When = readWhen(r, path, raw) },
+		"after":    func(path string, raw json.RawMessage) { t.After = readAfter(r, path, raw) },
+		"for_each": func(path string, raw json.RawMessage) { t.ForEach = readForEach(r, path, raw) },
+		"gate":     func(path string, raw json.RawMessage) { t.Gate = readGate(r, path, raw) },
+		"quorum":   func(path string, raw json.RawMessage) { t.Quorum = readQuorum(r, path, raw) },
+		"approval": func(path string, raw json.RawMessage) { t.Approval = readApproval(r, path, raw) },
 	})
-	r.kindOfTask(path, members)
+	checkKindOfTask(r, path, members)
 	if len(needs) > 0 {
 		t.Needs = make(map[api.Name]api.Need, len(needs))
 		for _, n := range needs {
@@ -147,9 +147,9 @@ func (r *reader) task(path string, raw json.RawMessage, d *draft) {
 	d.needs = append(d.needs, needs)
 }
 
-// kindOfTask refuses members that do not go together: a task has a subagent, or is a
+// checkKindOfTask refuses members that do not go together: a task has a subagent, or is a
 // quorum or an approval.
-func (r *reader) kindOfTask(path string, members map[string]json.RawMessage) {
+func checkKindOfTask(r *reader, path string, members map[string]json.RawMessage) {
 	has := func(key string) bool { _, ok := members[key]; return ok }
 	r.require(path, members, "id")
 	switch {
@@ -171,8 +171,8 @@ func (r *reader) without(path string, members map[string]json.RawMessage, beside
 	}
 }
 
-// input keeps an object as it is: the subagent's schema validates it.
-func (r *reader) input(path string, raw json.RawMessage) json.RawMessage {
+// readInput keeps an object as it is: the subagent's schema validates it.
+func readInput(r *reader, path string, raw json.RawMessage) json.RawMessage {
 	if raw[0] != '{' {
 		r.shape(path, "want an object, got %s", kind(raw))
 		return nil
@@ -206,7 +206,7 @@ func (r *reader) duration(path string, raw json.RawMessage) api.Duration {
 	return v
 }
 
-func (r *reader) locks(path string, raw json.RawMessage) []api.Lock {
+func readLocks(r *reader, path string, raw json.RawMessage) []api.Lock {
 	var all []api.Lock
 	r.items(path, raw, api.MaxTaskLocks, func(path string, raw json.RawMessage) {
 		switch raw[0] {
@@ -227,11 +227,11 @@ func (r *reader) locks(path string, raw json.RawMessage) []api.Lock {
 
 var backoffForm = regexp.MustCompile(`^([0-9]{1,9}(\.[0-9]{1,9})?(h|m|s|ms))+\.\.([0-9]{1,9}(\.[0-9]{1,9})?(h|m|s|ms))+$`)
 
-func (r *reader) retry(path string, raw json.RawMessage) api.Retry {
+func readRetry(r *reader, path string, raw json.RawMessage) api.Retry {
 	var v api.Retry
 	members := r.object(path, raw, readers{
 		"attempts": func(path string, raw json.RawMessage) { v.Attempts = r.whole(path, raw, 1, api.MaxAttempts) },
-		"backoff":  func(path string, raw json.RawMessage) { v.Backoff = r.backoff(path, raw) },
+		"backoff":  func(path string, raw json.RawMessage) { v.Backoff = readBackoff(r, path, raw) },
 		"on": func(path string, raw json.RawMessage) {
 			v.On = texts(r, path, raw, len(api.Reasons()), parseReason)
 			if string(raw) == "[]" {
@@ -243,7 +243,7 @@ func (r *reader) retry(path string, raw json.RawMessage) api.Retry {
 	return v
 }
 
-func (r *reader) backoff(path string, raw json.RawMessage) api.Backoff {
+func readBackoff(r *reader, path string, raw json.RawMessage) api.Backoff {
 	var v api.Backoff
 	s := r.text(path, raw, 2*maxTime)
 	if s == "" {
@@ -266,7 +266,7 @@ func parseReason(s string) (api.Reason, error) {
 	return api.Reason(s), nil
 }
 
-func (r *reader) needs(path string, raw json.RawMessage) []need {
+func readNeeds(r *reader, path string, raw json.RawMessage) []need {
 	members := r.members(path, raw)
 	if len(members) > api.MaxTaskNeeds {
 		r.shape(path, "%d needs: at most %d", len(members), api.MaxTaskNeeds)
@@ -278,12 +278,12 @@ func (r *reader) needs(path string, raw json.RawMessage) []need {
 		if _, err := api.ParseName(name); err != nil {
 			r.shape(at, "need %s: want 1 to 64 of a-z 0-9 . _ - beginning and ending with a letter or digit", clip(name))
 		}
-		all = append(all, need{name, at, r.need(at, members[name])})
+		all = append(all, need{name, at, readNeed(r, at, members[name])})
 	}
 	return all
 }
 
-func (r *reader) need(path string, raw json.RawMessage) api.Need {
+func readNeed(r *reader, path string, raw json.RawMessage) api.Need {
 	var n api.Need
 	members := r.object(path, raw, readers{
 		"from":   func(path string, raw json.RawMessage) { n.From = parsed(r, path, raw, api.ParseTaskID) },
