@@ -2,7 +2,6 @@ package plan
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -31,7 +30,8 @@ type ImportOptions struct {
 // that says how to write it here: none is dropped, and none becomes input of a
 // worker. Ids that are invalid here are rewritten, with a note.
 func Import(raw []byte, options ImportOptions) (*Plan, []Note, []api.Problem) {
-	im := &importer{reader: reader{&list{}}, options: options, mapped: map[string]bool{}}
+	t := &translation{reader: reader{&list{}}}
+	im := &importer{translation: t, options: options, ids: taskIDs{translation: t}, mapped: map[string]bool{}}
 	doc, ok := im.document(raw)
 	if !ok {
 		return nil, nil, im.problems()
@@ -110,19 +110,16 @@ func (im *importer) importedPath(path string) string {
 type object = map[string]json.RawMessage
 
 type importer struct {
-	reader
+	*translation
 	options ImportOptions
 	ours    object
-	ids     map[string]api.TaskID // of the items
-	mapped  map[string]bool       // executors and roles of the options that items have
-	taken   map[string]bool       // ids of tasks
-	last    map[string]int        // numbers given to ids
+	ids     taskIDs
+	mapped  map[string]bool // executors and roles of the options that items have
 	tasks   []object
 	paths   []string // of what the tasks are from
 	// patterns are translated after all items; subjects are those of the gates.
 	patterns []pattern
 	subjects map[string]string
-	notes    []Note
 }
 
 // schedule reads the plan of a schedule, whose rest is a part of the catalog here.
@@ -175,41 +172,8 @@ var (
 	invalidName = regexp.MustCompile(`[^a-z0-9._-]+`)
 )
 
-func (im *importer) note(path, format string, args ...any) {
-	im.notes = append(im.notes, Note{Path: path, Text: fmt.Sprintf(format, args...)})
-}
-
 // pangolinAttempts is how often Pangolin's engine tries an item. No key says so.
 const pangolinAttempts = 2
-
-// instead says, for each key of Pangolin without a translation, how to write it here.
-func instead() map[string]string {
-	return map[string]string{
-		"capabilities":  " replaces the capabilities of the subagent, and a task can only add to them; remove the key if it equals the subagent's, or name a subagent that has exactly these",
-		"pipeline":      " is a fixed list of steps; make a subagent of it in the catalog and name that",
-		"inputRefs":     " are stored inputs; take the product of another item by needs",
-		"onBehalfOf":    " claims a principal; submit the plan with the token of that principal",
-		"target":        ": the executor chooses the target; use --executor EXECUTOR=TARGET",
-		"trigger":       ": a run starts when it is submitted; let whatever triggers it call bailiwick run submit",
-		"schedule":      " is a part of the catalog here; put the plan under schedules, with its cron expression",
-		"pattern":       " applies to a whole queue; write its tasks in the plan",
-		"openEnded":     ": each run is open until its tasks have ended; add tasks with bailiwick run append",
-		"subagentShape": " names a schema of the inputs; give the subagent an input schema in the catalog",
-	}
-}
-
-// refuse reports a key without a translation.
-func (im *importer) refuse(path, key string) {
-	if way, known := instead()[key]; known {
-		im.sense(member(path, key), "%q%s", key, way)
-		return
-	}
-	if strings.HasSuffix(path, ".inputs") {
-		im.sense(member(path, key), "%s has no translation; the input of a worker is workerInput", clip(key))
-		return
-	}
-	im.sense(member(path, key), "%s has no translation; remove it to import without it", clip(key))
-}
 
 func (im *importer) plan(doc json.RawMessage) {
 	members := im.members("$", doc)
@@ -217,7 +181,7 @@ func (im *importer) plan(doc json.RawMessage) {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		switch key {
 		case "items":
-			im.readIDs(members[key])
+			im.ids.read(members[key])
 			im.readGates(members[key])
 			im.tasks = []object{}
 			im.items("$.items", members[key], api.MaxPlanTasks, func(path string, raw json.RawMessage) {
@@ -228,7 +192,7 @@ func (im *importer) plan(doc json.RawMessage) {
 			im.grow()
 			im.ours["tasks"] = im.value(im.tasks)
 		case "id":
-			im.ours[key] = im.rewritten("$.id", textOf(members[key]), strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(textOf(members[key]))))
+			im.ours[key] = im.ids.rewritten("$.id", textOf(members[key]), strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(textOf(members[key]))))
 		case "queue":
 			im.ours[key] = members[key]
 		default:
@@ -241,99 +205,13 @@ func (im *importer) plan(doc json.RawMessage) {
 	}
 }
 
-// value encodes v as JSON.
-func (im *importer) value(v any) json.RawMessage {
-	b, err := canon.Marshal(v)
-	if err != nil {
-		im.sense("$", "%v", err)
-	}
-	return b
-}
-
-// rewritten is the id base in the alphabet of ids here. It notes a change.
-func (im *importer) rewritten(path, theirs, base string) json.RawMessage {
-	id := validID(base)
-	switch {
-	case id == "":
-		im.sense(path, "id %s: want text with a letter or digit", clip(theirs))
-	case id != theirs:
-		im.note(path, "%s is written %s", clip(theirs), id)
-	}
-	return im.value(id)
-}
-
-// validID replaces the characters of s that no id has.
-func validID(s string) string {
-	s = invalidID.ReplaceAllString(s, "-")
-	if len(s) > maxID {
-		s = s[:maxID]
-	}
-	return strings.Trim(s, "-._")
-}
-
-// maxID is the length of the longest id.
-const maxID = 64
-
-var invalidID = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
-
-// readIDs chooses the ids of the tasks. A valid id stays, two that would become
-// equal get a number.
-func (im *importer) readIDs(raw json.RawMessage) {
-	im.ids = map[string]api.TaskID{}
-	var items []struct{ ID json.RawMessage }
-	if json.Unmarshal(raw, &items) != nil {
-		return // item reports it
-	}
-	im.taken, im.last = map[string]bool{}, map[string]int{}
-	for _, item := range items {
-		if id := textOf(item.ID); id != "" && validID(id) == id {
-			im.ids[id], im.taken[id] = api.TaskID(id), true
-		}
-	}
-	for i, item := range items {
-		theirs := textOf(item.ID)
-		if _, known := im.ids[theirs]; known {
-			continue
-		}
-		id := validID(theirs)
-		if id == "" {
-			im.sense(fmt.Sprintf("$.items[%d].id", i), "id %s: want text with a letter or digit", clip(theirs))
-			continue
-		}
-		id = im.free(id)
-		im.ids[theirs] = api.TaskID(id)
-		im.note(fmt.Sprintf("$.items[%d].id", i), "%s is written %s", clip(theirs), id)
-	}
-}
-
-// free takes an id, with a number if it is taken.
-func (im *importer) free(id string) string {
-	for base := id; im.taken[id]; {
-		im.last[base]++
-		number := fmt.Sprintf("-%d", im.last[base]+1)
-		id = base[:min(len(base), maxID-len(number))] + number
-	}
-	im.taken[id] = true
-	return id
-}
-
-// ref is the id of the task that an item refers to.
-func (im *importer) ref(path string, raw json.RawMessage) api.TaskID {
-	theirs := im.text(path, raw, api.MaxPlan)
-	id, known := im.ids[theirs]
-	if theirs != "" && !known {
-		im.sense(path, "no such item %s", clip(theirs))
-	}
-	return id
-}
-
 // dependsOn are the tasks of the items that an item depends on: of a gate, its subject.
 func (im *importer) dependsOn(path string, raw json.RawMessage) []api.TaskID {
 	all, merged := []api.TaskID{}, []api.TaskID{}
 	im.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) {
-		id := im.ref(path, raw)
+		id := im.ids.ref(path, raw)
 		if im.isGate(textOf(raw)) {
-			merged = append(merged, im.ids[im.subjects[textOf(raw)]])
+			merged = append(merged, im.ids.of[im.subjects[textOf(raw)]])
 		} else {
 			all = append(all, id)
 		}

@@ -89,15 +89,6 @@ func (im *importer) template(path string, raw json.RawMessage, own ...string) (o
 	return t, members
 }
 
-// fresh is an unused id of a task that no item is.
-func (im *importer) fresh(path, base string) api.TaskID {
-	id := im.free(base)
-	if id != base {
-		im.note(path, "the task %s is written %s", base, id)
-	}
-	return api.TaskID(id)
-}
-
 func (im *importer) mapReduce(p pattern) {
 	members := im.members(p.path, p.raw)
 	for _, key := range slices.Sorted(maps.Keys(members)) {
@@ -117,8 +108,8 @@ func (im *importer) mapReduce(p pattern) {
 	from := api.TaskID(textOf(p.task["id"]))
 	each, own := im.template(p.path+".map", members["map"], "needsKey", "outputPath")
 	reduce, ownReduce := im.template(p.path+".reduce", members["reduce"], "keyPrefix")
-	id, prefix := im.fresh(p.path, "map"), text(ownReduce, "keyPrefix", "part")
-	each["id"], reduce["id"] = im.value(id), im.value(im.fresh(p.path, "reduce"))
+	id, prefix := im.ids.fresh(p.path, "map"), text(ownReduce, "keyPrefix", "part")
+	each["id"], reduce["id"] = im.value(id), im.value(im.ids.fresh(p.path, "reduce"))
 	each["for_each"] = im.value(api.ForEach{From: from, Outputs: "*", Max: api.MaxForEach})
 	each["needs"] = im.value(map[string]api.Need{text(own, "needsKey", "input"): {From: from, Output: "{{each.path}}"}})
 	reduce["needs"] = im.value(map[string]api.Need{prefix: {From: id, Output: text(own, "outputPath", "result")}})
@@ -154,7 +145,7 @@ func (im *importer) gate(p pattern) {
 	if im.require(p.path, members, "subject", "fixTemplate"); members["subject"] == nil || members["fixTemplate"] == nil {
 		return
 	}
-	id := im.ids[textOf(members["subject"])]
+	id := im.ids.of[textOf(members["subject"])]
 	at := slices.IndexFunc(im.tasks, func(t object) bool { return textOf(t["id"]) == string(id) })
 	switch {
 	case id == "" || at < 0:
@@ -242,10 +233,10 @@ func (im *importer) quorum(p pattern) {
 	subject := api.TaskID(textOf(p.task["id"]))
 	review := im.reviewers(p.path, voters, threshold)
 	work := im.value(map[string]api.Need{"work": {From: subject, Patch: true}})
-	id := im.fresh(p.path, validID(string(subject)+"-review"))
+	id := im.ids.fresh(p.path, validID(string(subject)+"-review"))
 	review["id"], review["needs"] = im.value(id), work
 	commit, _ := im.template(p.path+".commit", members["commit"])
-	commit["id"], commit["needs"], commit["depends_on"] = im.value(im.fresh(p.path, validID(string(subject)+"-commit"))), work, im.value([]api.TaskID{id})
+	commit["id"], commit["needs"], commit["depends_on"] = im.value(im.ids.fresh(p.path, validID(string(subject)+"-commit"))), work, im.value([]api.TaskID{id})
 	im.add(p.path, review, commit)
 	im.note(p.path, "becomes tasks %s and %s: the result of each reviewer needs a verdict of approve or reject", id, textOf(commit["id"]))
 }

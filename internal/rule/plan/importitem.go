@@ -19,7 +19,7 @@ func (im *importer) item(path string, raw json.RawMessage) object {
 		members = maps.Clone(members)
 		maps.DeleteFunc(members, func(key string, _ json.RawMessage) bool { return key != "id" && key != "executor" && key != "inputs" })
 	}
-	if id, known := im.ids[textOf(members["id"])]; known {
+	if id, known := im.ids.of[textOf(members["id"])]; known {
 		task["id"] = im.value(id)
 	}
 	im.require(path, members, "id", "executor", "inputs")
@@ -117,7 +117,7 @@ func (im *importer) needs(path string, raw json.RawMessage) json.RawMessage {
 		need, at := api.Need{}, member(path, name)
 		members := im.object(at, needs[name], readers{
 			"from": func(path string, raw json.RawMessage) {
-				if need.From = im.ref(path, raw); im.isGate(textOf(raw)) {
+				if need.From = im.ids.ref(path, raw); im.isGate(textOf(raw)) {
 					im.sense(path, "item %s is a gate, which leaves nothing here; take the patch of its subject", clip(textOf(raw)))
 				}
 			},
