@@ -1,22 +1,16 @@
 package daemoncli
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
@@ -191,12 +185,26 @@ func (a anchorSettings) check() error {
 	return err
 }
 
-// openSchedules opens the anchors. It connects to none, but their local key and
-// certificate files must be valid.
-func (t *tree) openSchedules(s anchorsSettings, logger *slog.Logger) ([]anchor.Schedule, error) {
+// anchorOpener opens anchors. It connects to none, but their local key and certificate
+// files must be valid.
+type anchorOpener struct {
+	state  string // directory
+	views  string // GitConfig.Views: what git anchors leave there after a kill; "" for doctor
+	files  ownFiles
+	now    func() time.Time
+	logger *slog.Logger
+}
+
+// anchorOpener opens the anchors of the service.
+func (t *tree) anchorOpener(logger *slog.Logger) anchorOpener {
+	return anchorOpener{t.Dirs.State, filepath.Join(t.Dirs.State, "anchor", "views"), t.files(), t.Now, logger}
+}
+
+// schedules opens the configured anchors.
+func (o anchorOpener) schedules(s anchorsSettings) ([]anchor.Schedule, error) {
 	var list []anchor.Schedule
-	for _, a := range s.all(t.Dirs.State) {
-		one, err := t.openAnchor(a, t.anchorViews(), logger)
+	for _, a := range s.all(o.state) {
+		one, err := o.open(a)
 		if err != nil {
 			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
 		}
@@ -205,16 +213,12 @@ func (t *tree) openSchedules(s anchorsSettings, logger *slog.Logger) ([]anchor.S
 	return list, nil
 }
 
-// anchorViews is the directory of what the service's git anchors leave after a kill.
-func (t *tree) anchorViews() string { return filepath.Join(t.Dirs.State, "anchor", "views") }
-
-// openAnchor opens nothing. views is GitConfig.Views.
-func (t *tree) openAnchor(a anchorSettings, views string, logger *slog.Logger) (anchor.Anchor, error) {
+func (o anchorOpener) open(a anchorSettings) (anchor.Anchor, error) {
 	switch a.Kind {
 	case receipt.File:
-		return anchor.NewFile(anchor.FileConfig{Name: a.Name, Path: a.Path, Now: t.Now, Logger: logger})
+		return anchor.NewFile(anchor.FileConfig{Name: a.Name, Path: a.Path, Now: o.now, Logger: o.logger})
 	case receipt.Git:
-		return anchor.NewGit(anchor.GitConfig{Name: a.Name, Repository: a.Repository, Branch: a.Branch, Scratch: filepath.Join(t.Dirs.State, "anchor", a.Name+".git"), Views: views, Now: t.Now})
+		return anchor.NewGit(anchor.GitConfig{Name: a.Name, Repository: a.Repository, Branch: a.Branch, Scratch: filepath.Join(o.state, "anchor", a.Name+".git"), Views: o.views, Now: o.now})
 	case receipt.S3, receipt.TSA:
 	}
 	cfg := egress.ClientConfig{Timeout: requestTimeout}
@@ -222,69 +226,22 @@ func (t *tree) openAnchor(a anchorSettings, views string, logger *slog.Logger) (
 	if cfg.Dial, err = dialFor(cmp.Or(a.Endpoint, a.URL)); err != nil {
 		return nil, err
 	}
-	if a.CA != "" {
-		list, err := t.certificates(a.CA)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Roots = x509.NewCertPool()
-		for _, c := range list {
-			cfg.Roots.AddCert(c)
-		}
+	if cfg.Roots, err = o.files.pool(a.CA); err != nil {
+		return nil, err
 	}
 	client := egress.Client(cfg)
 	if a.Kind == receipt.TSA {
-		roots, err := t.certificates(a.Roots)
+		roots, err := o.files.certificates(a.Roots)
 		if err != nil {
 			return nil, err
 		}
-		return anchor.NewTSA(anchor.TSAConfig{Name: a.Name, URL: a.URL, Client: client, Roots: roots, Now: t.Now})
+		return anchor.NewTSA(anchor.TSAConfig{Name: a.Name, URL: a.URL, Client: client, Roots: roots, Now: o.now})
 	}
-	if _, err := t.storeKeys(a.Credentials); err != nil {
+	if _, err := o.files.storeKeys(a.Credentials); err != nil {
 		return nil, err
 	}
 	return anchor.NewS3(anchor.S3Config{
-		Name: a.Name, Endpoint: a.Endpoint, Region: a.Region, Bucket: a.Bucket, Prefix: a.Prefix, Client: client, Retain: a.Retain, Now: t.Now, Logger: logger,
-		Keys: func() (anchor.S3Keys, error) { return t.storeKeys(a.Credentials) },
+		Name: a.Name, Endpoint: a.Endpoint, Region: a.Region, Bucket: a.Bucket, Prefix: a.Prefix, Client: client, Retain: a.Retain, Now: o.now, Logger: o.logger,
+		Keys: func() (anchor.S3Keys, error) { return o.files.storeKeys(a.Credentials) },
 	})
-}
-
-// certificates reads a PEM file of certificates.
-func (t *tree) certificates(path string) (list []*x509.Certificate, err error) {
-	b, err := t.readConfig(path)
-	if err != nil {
-		return nil, err
-	}
-	for rest := b; len(bytes.TrimSpace(rest)) > 0; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("%s: want certificates in PEM and nothing else", path)
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		list = append(list, c)
-	}
-	if len(list) == 0 || len(list) > maxCertificate {
-		return nil, fmt.Errorf("%s: %d certificates, want 1 to %d", path, len(list), maxCertificate)
-	}
-	return list, nil
-}
-
-// storeKeys reads the file with the access keys of an object store, which only its
-// owner may read. Its errors never quote the secret content.
-func (t *tree) storeKeys(path string) (anchor.S3Keys, error) {
-	b, err := t.readSecret(path)
-	if err != nil {
-		return anchor.S3Keys{}, err
-	}
-	var keys struct {
-		AccessKey string `json:"accessKey"`
-		SecretKey string `json:"secretKey"`
-	}
-	if canon.Decode(b, &keys) != nil || keys.AccessKey == "" || keys.SecretKey == "" || slices.ContainsFunc([]byte(keys.AccessKey+keys.SecretKey), func(c byte) bool { return c <= ' ' || c > '~' }) {
-		return anchor.S3Keys{}, errors.New(path + `: want {"accessKey": "...", "secretKey": "..."} and nothing else`)
-	}
-	return anchor.S3Keys{Access: keys.AccessKey, Secret: keys.SecretKey}, nil
 }

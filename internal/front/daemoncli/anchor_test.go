@@ -106,7 +106,7 @@ func TestAnInvalidAnchorIsReportedWithItsPosition(t *testing.T) {
 // proves R-A6: the secret is its owner's alone, and in no message.
 func TestObjectStoreKeysMustBePrivate(t *testing.T) {
 	dir := t.TempDir()
-	tr := &tree{Config: Config{UID: os.Geteuid()}}
+	own := ownFiles{os.Geteuid()}
 	path := filepath.Join(dir, "s3.json")
 	const secret = "a-very-secret-word"
 	write := func(content string, mode os.FileMode) {
@@ -119,7 +119,7 @@ func TestObjectStoreKeysMustBePrivate(t *testing.T) {
 	}
 	good := `{"accessKey": "a", "secretKey": "` + secret + `"}` + "\n"
 	write(good, 0o600)
-	if k, err := tr.storeKeys(path); err != nil || k.Access != "a" || k.Secret != secret {
+	if k, err := own.storeKeys(path); err != nil || k.Access != "a" || k.Secret != secret {
 		t.Fatalf("control: %v, %v", k, err)
 	}
 	for name, c := range map[string]struct {
@@ -136,19 +136,19 @@ func TestObjectStoreKeysMustBePrivate(t *testing.T) {
 		"as a number":           {`{"accessKey": "a", "secretKey": 1}`, 0o600},
 	} {
 		write(c.content, c.mode)
-		_, err := tr.storeKeys(path)
+		_, err := own.storeKeys(path)
 		if err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := tr.storeKeys(dir); err == nil {
+	if _, err := own.storeKeys(dir); err == nil {
 		t.Error("a directory")
 	}
 }
 
 func TestDoctorReportsAnchors(t *testing.T) {
 	dir := t.TempDir()
-	tr := &tree{Config: Config{UID: os.Geteuid(), Output: console.Output{Now: time.Now}, Dirs: api.Dirs{State: dir, Config: dir}}}
+	tr := &doctor{&tree{Config: Config{UID: os.Geteuid(), Output: console.Output{Now: time.Now}, Dirs: api.Dirs{State: dir, Config: dir}}}}
 	c := tr.anchorCheck(t.Context(), anchorSettings{Name: "disk", Kind: receipt.File, Path: filepath.Join(dir, "f")})
 	if c.ok || !c.advice || !strings.Contains(c.found, "no checkpoint yet; on the same disk as the state") {
 		t.Errorf("%+v", c)

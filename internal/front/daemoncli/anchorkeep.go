@@ -21,7 +21,8 @@ import (
 // openAnchors compares the log with every anchor, also with those of the previous
 // configuration, and starts to anchor it. It needs the tree.
 func (s *service) openAnchors(ctx context.Context) error {
-	if err := errors.Join(os.RemoveAll(s.t.anchorViews()), os.MkdirAll(s.t.anchorViews(), 0o700)); err != nil {
+	views := s.t.anchorOpener(nil).views
+	if err := errors.Join(os.RemoveAll(views), os.MkdirAll(views, 0o700)); err != nil {
 		return err
 	}
 	cfg, err := s.anchorConfig(ctx)
@@ -43,7 +44,7 @@ func (s *service) openAnchors(ctx context.Context) error {
 
 // anchorConfig needs the tree and the registry.
 func (s *service) anchorConfig(ctx context.Context) (cfg anchor.Config, err error) {
-	schedules, err := s.t.openSchedules(s.set.Anchors, s.logger)
+	schedules, err := s.t.anchorOpener(s.logger).schedules(s.set.Anchors)
 	if err != nil {
 		return cfg, api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the anchor in %s", s.set.File)
 	}
@@ -120,7 +121,7 @@ func (s *service) closeAnchors() error {
 const anchorTimeout = 10 * time.Second
 
 // anchorChecks are doctor's checks of what each anchor holds.
-func (t *tree) anchorChecks(ctx context.Context) (out []check) {
+func (t *doctor) anchorChecks(ctx context.Context) (out []check) {
 	s, err := t.settings()
 	if err != nil {
 		return nil // reported by configCheck
@@ -138,9 +139,11 @@ func (t *tree) anchorChecks(ctx context.Context) (out []check) {
 	return out
 }
 
-func (t *tree) anchorCheck(ctx context.Context, a anchorSettings) check {
+func (t *doctor) anchorCheck(ctx context.Context, a anchorSettings) check {
 	c := check{name: "anchor " + a.Name}
-	one, err := t.openAnchor(a, "", nil)
+	opener := t.anchorOpener(nil)
+	opener.views = ""
+	one, err := opener.open(a)
 	if err != nil {
 		c.found, c.fix = err.Error(), "fix the anchor; the service does not start with it"
 		return c

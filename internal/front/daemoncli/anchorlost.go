@@ -14,7 +14,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 )
 
-func (t *tree) anchorShowCommand(v *console.Verb) {
+// anchorVerbs compare an anchor with the log while no service runs, and record that it is
+// lost.
+type anchorVerbs struct{ *tree }
+
+func (t *anchorVerbs) showCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, args []string) error {
 		return t.withAnchor(ctx, func(s *service) error {
 			f, err := s.anchorFinding(ctx, args[0])
@@ -27,7 +31,7 @@ func (t *tree) anchorShowCommand(v *console.Verb) {
 	t.outputFlag(v)
 }
 
-func (t *tree) printFinding(f *api.AnchorFinding) {
+func (t *anchorVerbs) printFinding(f *api.AnchorFinding) {
 	if f.Found == "" {
 		fmt.Fprintf(t.Stdout, "anchor %q agrees with the log\n", f.Name)
 		return
@@ -39,7 +43,7 @@ func (t *tree) printFinding(f *api.AnchorFinding) {
 	fmt.Fprintln(t.Stdout, f.Found)
 }
 
-func (t *tree) anchorRecordCommand(v *console.Verb) {
+func (t *anchorVerbs) recordCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, _ []string) error {
 		return t.withAnchor(ctx, func(s *service) error { return s.recordLost(ctx) })
 	})
@@ -48,7 +52,7 @@ func (t *tree) anchorRecordCommand(v *console.Verb) {
 
 // withAnchor calls do with the state, the tree and the decisions open, while no
 // service runs.
-func (t *tree) withAnchor(ctx context.Context, do func(*service) error) (err error) {
+func (t *anchorVerbs) withAnchor(ctx context.Context, do func(*service) error) (err error) {
 	s, err := t.openStopped(ctx, "compare an anchor")
 	if err != nil {
 		return err

@@ -1,21 +1,17 @@
 package daemoncli
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
-	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 )
 
 // settings is the content of the service's configuration file. The zero value is
@@ -97,7 +93,7 @@ func (t *tree) settings() (s settings, err error) {
 		return settings{}, err
 	}
 	if path := t.configPath(&known); path != "" {
-		b, err := t.readConfig(path)
+		b, err := t.files().read(path)
 		if err != nil && path != t.config && path == known.File {
 			return settings{}, forgotten(path, err)
 		}
@@ -108,47 +104,8 @@ func (t *tree) settings() (s settings, err error) {
 			return settings{}, err
 		}
 	}
-	s.former = t.former(&known, s.Anchors)
+	s.former = known.former(t.Dirs.State, s.Anchors)
 	return s, nil
-}
-
-// readConfig reads a file that configures the service.
-func (t *tree) readConfig(path string) ([]byte, error) {
-	if err := t.ownFile(path); err != nil {
-		return nil, err
-	}
-	return blob.ReadBounded(path, strictyaml.MaxBytes)
-}
-
-// readSecret is readConfig for a file that only its owner may read.
-func (t *tree) readSecret(path string) ([]byte, error) {
-	mode, err := modeOf(path)
-	if err != nil {
-		return nil, err
-	}
-	if mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s: readable by other accounts (mode %04o); run: chmod 600 %s", path, mode, path)
-	}
-	return t.readConfig(path)
-}
-
-// ownFile refuses a file that others than the service's account and root may own or
-// write.
-func (t *tree) ownFile(path string) error {
-	st, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
-	switch {
-	case !st.Mode().IsRegular(): // before opening: a fifo would never open
-		return fmt.Errorf("%s: not a regular file", path)
-	case !ok || owner.Uid != 0 && int(owner.Uid) != t.UID:
-		return fmt.Errorf("%s: owned by another account; it must be owned by the service's account or root", path)
-	case st.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s: writable by other accounts (mode %04o); run: chmod go-w %s", path, st.Mode().Perm(), path)
-	}
-	return nil
 }
 
 // parseSettings parses the content of a file; path is for its messages.
@@ -231,7 +188,7 @@ func (r *settingsReader) address(n *yaml.Node, what string, parse func(string) (
 }
 
 // configCheck is doctor's check of the configuration file.
-func (t *tree) configCheck() check {
+func (t *doctor) configCheck() check {
 	s, err := t.settings()
 	switch {
 	case err != nil:

@@ -251,7 +251,7 @@ func TestKeysThatTheConfigurationNamesArePrivate(t *testing.T) {
 	}
 	dir := &tree{Config: Config{Dirs: api.Dirs{State: t.TempDir()}}}
 	for range 2 {
-		if err := dir.writePrivate(append(s.private(), "/srv/api.sock")); err != nil {
+		if err := writePrivate(dir.Dirs.Private(), append(s.private(), "/srv/api.sock")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config) int {
 var manual string
 
 func (t *tree) root() *cobra.Command {
-	key := &keyVerbs{t}
+	key, anchors := &keyVerbs{t}, &anchorVerbs{t}
 	return console.ParseManual(manual).Command(console.Verbs{
 		"":              t.programFlags,
 		"serve":         t.serveCommand,
@@ -61,8 +61,8 @@ func (t *tree) root() *cobra.Command {
 		"key show":      key.showCommand,
 		"key rotate":    key.rotateCommand,
 		"key create":    key.createCommand,
-		"anchor show":   t.anchorShowCommand,
-		"anchor record": t.anchorRecordCommand,
+		"anchor show":   anchors.showCommand,
+		"anchor record": anchors.recordCommand,
 		"man": func(v *console.Verb) {
 			v.Hidden = true // bailiwick man runs it
 			console.Man(nil)(v)

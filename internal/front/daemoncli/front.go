@@ -38,7 +38,7 @@ func (t *tree) claimFront(ctx context.Context, set settings) (f *front, err erro
 	}
 	f.path = f.listener.Addr().String()
 	if f.file, err = os.Lstat(f.path); err == nil {
-		err = t.writePrivate(append(set.private(), f.path))
+		err = writePrivate(t.Dirs.Private(), append(set.private(), f.path))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.listener.Close(), f.address.f.Close())
@@ -47,8 +47,8 @@ func (t *tree) claimFront(ctx context.Context, set settings) (f *front, err erro
 }
 
 // writePrivate writes the file of private places.
-func (t *tree) writePrivate(places []string) error {
-	return replaceChanged(t.Dirs.Private(), []byte(strings.Join(places, "\n")+"\n"))
+func writePrivate(path string, places []string) error {
+	return replaceChanged(path, []byte(strings.Join(places, "\n")+"\n"))
 }
 
 // replaceChanged writes a private file unless it has that content, so that a full disk

@@ -66,14 +66,25 @@ func (t *tree) finish(err error) error {
 // joinTimeout is how long another service may own the state without answering.
 const joinTimeout = 30 * time.Second
 
-// own opens or creates the state. If another service owns it and --join is set, it
+// joiner opens the state for one of several processes that start a service on it.
+type joiner struct {
+	dirs   api.Dirs
+	uid    int
+	socket string        // of --socket; may be empty
+	idle   time.Duration // 0: the service runs until it is stopped
+	join   bool          // if another service owns the state, wait until it answers
+}
+
+func (t *tree) joiner() joiner { return joiner{t.Dirs, t.UID, t.socket, t.idle, t.join} }
+
+// open opens or creates the state. If another service owns it and --join is set, it
 // returns answersError when that one answers. A service that runs until it is stopped
-// takes the place of a one-shot service: `up` replaces it, and without --join own does.
-func (t *tree) own(ctx context.Context, cfg store.Config) (*store.Store, error) {
+// takes the place of a one-shot service: `up` replaces it, and without --join open does.
+func (j joiner) open(ctx context.Context, cfg store.Config) (*store.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	if t.idle == 0 {
-		release, err := t.succeed(ctx)
+	if j.idle == 0 {
+		release, err := j.succeed(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -82,18 +93,18 @@ func (t *tree) own(ctx context.Context, cfg store.Config) (*store.Store, error) 
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		st, err := t.openUnlessAwaited(ctx, cfg)
+		st, err := j.openUnlessAwaited(ctx, cfg)
 		_, owned := errors.AsType[*store.OwnedError](err)
 		// Another process may have created it in between.
 		again := owned || errors.Is(err, store.ErrExist) || errors.Is(err, errAwaited)
-		if !again || !t.join && t.idle > 0 {
+		if !again || !j.join && j.idle > 0 {
 			return st, err
 		}
-		socket := t.answering(ctx)
-		if socket != "" && t.join {
+		socket := j.answering(ctx)
+		if socket != "" && j.join {
 			return nil, &answersError{socket}
 		}
-		if socket != "" && !t.stopOneShot(ctx, socket) {
+		if socket != "" && !j.stopOneShot(ctx, socket) {
 			return nil, err
 		}
 		select {
@@ -109,25 +120,25 @@ var errAwaited = api.Errorf(api.CodeUnavailable, "another service is starting, w
 
 // successorPath is a file that a service that runs until it is stopped locks together
 // with others of its kind while it starts. One-shot services wait meanwhile.
-func (t *tree) successorPath() string { return filepath.Join(t.Dirs.State, "successor") }
+func (j joiner) successorPath() string { return filepath.Join(j.dirs.State, "successor") }
 
 // succeed keeps one-shot services from opening the state until release is called.
-func (t *tree) succeed(ctx context.Context) (release func(), err error) {
-	f, err := durable.OpenLock(t.successorPath())
+func (j joiner) succeed(ctx context.Context) (release func(), err error) {
+	f, err := durable.OpenLock(j.successorPath())
 	if err != nil {
 		return nil, err
 	}
 	if err := durable.PollLock(ctx, func() error { return durable.TryRLock(f) }); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", t.successorPath(), err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", j.successorPath(), err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil
 }
 
 // openUnlessAwaited opens or creates the state. For a one-shot service the error is
 // errAwaited while another one starts that runs until it is stopped.
-func (t *tree) openUnlessAwaited(ctx context.Context, cfg store.Config) (*store.Store, error) {
-	if t.idle > 0 {
-		f, err := durable.Lock(t.successorPath())
+func (j joiner) openUnlessAwaited(ctx context.Context, cfg store.Config) (*store.Store, error) {
+	if j.idle > 0 {
+		f, err := durable.Lock(j.successorPath())
 		if errors.Is(err, durable.ErrLocked) {
 			return nil, errAwaited
 		}
@@ -141,11 +152,11 @@ func (t *tree) openUnlessAwaited(ctx context.Context, cfg store.Config) (*store.
 
 // stopOneShot asks the service at socket to stop if it is a one-shot service on this
 // state, and reports whether it is, or has stopped meanwhile.
-func (t *tree) stopOneShot(ctx context.Context, socket string) bool {
-	conn := client.New(client.Config{Socket: socket, UIDs: []int{t.UID}})
+func (j joiner) stopOneShot(ctx context.Context, socket string) bool {
+	conn := client.New(client.Config{Socket: socket, UIDs: []int{j.uid}})
 	defer conn.Close()
 	s, err := conn.Operator().Status(ctx)
-	if err == nil && (s.OneShot == nil || s.StateDir != t.Dirs.State) {
+	if err == nil && (s.OneShot == nil || s.StateDir != j.dirs.State) {
 		return false
 	}
 	if err == nil {
@@ -155,12 +166,12 @@ func (t *tree) stopOneShot(ctx context.Context, socket string) bool {
 }
 
 // answering returns the socket of a running service, or "".
-func (t *tree) answering(ctx context.Context) string {
-	places := t.Dirs.Sockets()
-	if t.socket != "" {
-		places = append([]string{t.socket}, places...)
+func (j joiner) answering(ctx context.Context) string {
+	places := j.dirs.Sockets()
+	if j.socket != "" {
+		places = append([]string{j.socket}, places...)
 	}
-	if b, err := os.ReadFile(t.Dirs.Address()); err == nil && len(b) > 0 {
+	if b, err := os.ReadFile(j.dirs.Address()); err == nil && len(b) > 0 {
 		places = append([]string{strings.TrimSpace(string(b))}, places...)
 	}
 	for _, path := range slices.Compact(places) {

@@ -39,7 +39,7 @@ func (t *tree) remembered() (m memory, exists bool, err error) {
 	if checkOwn(t.Dirs.State, t.UID) != nil {
 		return m, false, nil //nolint:nilerr // no service starts on this state
 	}
-	if err = t.ownFile(path); errors.Is(err, fs.ErrNotExist) {
+	if err = t.files().check(path); errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil
 	}
 	var b []byte
@@ -82,8 +82,8 @@ func forgotten(path string, err error) error {
 }
 
 // former returns the remembered anchors that are not among those configured now.
-func (t *tree) former(m *memory, now anchorsSettings) (list []anchorSettings) {
-	configured := now.all(t.Dirs.State)
+func (m *memory) former(state string, now anchorsSettings) (list []anchorSettings) {
+	configured := now.all(state)
 	for _, a := range m.Anchors {
 		if !slices.ContainsFunc(configured, a.samePlace) {
 			list = append(list, a)
@@ -107,7 +107,7 @@ func (s *service) reread() error {
 			return err
 		}
 		if s.t.configPath(&known) == s.set.File {
-			s.set.former = s.t.former(&known, s.set.Anchors)
+			s.set.former = known.former(s.t.Dirs.State, s.set.Anchors)
 			return nil
 		}
 	}
@@ -172,7 +172,7 @@ func (s *service) compareFormer(ctx context.Context, cfg anchor.Config) (unreach
 
 // findFormer compares the log with one anchor that is no longer configured.
 func (s *service) findFormer(ctx context.Context, cfg anchor.Config, a anchorSettings) (*anchor.MismatchError, error) {
-	one, err := s.t.openAnchor(a, s.t.anchorViews(), s.logger)
+	one, err := s.t.anchorOpener(s.logger).open(a)
 	if err != nil {
 		return nil, err
 	}

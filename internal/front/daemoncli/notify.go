@@ -2,7 +2,6 @@ package daemoncli
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
-	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
@@ -130,16 +128,27 @@ func (r *settingsReader) webhook(n *yaml.Node, s *notifySettings, what string) {
 	}
 }
 
-// receivers opens the receivers. It connects to none and runs nothing, but their
-// files must be valid.
-func (t *tree) receivers(list []notifySettings) (subs []notify.Subscription, err error) {
+// receiverOpener opens receivers. It connects to none and runs nothing, but their files
+// must be valid.
+type receiverOpener struct {
+	files   ownFiles
+	env     []string // of a command
+	version string   // of the service
+	now     func() time.Time
+}
+
+func (t *tree) receiverOpener() receiverOpener {
+	return receiverOpener{t.files(), t.programEnv(), t.Version, t.Now}
+}
+
+func (o receiverOpener) all(list []notifySettings) (subs []notify.Subscription, err error) {
 	for i := range list {
 		s := &list[i]
 		sub := notify.Subscription{Name: s.Name, On: s.On}
 		if s.Command != nil {
-			sub.Receiver, err = t.commandReceiver(s)
+			sub.Receiver, err = o.command(s)
 		} else {
-			sub.Receiver, err = t.webhookReceiver(s)
+			sub.Receiver, err = o.webhook(s)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("notify %q: %w", s.Name, err)
@@ -149,20 +158,9 @@ func (t *tree) receivers(list []notifySettings) (subs []notify.Subscription, err
 	return subs, nil
 }
 
-func (t *tree) commandReceiver(s *notifySettings) (notify.Receiver, error) {
-	check := func() error { return t.ownProgram(s.Command[0]) }
-	return notify.NewCommand(hostcommand.Command{Argv: s.Command, Env: t.programEnv(), Check: check}), check()
-}
-
-// ownProgram refuses a program that others can change, or that cannot be executed.
-func (t *tree) ownProgram(path string) error {
-	if err := t.ownFile(path); err != nil {
-		return err
-	}
-	if err := unix.Access(path, unix.X_OK); err != nil {
-		return fmt.Errorf("%s: cannot be executed: %w; run: chmod u+x %s", path, err, path)
-	}
-	return nil
+func (o receiverOpener) command(s *notifySettings) (notify.Receiver, error) {
+	check := func() error { return o.files.program(s.Command[0]) }
+	return notify.NewCommand(hostcommand.Command{Argv: s.Command, Env: o.env, Check: check}), check()
 }
 
 // programEnv is all of the environment of a configured program.
@@ -171,24 +169,17 @@ func (t *tree) programEnv() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=" + home}
 }
 
-func (t *tree) webhookReceiver(s *notifySettings) (notify.Receiver, error) {
+func (o receiverOpener) webhook(s *notifySettings) (notify.Receiver, error) {
 	cfg := egress.ClientConfig{Timeout: notifyTimeout}
 	var err error
 	if cfg.Dial, err = dialFor(s.Webhook); err != nil {
 		return nil, err
 	}
-	if s.CA != "" {
-		list, err := t.certificates(s.CA)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Roots = x509.NewCertPool()
-		for _, c := range list {
-			cfg.Roots.AddCert(c)
-		}
+	if cfg.Roots, err = o.files.pool(s.CA); err != nil {
+		return nil, err
 	}
 	secret := func() ([]byte, error) {
-		b, err := t.readSecret(s.Secret)
+		b, err := o.files.readSecret(s.Secret)
 		if err != nil {
 			return nil, err
 		}
@@ -201,12 +192,12 @@ func (t *tree) webhookReceiver(s *notifySettings) (notify.Receiver, error) {
 	if _, err := secret(); err != nil {
 		return nil, err
 	}
-	return notify.NewWebhook(notify.WebhookConfig{URL: s.Webhook, Client: egress.Client(cfg), Secret: secret, Version: t.Version, Now: t.Now})
+	return notify.NewWebhook(notify.WebhookConfig{URL: s.Webhook, Client: egress.Client(cfg), Secret: secret, Version: o.version, Now: o.now})
 }
 
 // openNotify starts to tell the receivers. It needs the dispatches and the runs.
 func (s *service) openNotify(ctx context.Context) error {
-	subs, err := s.t.receivers(s.set.Notify)
+	subs, err := s.t.receiverOpener().all(s.set.Notify)
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the receiver in %s", s.set.File)
 	}
@@ -248,14 +239,14 @@ func (s *service) notifyState() (list []telemetry.Receiver) {
 }
 
 // notifyChecks are doctor's checks of the configured receivers.
-func (t *tree) notifyChecks(s settings, err error) (out []check) {
+func (t *doctor) notifyChecks(s settings, err error) (out []check) {
 	if err != nil {
 		return nil // reported by configCheck
 	}
 	for i := range s.Notify {
 		n := &s.Notify[i]
 		c := check{name: "notify " + n.Name}
-		subs, err := t.receivers([]notifySettings{*n})
+		subs, err := t.receiverOpener().all([]notifySettings{*n})
 		if err != nil {
 			c.found, c.fix, c.invalid = err.Error(), "fix the receiver; the service does not start with it", true
 		} else {

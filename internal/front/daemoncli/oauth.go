@@ -83,7 +83,7 @@ func dialFor(address string) (egress.DialFunc, error) {
 }
 
 // issuerCheck is doctor's check of the external issuer. It fetches its keys.
-func (t *tree) issuerCheck(ctx context.Context) []check {
+func (t *doctor) issuerCheck(ctx context.Context) []check {
 	s, err := t.settings()
 	if err != nil || s.OAuth == (oauthSettings{}) {
 		return nil // reported by configCheck
@@ -107,7 +107,7 @@ func (t *tree) issuer(ctx context.Context, o oauthSettings) (*oauth.Verifier, er
 	cfg := oauth.Config{Issuer: o.Issuer, Audience: o.Audience, Now: t.Now}
 	file := filepath.IsAbs(o.JWKS)
 	if file {
-		cfg.Keys = func(context.Context) ([]byte, error) { return t.readConfig(o.JWKS) }
+		cfg.Keys = func(context.Context) ([]byte, error) { return t.files().read(o.JWKS) }
 	} else {
 		dial, err := dialFor(o.JWKS)
 		if err != nil {

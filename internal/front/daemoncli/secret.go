@@ -1,7 +1,6 @@
 package daemoncli
 
 import (
-	"crypto/x509"
 	"fmt"
 	"strings"
 	"time"
@@ -153,7 +152,7 @@ func (t *tree) secretStore(set *secretsSettings, files *secret.Files, digest fun
 		}
 	}
 	for name, h := range set.Exec {
-		check := func() error { return t.ownProgram(h.Command[0]) }
+		check := func() error { return t.files().program(h.Command[0]) }
 		if err := check(); err != nil {
 			return nil, fmt.Errorf("secrets.exec.%s: %w", name, err)
 		}
@@ -161,32 +160,25 @@ func (t *tree) secretStore(set *secretsSettings, files *secret.Files, digest fun
 	}
 	if set.Vault.Address != "" {
 		var err error
-		if cfg.Vault, err = t.vault(&set.Vault); err != nil {
+		if cfg.Vault, err = openVault(t.files(), &set.Vault); err != nil {
 			return nil, fmt.Errorf("secrets.vault: %w", err)
 		}
 	}
 	return secret.New(cfg), nil
 }
 
-func (t *tree) vault(set *vaultSettings) (*secret.Vault, error) {
+func openVault(files ownFiles, set *vaultSettings) (*secret.Vault, error) {
 	cfg := egress.ClientConfig{Timeout: vaultTimeout, MaxBody: 8 * record.MaxSecret}
 	var err error
 	if cfg.Dial, err = dialFor(set.Address); err != nil {
 		return nil, err
 	}
-	if set.CA != "" {
-		list, err := t.certificates(set.CA)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Roots = x509.NewCertPool()
-		for _, c := range list {
-			cfg.Roots.AddCert(c)
-		}
+	if cfg.Roots, err = files.pool(set.CA); err != nil {
+		return nil, err
 	}
 	v := &secret.Vault{Address: set.Address, Namespace: set.Namespace, Client: egress.Client(cfg)}
 	read := func(path string) func() ([]byte, error) {
-		return func() ([]byte, error) { return t.readSecret(path) }
+		return func() ([]byte, error) { return files.readSecret(path) }
 	}
 	key := read(set.TokenFile)
 	if set.TokenFile != "" {

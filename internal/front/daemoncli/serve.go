@@ -261,7 +261,7 @@ func (s *service) openState(ctx context.Context) (err error) {
 	}
 	observe := func(n int) (ended func()) { return s.telemetry.Commit(n) } // opened before the first transaction
 	cfg := store.Config{Dir: s.t.Dirs.Store(), Logger: s.logger, Observe: observe, Migrations: migrations()}
-	if s.store, err = s.t.own(ctx, cfg); err != nil {
+	if s.store, err = s.t.joiner().open(ctx, cfg); err != nil {
 		return err
 	}
 	if err := s.reread(); err != nil {

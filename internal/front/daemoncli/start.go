@@ -44,7 +44,7 @@ func (t *starter) start(ctx context.Context) error {
 		return err
 	}
 	if t.idle == 0 {
-		release, err := t.succeed(ctx)
+		release, err := t.joiner().succeed(ctx)
 		if err != nil {
 			return err
 		}

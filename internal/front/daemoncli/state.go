@@ -81,7 +81,7 @@ func (t *tree) ownData() error {
 		return api.Errorf(api.CodeInvalid, "data directory %s: writable by other accounts (mode %04o), which can replace the trust root", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
 	}
 	for _, path := range []string{t.Dirs.TrustRoot(), t.Dirs.OperatorRoot()} {
-		if err := t.ownFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := t.files().check(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return api.Errorf(api.CodeInvalid, "trust root: %w", err)
 		}
 	}
@@ -89,7 +89,7 @@ func (t *tree) ownData() error {
 }
 
 // dataCheck is doctor's check of the data directory.
-func (t *tree) dataCheck() check {
+func (t *doctor) dataCheck() check {
 	if err := t.ownData(); err != nil {
 		c := check{name: "data directory", invalid: true, fix: "the service does not start with it"}
 		e, _ := errors.AsType[*api.Error](err) // ownData returns no other
@@ -102,7 +102,7 @@ func (t *tree) dataCheck() check {
 }
 
 // stateCheck is doctor's check of the state directory. It creates nothing.
-func (t *tree) stateCheck() check {
+func (t *doctor) stateCheck() check {
 	dir := t.Dirs.State
 	err := checkOwn(dir, t.UID)
 	for parent := dir; errors.Is(err, fs.ErrNotExist) && parent != filepath.Dir(parent); {

@@ -36,7 +36,7 @@ func TestAStateDirectoryWritableByOthersIsRefused(t *testing.T) {
 		if err := c.make(dir); err != nil {
 			t.Fatal(err)
 		}
-		tr := &tree{Config: Config{UID: os.Getuid(), Dirs: api.Dirs{State: dir}}}
+		tr := &doctor{&tree{Config: Config{UID: os.Getuid(), Dirs: api.Dirs{State: dir}}}}
 		said := tr.stateCheck()
 		err := tr.ownState()
 		if c.want == "" && (err != nil || !said.ok) {
