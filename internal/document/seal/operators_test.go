@@ -154,9 +154,9 @@ func TestAKeyNeverChangesItsPrincipal(t *testing.T) {
 	}{
 		"another name":         {with(func(r *TrustRoot) { r.Keys[1].Name = "bob's laptop" }), ""},
 		"a further key":        {with(func(r *TrustRoot) { r.Keys = append(r.Keys, eve.Keys...) }), ""},
-		"moved":                {with(func(r *TrustRoot) { r.Keys[1].Principal = "human:eve" }), "belongs to human:bob and to nobody else"},
-		"moved to the account": {with(func(r *TrustRoot) { r.Keys[1].Principal = "local:bob" }), "belongs to human:bob and to nobody else"},
-		"exchanged":            {with(func(r *TrustRoot) { r.Keys[0].Principal, r.Keys[1].Principal = "human:bob", "human:ann" }), "and to nobody else"},
+		"moved":                {with(func(r *TrustRoot) { r.Keys[1].Principal = "human:eve" }), "belongs to human:bob and to no one else"},
+		"moved to the account": {with(func(r *TrustRoot) { r.Keys[1].Principal = "local:bob" }), "belongs to human:bob and to no one else"},
+		"exchanged":            {with(func(r *TrustRoot) { r.Keys[0].Principal, r.Keys[1].Principal = "human:bob", "human:ann" }), "and to no one else"},
 		"one without":          {with(func(r *TrustRoot) { r.Keys[1].Principal = "" }), "has no principal"},
 		"all without":          {with(func(r *TrustRoot) { r.Keys[0].Principal, r.Keys[1].Principal = "", "" }), "has no principal"},
 		"an AI's":              {with(func(r *TrustRoot) { r.Keys = append(r.Keys, eve.Keys[0]); r.Keys[2].Principal = "agent:claude" }), "an AI has no operator key"},

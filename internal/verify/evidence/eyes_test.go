@@ -157,7 +157,7 @@ func TestAVoteUnderAnothersKeyIsFoundOffline(t *testing.T) {
 			approve(s, "human:bob", d, s.operator)
 			approve(s, "local:bob", d, withKey(s, "human:bob"))
 		}},
-		"a key that moves to the next voter": {words: "belongs to human:bob and to nobody else", votes: func(s *story, d api.Digest) {
+		"a key that moves to the next voter": {words: "belongs to human:bob and to no one else", votes: func(s *story, d api.Digest) {
 			approve(s, "human:bob", d, s.operator)
 			assign(s, "human:eve", "human:eve")
 			approve(s, "human:eve", d, s.operator)
