@@ -20,19 +20,19 @@ func TestCancelledRequestsWithoutAnswerAreBounded(t *testing.T) {
 	link := &deaf{}
 	s := newSession(Config{Now: time.Now}, "mute", link, nil)
 	for id := range int64(maxAbandoned) {
-		s.waiting[id] = &request{}
+		s.requests.waiting[id] = &request{}
 		s.abandon(t.Context(), id, false)
 	}
 	s.abandon(t.Context(), maxAbandoned+1, false) // was not waited for
-	s.waiting[maxAbandoned+2] = &request{}
+	s.requests.waiting[maxAbandoned+2] = &request{}
 	s.abandon(t.Context(), maxAbandoned+2, true) // was not sent
-	if err := s.Err(); err != nil || link.closed || len(s.abandoned) != maxAbandoned {
-		t.Fatalf("%d cancelled requests: %v", len(s.abandoned), err)
+	if err := s.Err(); err != nil || link.closed || len(s.requests.abandoned) != maxAbandoned {
+		t.Fatalf("%d cancelled requests: %v", len(s.requests.abandoned), err)
 	}
-	s.waiting[maxAbandoned] = &request{}
+	s.requests.waiting[maxAbandoned] = &request{}
 	s.abandon(t.Context(), maxAbandoned, false)
 	end, _ := s.end, s.Err()
 	if end == nil || !end.Broke || !link.closed {
-		t.Errorf("%d cancelled requests: %v", len(s.abandoned), end)
+		t.Errorf("%d cancelled requests: %v", len(s.requests.abandoned), end)
 	}
 }

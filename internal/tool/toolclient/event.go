@@ -28,7 +28,7 @@ func (h *httpLink) events(ctx context.Context, body io.Reader, id int64) error {
 			return other(0)
 		case !h.session.receive(data, id):
 			return h.session.Err()
-		case id != 0 && !h.session.awaits(id):
+		case id != 0 && h.session.requests.get(id) == nil:
 			return errAnswered
 		}
 		return context.Cause(ctx)

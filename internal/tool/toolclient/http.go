@@ -234,7 +234,7 @@ func (h *httpLink) read(ctx context.Context, resp *http.Response, id int64) erro
 	if err := h.session.Err(); err != nil {
 		return err
 	}
-	if h.session.awaits(id) {
+	if h.session.requests.get(id) != nil {
 		return h.cause(ctx, errors.New("the connection ended before the answer"))
 	}
 	return nil

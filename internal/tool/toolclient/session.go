@@ -51,26 +51,17 @@ type Session struct {
 	revision string // of the protocol
 	offer    offer
 
-	mu        sync.Mutex
-	last      int64              // id of the last request; guarded by mu
-	waiting   map[int64]*request // guarded by mu
-	abandoned map[int64]struct{} // cancelled requests without an answer; guarded by mu
-	skips     int                // messages that were skipped; guarded by mu
-	end       *EndedError        // guarded by mu; set when ended is closed
-	ended     chan struct{}
-}
+	requests requests
 
-type request struct {
-	answer   chan message // of one
-	progress func(string)
-	lasting  bool // it is answered when the session ends
+	mu    sync.Mutex
+	skips int         // messages that were skipped; guarded by mu
+	end   *EndedError // guarded by mu; set when ended is closed
+	ended chan struct{}
 }
-
-// maxAbandoned bounds how many cancelled requests a server may leave without an answer.
-const maxAbandoned = 1024
 
 func newSession(cfg Config, server api.Name, l link, changed func()) *Session {
-	s := &Session{link: l, changed: changed, bucket: bucket{now: cfg.Now}, waiting: map[int64]*request{}, abandoned: map[int64]struct{}{}, ended: make(chan struct{})}
+	s := &Session{link: l, changed: changed, bucket: bucket{now: cfg.Now}, ended: make(chan struct{})}
+	s.requests.waiting, s.requests.abandoned = map[int64]*request{}, map[int64]struct{}{}
 	if cfg.Said != nil {
 		s.said = func(line string) { cfg.Said(server, line) }
 	}
@@ -188,9 +179,9 @@ func (s *Session) receive(raw []byte, exchange int64) bool {
 	case m.method != "":
 		s.notified(m, len(raw))
 	case string(m.id) == "null": // the server could not read a message of ours
-		s.unnamed(cmp.Or(exchange, s.only()), m, len(raw))
+		s.unnamed(cmp.Or(exchange, s.requests.only()), m, len(raw))
 	default:
-		err = s.answered(m)
+		err = s.requests.answer(m.id, m)
 	}
 	return s.continues(err)
 }
@@ -216,14 +207,14 @@ func (s *Session) invalid(o *outline, exchange int64, why error) {
 	m := message{invalid: why}
 	id := o.answers()
 	switch {
-	case id != 0 && s.deliver(id, m) == nil:
+	case id != 0 && s.requests.deliver(id, m) == nil:
 		return
 	case id != 0 || o.method: // of no request
 		id = 0
 	case exchange != 0:
 		id = exchange
 	case o.mayAnswer():
-		id = s.only()
+		id = s.requests.only()
 	}
 	s.unnamed(id, m, o.size)
 }
@@ -231,35 +222,11 @@ func (s *Session) invalid(o *outline, exchange int64, why error) {
 // unnamed takes a message that does not say which request it answers: id is likely, 0
 // for none. An answer to it that comes later is dropped.
 func (s *Session) unnamed(id int64, m message, size int) {
-	s.mu.Lock()
-	r, ok := s.waiting[id]
-	if ok {
-		delete(s.waiting, id)
-		s.abandoned[id] = struct{}{}
-		r.answer <- m
-	}
-	s.mu.Unlock()
+	failed := s.requests.fail(id, m)
 	s.boundAbandoned()
-	if !ok && s.take(size) {
+	if !failed && s.take(size) {
 		s.skipped(m.err())
 	}
-}
-
-// only returns the id of the request that is out, if it is the only one; else 0.
-func (s *Session) only() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found := int64(0)
-	for id, r := range s.waiting {
-		switch {
-		case r.lasting:
-		case found != 0:
-			return 0
-		default:
-			found = id
-		}
-	}
-	return found
 }
 
 // skipped tells a person about the first message that was skipped, the second, the
@@ -281,35 +248,6 @@ func (s *Session) take(n int) bool {
 	}
 	_, _ = s.finish("the server exceeded the limit for unsolicited messages", true)
 	return false
-}
-
-// answered passes an answer to the request that waits for it.
-func (s *Session) answered(m message) error {
-	id, err := strconv.ParseInt(string(m.id), 10, 64)
-	if err != nil {
-		return errUnknownRequest
-	}
-	return s.deliver(id, m)
-}
-
-var errUnknownRequest = errors.New("an answer to a request that was not made")
-
-func (s *Session) deliver(id int64, m message) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r, ok := s.waiting[id]; ok {
-		delete(s.waiting, id)
-		r.answer <- m
-		return nil
-	}
-	if _, ok := s.abandoned[id]; ok {
-		delete(s.abandoned, id)
-		return nil
-	}
-	if id >= 1 && id <= s.last {
-		return errors.New("a second answer to one request")
-	}
-	return errUnknownRequest
 }
 
 // refuse answers a request of the server: this client samples nothing, asks nobody and
@@ -367,21 +305,18 @@ func (s *Session) progressed(params json.RawMessage) {
 	case text == "":
 		text = fmt.Sprintf("%g", done)
 	}
-	s.mu.Lock()
-	r := s.waiting[id]
-	s.mu.Unlock()
-	if r != nil && r.progress != nil {
+	if r := s.requests.get(id); r != nil && r.progress != nil {
 		r.progress(words(text))
 	}
 }
 
 // ask sends a request and returns its answer.
 func (s *Session) ask(ctx context.Context, method string, params func(id int64) []byte, tool *toolCall, progress func(string)) (json.RawMessage, error) {
-	r := &request{answer: make(chan message, 1), progress: progress, lasting: method == "subscriptions/listen"}
-	id, err := s.enrol(r)
-	if err != nil {
+	if err := s.Err(); err != nil {
 		return nil, &UnsentError{err}
 	}
+	r := &request{answer: make(chan message, 1), progress: progress, lasting: method == "subscriptions/listen"}
+	id := s.requests.enrol(r)
 	text := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), strconv.AppendInt(nil, id, 10), []byte(`,"method":"`+method+`","params":`), params(id), []byte("}"))
 	sent := s.link.send(ctx, outgoing{text: text, id: id, method: method, tool: tool})
 	if sent != nil && len(r.answer) == 0 {
@@ -405,33 +340,9 @@ func (s *Session) ask(ctx context.Context, method string, params func(id int64) 
 	}
 }
 
-// awaits reports whether a request has no answer yet.
-func (s *Session) awaits(id int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waiting[id] != nil
-}
-
-func (s *Session) enrol(r *request) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.end != nil {
-		return 0, s.end
-	}
-	s.last++
-	s.waiting[s.last] = r
-	return s.last, nil
-}
-
 // abandon waits for an answer no longer, and tells the server so.
 func (s *Session) abandon(ctx context.Context, id int64, unsent bool) {
-	s.mu.Lock()
-	_, waited := s.waiting[id]
-	delete(s.waiting, id)
-	if waited && !unsent {
-		s.abandoned[id] = struct{}{}
-	}
-	s.mu.Unlock()
+	waited := s.requests.abandon(id, unsent)
 	s.boundAbandoned()
 	if !waited || unsent || s.revision == discovery && s.overHTTP() {
 		return // there the end of the exchange says it
@@ -442,10 +353,7 @@ func (s *Session) abandon(ctx context.Context, id int64, unsent bool) {
 }
 
 func (s *Session) boundAbandoned() {
-	s.mu.Lock()
-	full := len(s.abandoned) > maxAbandoned
-	s.mu.Unlock()
-	if full {
+	if s.requests.full() {
 		_, _ = s.finish(fmt.Sprintf("the server left %d cancelled requests without an answer", maxAbandoned), true)
 	}
 }
