@@ -38,8 +38,8 @@ type agreement struct {
 
 // checkState refuses to start on rows that do not follow from the log: of open
 // work, and of what the newest entries name. The rest follows in the background.
-func (s *service) checkState(ctx context.Context) error {
-	return s.store.Read(ctx, func(v *store.View) error {
+func checkState(ctx context.Context, st *store.Store) error {
+	return st.Read(ctx, func(v *store.View) error {
 		if err := inforce.CheckSeen(v); err != nil {
 			return err
 		}
@@ -51,16 +51,15 @@ func (s *service) checkState(ctx context.Context) error {
 }
 
 // openAgreement starts to compare all rows with the log, now and then again.
-func (s *service) openAgreement(ctx context.Context) error {
-	a := &agreement{store: s.store, work: background.Start(ctx)}
+func openAgreement(ctx context.Context, st *store.Store, logger *slog.Logger) *agreement {
+	a := &agreement{store: st, work: background.Start(ctx)}
 	a.work.Go(background.Loop{Step: func(ctx context.Context) time.Duration {
 		if err := a.check(ctx, agreePause); err != nil && ctx.Err() == nil {
-			s.logger.LogAttrs(ctx, slog.LevelError, "comparing the state with the log failed", slog.Any("err", err))
+			logger.LogAttrs(ctx, slog.LevelError, "comparing the state with the log failed", slog.Any("err", err))
 		}
 		return agreeEvery
 	}}.Run)
-	s.agree.Store(a)
-	return nil
+	return a
 }
 
 // check compares all rows with the log, and remembers a difference.
@@ -87,9 +86,9 @@ func (a *agreement) check(ctx context.Context, pause time.Duration) error {
 	return err
 }
 
-// stateError returns why the state is not trusted.
-func (s *service) stateError() error {
-	a := s.agree.Load()
+// difference returns why the state is not trusted. A nil agreement is one that is not open
+// yet.
+func (a *agreement) difference() error {
 	if a == nil {
 		return nil
 	}
@@ -99,15 +98,15 @@ func (s *service) stateError() error {
 }
 
 // checkAll compares the log with the tree, and all rows with the log.
-func (s *service) checkAll(ctx context.Context) error {
-	if a := s.agree.Load(); a != nil {
-		return a.check(ctx, 0)
+func (a *agreement) checkAll(ctx context.Context) error {
+	if a == nil {
+		return errors.New("the state is not open")
 	}
-	return errors.New("the state is not open")
+	return a.check(ctx, 0)
 }
 
-func (s *service) closeAgreement() {
-	if a := s.agree.Load(); a != nil {
+func (a *agreement) close() {
+	if a != nil {
 		a.work.Close()
 	}
 }

@@ -57,7 +57,7 @@ func (t *anchorVerbs) withAnchor(ctx context.Context, do func(*service) error) (
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.closeTree(), s.store.Close()) }()
+	defer func() { err = errors.Join(err, closeTree(s.log.Load()), s.store.Close()) }()
 	if err := s.reread(); err != nil {
 		return err
 	}

@@ -28,34 +28,34 @@ func cannotStart(err error) error {
 // refuses everything, and can be written again: then the service opens its state
 // again, which is what a restart does. It returns false when ctx ends. It leaves
 // any other failure of the disk to a person.
-func (s *service) awaitRoom(ctx context.Context) bool {
-	failed := s.awaitPoison(ctx)
+func awaitRoom(ctx context.Context, st *store.Store, reserve *store.Reserve, logger *slog.Logger) bool {
+	failed := awaitPoison(ctx, st)
 	if failed == nil {
 		return false
 	}
-	if !failed.Full() && s.reserve.Writable() == nil {
+	if !failed.Full() && reserve.Writable() == nil {
 		<-ctx.Done()
 		return false
 	}
 	tick := time.NewTicker(diskCheck)
 	defer tick.Stop()
-	for err := s.reserve.Ensure(); err != nil; err = s.reserve.Ensure() {
+	for err := reserve.Ensure(); err != nil; err = reserve.Ensure() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return false
 		}
 	}
-	s.logger.InfoContext(ctx, "the disk of the state can be written again; opening the state again")
+	logger.InfoContext(ctx, "the disk of the state can be written again; opening the state again")
 	return true
 }
 
 // awaitPoison returns why the store refuses everything, once it does; nil when
 // ctx ends.
-func (s *service) awaitPoison(ctx context.Context) *store.PoisonedError {
+func awaitPoison(ctx context.Context, st *store.Store) *store.PoisonedError {
 	for {
-		changed := s.store.Committed()
-		if p, ok := errors.AsType[*store.PoisonedError](s.store.Poisoned()); ok {
+		changed := st.Committed()
+		if p, ok := errors.AsType[*store.PoisonedError](st.Poisoned()); ok {
 			return p
 		}
 		select {

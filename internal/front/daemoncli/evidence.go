@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/state/export"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
@@ -34,9 +35,9 @@ type evidenceService struct {
 // from on.
 func (s *service) openEvidence(ctx context.Context, from uint64) error {
 	cfg := export.Config{
-		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Chain.Envelopes, Record: s.registry.Chain.Envelope, Attest: attestWait,
+		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: func(context.Context) (export.Catalog, func(), error) { return openCatalog(s.t.Dirs) }, Records: s.registry.Chain.Envelopes, Record: s.registry.Chain.Envelope, Attest: attestWait,
 	}
-	cfg.Anchored = s.anchored
+	cfg.Anchored = func(ctx context.Context, size uint64) ([]bundle.Anchored, error) { return anchored(ctx, s.store, size) }
 	cfg.Sizes = func(ctx context.Context, first, last, most uint64) ([]uint64, error) {
 		sizes, err := anchor.Sizes(ctx, s.store, first, last, most)
 		return bundle.Select(sizes, first, last), err
@@ -48,7 +49,7 @@ func (s *service) openEvidence(ctx context.Context, from uint64) error {
 		cfg.Rotations = append(cfg.Rotations, envelope)
 	}
 	d := &evidenceService{exporter: export.New(cfg), work: background.Start(ctx)}
-	d.checker = export.NewChecker(d.exporter, s.auditorTrust, s.logger)
+	d.checker = export.NewChecker(d.exporter, func(context.Context) (evidence.Trust, error) { return s.keys.auditorTrust(s.t.Dirs) }, s.logger)
 	d.work.Go(func(ctx context.Context) { d.checker.Run(ctx, from) })
 	s.evidence = d
 	return nil
@@ -57,8 +58,8 @@ func (s *service) openEvidence(ctx context.Context, from uint64) error {
 func (d *evidenceService) close() { d.work.Close() }
 
 // auditorTrust returns the trust file that audit trust prints.
-func (s *service) auditorTrust(ctx context.Context) (evidence.Trust, error) {
-	b, err := s.trust(ctx)
+func (k *keys) auditorTrust(dirs api.Dirs) (evidence.Trust, error) {
+	b, err := k.trust(dirs)
 	if err != nil {
 		return evidence.Trust{}, err
 	}
@@ -67,12 +68,12 @@ func (s *service) auditorTrust(ctx context.Context) (evidence.Trust, error) {
 
 // anchored returns two checkpoints of each anchor: the newest, and the first that
 // covers the first size entries, which proves best when they existed.
-func (s *service) anchored(ctx context.Context, size uint64) ([]bundle.Anchored, error) {
-	covering, err := anchor.Covering(ctx, s.store, size)
+func anchored(ctx context.Context, st *store.Store, size uint64) ([]bundle.Anchored, error) {
+	covering, err := anchor.Covering(ctx, st, size)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := anchor.Newest(ctx, s.store)
+	newest, err := anchor.Newest(ctx, st)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +93,7 @@ func (s *service) anchored(ctx context.Context, size uint64) ([]bundle.Anchored,
 }
 
 // openCatalog opens the current catalog.
-func (s *service) openCatalog(context.Context) (export.Catalog, func(), error) {
-	dirs := s.t.Dirs
+func openCatalog(dirs api.Dirs) (export.Catalog, func(), error) {
 	root, err := seal.LoadTrustRoot(dirs.TrustRoot())
 	if err != nil {
 		return nil, nil, err

@@ -184,15 +184,14 @@ func (k *keys) settleStatements(ctx context.Context, dir string, ledger *audit.L
 }
 
 // trust returns the trust file for auditors of this installation.
-func (s *service) trust(context.Context) ([]byte, error) {
-	dirs := s.t.Dirs
+func (k *keys) trust(dirs api.Dirs) ([]byte, error) {
 	deploy, err := seal.LoadTrustRoot(dirs.TrustRoot())
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "%w", err).WithHint("auditors need the deploy keys; create a trust root: bailiwick init")
 	}
 	t := evidence.Trust{
-		V: 1, Log: evidence.LogTrust{Origin: s.keys.history.Log, Keys: periods(s.keys.history.Keys)},
-		Deploy: evidence.DeployTrust{Root: deploy}, Statements: periods(s.keys.history.Statements),
+		V: 1, Log: evidence.LogTrust{Origin: k.history.Log, Keys: periods(k.history.Keys)},
+		Deploy: evidence.DeployTrust{Root: deploy}, Statements: periods(k.history.Statements),
 	}
 	operators, err := seal.LoadTrustRoot(dirs.OperatorRoot())
 	switch {

@@ -48,12 +48,11 @@ func (s *service) admit() error {
 			return err
 		}
 	}
-	return s.stateError()
+	return s.agree.Load().difference()
 }
 
 // treeStatus returns the status of the tree; nil before it is open.
-func (s *service) treeStatus(ctx context.Context) *api.LogTree {
-	tree := s.log.Load()
+func treeStatus(ctx context.Context, tree *audit.Tree) *api.LogTree {
 	if tree == nil {
 		return nil
 	}
@@ -77,8 +76,7 @@ func (s *service) treeStatus(ctx context.Context) *api.LogTree {
 }
 
 // treeError returns why the tree is not up to date.
-func (s *service) treeError() error {
-	tree := s.log.Load()
+func treeError(tree *audit.Tree) error {
 	if tree == nil {
 		return nil
 	}
@@ -92,9 +90,9 @@ func (s *service) treeError() error {
 	return err
 }
 
-func (s *service) closeTree() error {
-	if tree := s.log.Load(); tree != nil {
-		return tree.Close()
+func closeTree(tree *audit.Tree) error {
+	if tree == nil {
+		return nil
 	}
-	return nil
+	return tree.Close()
 }

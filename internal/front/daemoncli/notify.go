@@ -223,16 +223,16 @@ func (s *service) openNotify(ctx context.Context) error {
 }
 
 // notifyStatus returns the status of the receivers.
-func (s *service) notifyStatus() []api.NotifyStatus {
-	if s.notify == nil {
+func notifyStatus(k *notify.Keeper) []api.NotifyStatus {
+	if k == nil {
 		return nil
 	}
-	return s.notify.Status()
+	return k.Status()
 }
 
 // notifyState returns the state of the receivers for metrics.
-func (s *service) notifyState() (list []telemetry.Receiver) {
-	for _, r := range s.notifyStatus() {
+func notifyState(k *notify.Keeper) (list []telemetry.Receiver) {
+	for _, r := range notifyStatus(k) {
 		list = append(list, telemetry.Receiver{Name: r.Name, Kind: r.Kind, Pending: r.Pending, Delivered: r.Delivered, Dropped: r.Dropped, OK: r.Error == ""})
 	}
 	return list

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
@@ -38,13 +39,13 @@ func (s *service) serveMetrics() (err error) {
 // flushTimeout bounds how long the shutdown waits for a collector.
 const flushTimeout = 2 * time.Second
 
-func (s *service) closeTelemetry() error {
-	if s.telemetry == nil {
+func closeTelemetry(t *telemetry.Telemetry) error {
+	if t == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	return s.telemetry.Close(ctx)
+	return t.Close(ctx)
 }
 
 // condition is something that the service needs to be ready.
@@ -66,7 +67,7 @@ func (s *service) conditions(ctx context.Context) (list []condition, revision ui
 	if disk != nil {
 		disk = fmt.Errorf("%w; %s", disk, store.Advice(disk))
 	}
-	list = []condition{{"disk", disk}, {"store", s.store.Poisoned()}, {"state", s.stateError()}, {"log", s.treeError()}, {"anchors", s.anchorsErr()}, {"catalog", err}, {"worker", executable}}
+	list = []condition{{"disk", disk}, {"store", s.store.Poisoned()}, {"state", s.agree.Load().difference()}, {"log", treeError(s.log.Load())}, {"anchors", s.anchorsErr()}, {"catalog", err}, {"worker", executable}}
 	if s.runs != nil {
 		list = append(list, condition{"orchestrator", s.runs.Err()})
 	}
@@ -92,11 +93,11 @@ func (s *service) state(ctx context.Context) telemetry.State {
 	for _, c := range list {
 		st.Checks = append(st.Checks, telemetry.Check{Name: c.name, OK: c.err == nil})
 	}
-	st.Queues = s.queueState(ctx)
+	st.Queues = queueState(ctx, s.runs)
 	st.Anchors = s.anchorState(ctx)
-	st.Receivers = s.notifyState()
-	st.Budgets = s.budgetState(ctx)
-	if tree := s.treeStatus(ctx); tree != nil {
+	st.Receivers = notifyState(s.notify)
+	st.Budgets = budgetState(ctx, s.dispatch)
+	if tree := treeStatus(ctx, s.log.Load()); tree != nil {
 		st.LogSize, st.LogCovered, st.LogLag = tree.Size, tree.Checkpoint, tree.LagSeconds
 	}
 	if s.gateway != nil {
@@ -110,8 +111,8 @@ func (s *service) state(ctx context.Context) telemetry.State {
 }
 
 // budgetState returns the budgets per day of grants for metrics.
-func (s *service) budgetState(ctx context.Context) (list []telemetry.Budget) {
-	budgets, err := s.dispatch.BudgetsOfToday(ctx, telemetry.MaxBudgets)
+func budgetState(ctx context.Context, d *dispatch.Service) (list []telemetry.Budget) {
+	budgets, err := d.BudgetsOfToday(ctx, telemetry.MaxBudgets)
 	if err != nil {
 		return nil // a catalog that is not valid, or shutting down: a check says so
 	}

@@ -130,40 +130,40 @@ func (t *tree) checkRuns() error {
 }
 
 // apiRuns returns the orchestrator for the API; a nil interface without one.
-func (s *service) apiRuns() server.Runs {
-	if s.runs == nil {
+func apiRuns(runs *orchestrator.Orchestrator) server.Runs {
+	if runs == nil {
 		return nil
 	}
-	return s.runs
+	return runs
 }
 
 // runStatus returns the orchestrator's status; nil without one.
-func (s *service) runStatus(ctx context.Context) (*api.OrchestratorStatus, error) {
-	if s.runs == nil {
+func runStatus(ctx context.Context, runs *orchestrator.Orchestrator) (*api.OrchestratorStatus, error) {
+	if runs == nil {
 		return nil, nil //nolint:nilnil // absent in the status
 	}
 	st := &api.OrchestratorStatus{}
-	if err := s.runs.Err(); err != nil {
+	if err := runs.Err(); err != nil {
 		st.Error = err.Error()
 		return st, nil //nolint:nilerr // the status reports it
 	}
 	var err error
-	if st.Queues, err = s.runs.Queues(ctx); err != nil {
+	if st.Queues, err = runs.Queues(ctx); err != nil {
 		return nil, err
 	}
 	for i := range st.Queues {
 		st.OpenRuns += st.Queues[i].Runs
 	}
-	st.Tasks, err = s.runs.Tasks(ctx)
+	st.Tasks, err = runs.Tasks(ctx)
 	return st, err
 }
 
 // queueState returns the state of the queues for metrics.
-func (s *service) queueState(ctx context.Context) (list []telemetry.Queue) {
-	if s.runs == nil || s.runs.Err() != nil {
+func queueState(ctx context.Context, runs *orchestrator.Orchestrator) (list []telemetry.Queue) {
+	if runs == nil || runs.Err() != nil {
 		return nil
 	}
-	queues, err := s.runs.Queues(ctx)
+	queues, err := runs.Queues(ctx)
 	if err != nil {
 		return nil // shutting down
 	}

@@ -13,12 +13,21 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/secret"
 )
 
-// listSecrets lists the secrets of the catalog and those that are set. With check, it
-// reads each value as a dispatch would.
-func (s *service) listSecrets(ctx context.Context, check bool) (list api.SecretList, err error) {
+// secretLister lists the secrets of the catalog and those that are set.
+type secretLister struct {
+	inForce  *inforce.Reader
+	registry *operator.Registry
+	store    *secret.Store
+	files    *secret.Files
+}
+
+// list lists the secrets. With check, it reads each value as a dispatch would.
+func (s secretLister) list(ctx context.Context, check bool) (list api.SecretList, err error) {
 	rules, err := s.inForce.Current(ctx)
 	if err != nil {
 		return list, err
@@ -43,7 +52,7 @@ func (s *service) listSecrets(ctx context.Context, check bool) (list api.SecretL
 			}
 		}
 		if check {
-			reading.Go(func() { checkSecret(ctx, s.secrets, u) })
+			reading.Go(func() { checkSecret(ctx, s.store, u) })
 		}
 	}
 	reading.Wait()

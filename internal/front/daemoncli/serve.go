@@ -151,14 +151,15 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Secrets: s.listSecrets, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: apiRuns(s.runs), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.agree.Load().checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: func(context.Context) ([]byte, error) { return s.keys.trust(s.t.Dirs) },
+		Secrets: secretLister{s.inForce, s.registry, s.secrets, s.files}.list, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
 	failed, room := make(chan error, 1), make(chan bool, 1)
 	watching, unwatch := context.WithCancel(ctx)
 	go func() { failed <- srv.Serve(listener) }()
-	go func() { room <- s.awaitRoom(watching) }()
+	go func() { room <- awaitRoom(watching, s.store, s.reserve, s.logger) }()
 	if first {
 		f.address.set(s.socket)
 		failpoint.Hit(failpoint.ServiceListening, s.socket)
@@ -229,11 +230,11 @@ func (s *service) open(ctx context.Context) error {
 			s.me, err = server.LocalPrincipal(uint32(s.t.UID), s.t.Login)
 			return err
 		}, //nolint:gosec // G115: a uid
-		s.checkState,
+		func(ctx context.Context) error { return checkState(ctx, s.store) },
 		// The evidence of everything that ends from here on is checked.
 		func(ctx context.Context) (err error) { before, err = s.ledger.Len(ctx); return err },
 		s.wire,
-		s.openAgreement,
+		func(ctx context.Context) error { s.agree.Store(openAgreement(ctx, s.store, s.logger)); return nil },
 		func(ctx context.Context) error { return s.openEvidence(ctx, before) },
 		s.openNotify,
 		s.openRetention,
@@ -318,9 +319,9 @@ func workerEnv(env []string) []string {
 }
 
 // sweepJails removes the control groups that jails of killed processes left.
-func (s *service) sweepJails() {
+func sweepJails(logger *slog.Logger) {
 	if left := jail.Sweep(); left > 0 {
-		s.logger.WarnContext(context.Background(), "control groups of killed processes could not be removed; the next jail retries", slog.Int("left", left))
+		logger.WarnContext(context.Background(), "control groups of killed processes could not be removed; the next jail retries", slog.Int("left", left))
 	}
 }
 
@@ -340,7 +341,7 @@ func (s *service) close() error {
 	if s.evidence != nil {
 		s.evidence.close()
 	}
-	s.closeAgreement()
+	s.agree.Load().close()
 	if s.retain != nil {
 		errs = append(errs, s.retain.Close())
 	}
@@ -353,8 +354,13 @@ func (s *service) close() error {
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
-	s.closeTools()
-	errs = append(errs, s.closeAnchors(), s.closeTree(), s.closeTelemetry())
+	if s.servers != nil {
+		s.servers.Close()
+	}
+	if s.approvals != nil {
+		s.approvals.Close()
+	}
+	errs = append(errs, s.closeAnchors(), closeTree(s.log.Load()), closeTelemetry(s.telemetry))
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
@@ -376,10 +382,10 @@ func (s *service) identity(socket string) api.ServiceStatus {
 
 func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st := s.identity(s.socket)
-	st.Log = s.treeStatus(ctx)
+	st.Log = treeStatus(ctx, s.log.Load())
 	checked := s.evidence.checker.Status()
 	st.Evidence = &checked
-	st.Notify = s.notifyStatus()
+	st.Notify = notifyStatus(s.notify)
 	err := s.stateStatus(ctx, &st)
 	list, _ := s.conditions(ctx)
 	st.NotReady = notReady(list)
@@ -393,7 +399,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 
 // stateStatus adds what is read from the state.
 func (s *service) stateStatus(ctx context.Context, st *api.ServiceStatus) (err error) {
-	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
+	if st.Orchestrator, err = runStatus(ctx, s.runs); err != nil {
 		return err
 	}
 	if s.runs == nil {

@@ -8,36 +8,28 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 )
 
-func (s *service) closeTools() {
-	if s.servers != nil {
-		s.servers.Close()
-	}
-	if s.approvals != nil {
-		s.approvals.Close()
-	}
-}
-
-// toolObserved reports a call to the metrics and traces.
-func (s *service) toolObserved(o gateway.Observed) {
-	s.telemetry.ToolCalled(telemetry.ToolCall{
+// reportCall reports a call to the metrics and traces.
+func reportCall(to *telemetry.Telemetry, o gateway.Observed) {
+	to.ToolCalled(telemetry.ToolCall{
 		Tool: o.Tool, Role: o.Manifest.Role, Allowed: o.Allowed, Failed: o.Failed, Start: o.At, Took: o.Took,
 		Trace: o.Manifest.Trace, Dispatch: o.Manifest.ID, Number: o.Number,
 	})
 }
 
-// toolsChanged records that definitions of a server's tools differ from their pins.
-func (s *service) toolsChanged(server api.Name, closed []toolcall.Change) {
+// logChanges records that definitions of a server's tools differ from their pins.
+func logChanges(ledger *audit.Ledger, logger *slog.Logger, server api.Name, closed []toolcall.Change) {
 	for _, c := range closed {
-		_, err := s.ledger.Record(context.Background(), record.Entry{
+		_, err := ledger.Record(context.Background(), record.Entry{
 			Kind: record.KindToolChanged, Resource: string(server), Tool: string(server) + "/" + c.Tool, Detail: record.ToolChange{Pinned: string(c.Pinned), Found: string(c.Found)},
 		}, nil)
 		if err != nil {
-			s.logger.Error("a tool that its server changed is closed, but that is not logged", slog.String("server", string(server)), slog.String("tool", c.Tool), slog.Any("err", err)) //nolint:sloglint // there is no context
+			logger.Error("a tool that its server changed is closed, but that is not logged", slog.String("server", string(server)), slog.String("tool", c.Tool), slog.Any("err", err)) //nolint:sloglint // there is no context
 		}
 	}
 }

@@ -34,13 +34,15 @@ func (s *service) wire(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	sweep := func() { sweepJails(s.logger) }
 	s.servers = toolcall.New(toolcall.Config{
-		Client:  toolclient.Config{Program: s.t.program("bailiwick-toolhost"), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: s.sweepJails},
-		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: s.toolsChanged, Failed: s.telemetry.ToolServerFailed,
+		Client:  toolclient.Config{Program: s.t.program("bailiwick-toolhost"), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: sweep},
+		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: func(server api.Name, closed []toolcall.Change) { logChanges(s.ledger, s.logger, server, closed) }, Failed: s.telemetry.ToolServerFailed,
 		Listed: func(server api.Name, dispatch api.DispatchID) { s.gateway.Listed(server, dispatch) },
 	})
 	s.gateway, err = gateway.New(gateway.Config{
-		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Registry: s.registry, InForce: s.inForce, Upstream: s.servers, Approvals: s.approvals, Now: s.t.Now, Logger: s.logger, Observe: s.toolObserved,
+		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Registry: s.registry, InForce: s.inForce, Upstream: s.servers, Approvals: s.approvals, Now: s.t.Now, Logger: s.logger,
+		Observe: func(o gateway.Observed) { reportCall(s.telemetry, o) },
 	})
 	if err != nil {
 		return err
@@ -52,7 +54,7 @@ func (s *service) wire(ctx context.Context) (err error) {
 		Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements,
 		Operator: s.me, Registry: s.registry, InForce: s.inForce, Secrets: s.secrets, Tools: s.gateway, People: s.approvals, Observer: s.events,
 		Executor: &executor.Local{Program: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: workerEnv(s.t.Env), Logger: s.logger},
-		Mode:     mode, Sweep: s.sweepJails, Now: s.t.Now, Logger: s.logger,
+		Mode:     mode, Sweep: sweep, Now: s.t.Now, Logger: s.logger,
 	})
 	if err != nil {
 		return err
