@@ -2,7 +2,6 @@ package daemoncli
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +17,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
+// anchorService anchors the log while the service runs. A nil one is not open yet.
+type anchorService struct {
+	keeper     *anchor.Keeper
+	uncompared []api.AnchorStatus // remembered anchors that cannot be reached
+}
+
 // openAnchors compares the log with every anchor, also with those of the previous
 // configuration, and starts to anchor it. It needs the tree.
 func (s *service) openAnchors(ctx context.Context) error {
@@ -25,16 +30,18 @@ func (s *service) openAnchors(ctx context.Context) error {
 	if err := errors.Join(os.RemoveAll(views), os.MkdirAll(views, 0o700)); err != nil {
 		return err
 	}
-	cfg, err := s.anchorConfig(ctx)
+	c, err := s.anchorComparer(ctx)
 	if err != nil {
 		return err
 	}
-	unreached, err := s.compareFormer(ctx, cfg)
+	unreached, uncompared, err := c.compareFormer(ctx)
+	var keeper *anchor.Keeper
 	if err == nil {
-		s.anchors, err = anchor.Open(ctx, cfg)
+		keeper, err = anchor.Open(ctx, c.Config)
 	}
 	if err == nil {
-		return s.remember(unreached)
+		s.anchors = &anchorService{keeper, uncompared}
+		return newMemory(s.t.Dirs.State, s.set, unreached).write(s.t.memoryPath())
 	}
 	if e, ok := errors.AsType[*anchor.MismatchError](err); ok {
 		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("restore the newest state, or the anchor. If that is lost for good, keep what the anchor holds as evidence; an operator can sign that: bailiwick anchor lost %s", e.Anchor.Name)
@@ -42,79 +49,62 @@ func (s *service) openAnchors(ctx context.Context) error {
 	return err
 }
 
-// anchorConfig needs the tree and the registry.
-func (s *service) anchorConfig(ctx context.Context) (cfg anchor.Config, err error) {
-	schedules, err := s.t.anchorOpener(s.logger).schedules(s.set.Anchors)
-	if err != nil {
-		return cfg, api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the anchor in %s", s.set.File)
-	}
-	tree := s.log.Load()
-	var known []ed25519.PublicKey
-	for _, p := range s.keys.history.Keys {
-		known = append(known, p.Key.Public)
-	}
-	is, err := tree.Status(ctx)
-	return anchor.Config{
-		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Anchors: schedules, Lost: s.registry.AnchorLost, Now: s.t.Now, Logger: s.logger,
-	}, err
-}
-
-// anchorsErr returns why nothing new may be admitted.
-func (s *service) anchorsErr() error {
-	if s.anchors == nil {
+// refusal returns why nothing new may be admitted.
+func (a *anchorService) refusal() error {
+	if a == nil {
 		return nil
 	}
-	return s.anchors.Err()
+	return a.keeper.Err()
 }
 
-// anchorStatus returns the status of the anchors.
-func (s *service) anchorStatus(ctx context.Context) ([]api.AnchorStatus, error) {
-	if s.anchors == nil {
+// status returns the status of the anchors.
+func (a *anchorService) status(ctx context.Context) ([]api.AnchorStatus, error) {
+	if a == nil {
 		return nil, nil
 	}
-	list, err := s.anchors.Status(ctx)
+	list, err := a.keeper.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []api.AnchorStatus
-	for _, a := range list {
-		to := api.AnchorStatus{Name: a.Name, Kind: string(a.Kind), Place: a.Place, Entries: a.Size, Behind: a.Behind, Compared: a.Compared, Lost: a.Lost, EverySeconds: a.Every.Seconds()}
-		if !a.At.IsZero() {
-			to.At = &a.At
+	for _, one := range list {
+		to := api.AnchorStatus{Name: one.Name, Kind: string(one.Kind), Place: one.Place, Entries: one.Size, Behind: one.Behind, Compared: one.Compared, Lost: one.Lost, EverySeconds: one.Every.Seconds()}
+		if !one.At.IsZero() {
+			to.At = &one.At
 		}
-		if a.Err != nil {
-			since := a.Since.UTC()
-			to.Error, to.FailingSince = a.Err.Error(), &since
+		if one.Err != nil {
+			since := one.Since.UTC()
+			to.Error, to.FailingSince = one.Err.Error(), &since
 		}
 		out = append(out, to)
 	}
-	return append(out, s.uncompared...), nil
+	return append(out, a.uncompared...), nil
 }
 
-// anchorState returns the state of the anchors for metrics.
-func (s *service) anchorState(ctx context.Context) (list []telemetry.Anchor) {
-	if s.anchors == nil {
+// state returns the state of the anchors for metrics.
+func (a *anchorService) state(ctx context.Context) (list []telemetry.Anchor) {
+	if a == nil {
 		return nil
 	}
-	all, err := s.anchors.Status(ctx)
+	all, err := a.keeper.Status(ctx)
 	if err != nil {
 		return nil // shutting down, or the store is poisoned, which has its own metric
 	}
-	for _, a := range all {
-		one := telemetry.Anchor{Name: a.Name, Kind: string(a.Kind), Size: a.Size, Behind: a.Behind, OK: a.Err == nil}
-		if !a.At.IsZero() {
-			one.At = float64(a.At.UnixMicro()) / 1e6
+	for _, one := range all {
+		to := telemetry.Anchor{Name: one.Name, Kind: string(one.Kind), Size: one.Size, Behind: one.Behind, OK: one.Err == nil}
+		if !one.At.IsZero() {
+			to.At = float64(one.At.UnixMicro()) / 1e6
 		}
-		list = append(list, one)
+		list = append(list, to)
 	}
 	return list
 }
 
-func (s *service) closeAnchors() error {
-	if s.anchors == nil {
+func (a *anchorService) close() error {
+	if a == nil {
 		return nil
 	}
-	return s.anchors.Close()
+	return a.keeper.Close()
 }
 
 // anchorTimeout bounds doctor's check of one anchor.

@@ -21,7 +21,7 @@ type anchorVerbs struct{ *tree }
 func (t *anchorVerbs) showCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, args []string) error {
 		return t.withAnchor(ctx, func(s *service) error {
-			f, err := s.anchorFinding(ctx, args[0])
+			f, err := t.finding(ctx, s, args[0])
 			if err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ func (t *anchorVerbs) printFinding(f *api.AnchorFinding) {
 
 func (t *anchorVerbs) recordCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, _ []string) error {
-		return t.withAnchor(ctx, func(s *service) error { return s.recordLost(ctx) })
+		return t.withAnchor(ctx, func(s *service) error { return t.record(ctx, s) })
 	})
 	t.outputFlag(v)
 }
@@ -73,13 +73,14 @@ func (t *anchorVerbs) withAnchor(ctx context.Context, do func(*service) error) (
 	return do(s)
 }
 
-func (s *service) anchorFinding(ctx context.Context, name string) (f api.AnchorFinding, err error) {
+// finding says what an anchor holds that the log does not have.
+func (t *anchorVerbs) finding(ctx context.Context, s *service, name string) (f api.AnchorFinding, err error) {
 	f = api.AnchorFinding{Name: name, Head: s.registry.Head()}
-	cfg, err := s.anchorConfig(ctx)
+	c, err := s.anchorComparer(ctx)
 	if err != nil {
 		return f, err
 	}
-	found, err := s.findAnchor(ctx, cfg, name)
+	found, err := c.find(ctx, name)
 	if found != nil {
 		f.Found, f.Message, f.Findings = found.Found, found.Error(), found.All
 		return f, nil // also if the rest cannot be reached: the start refuses it
@@ -88,7 +89,7 @@ func (s *service) anchorFinding(ctx context.Context, name string) (f api.AnchorF
 		return f, nil
 	}
 	if errors.Is(err, anchor.ErrNoAnchor) {
-		return f, api.Errorf(api.CodeNotFound, "no such anchor %q", name).WithHint("see anchors in %s", s.t.Dirs.ServiceConfig())
+		return f, api.Errorf(api.CodeNotFound, "no such anchor %q", name).WithHint("see anchors in %s", t.Dirs.ServiceConfig())
 	}
 	if err != nil {
 		return f, api.Errorf(api.CodeUnavailable, "anchor %q cannot be compared: %w", name, err).WithHint("the service starts without an anchor that it cannot reach, and compares it first when it answers")
@@ -96,23 +97,11 @@ func (s *service) anchorFinding(ctx context.Context, name string) (f api.AnchorF
 	return f, nil
 }
 
-// findAnchor compares the log with the anchor of a name, as the start does: with the
-// configured one, and then with one of the previous configuration.
-func (s *service) findAnchor(ctx context.Context, cfg anchor.Config, name string) (*anchor.MismatchError, error) {
-	found, err := anchor.Find(ctx, cfg, name)
-	for _, a := range s.set.former {
-		if a.Name == name && found == nil {
-			found, err = s.findFormer(ctx, cfg, a)
-		}
-	}
-	return found, err
-}
-
 // maxEnvelope bounds an envelope, in bytes.
 const maxEnvelope = 256 << 10
 
-func (s *service) recordLost(ctx context.Context) error {
-	t := s.t
+// record reads the signed decision that an anchor is lost, and logs it.
+func (t *anchorVerbs) record(ctx context.Context, s *service) error {
 	envelope, err := io.ReadAll(io.LimitReader(t.Stdin, maxEnvelope))
 	if err != nil {
 		return err
@@ -128,7 +117,7 @@ func (s *service) recordLost(ctx context.Context) error {
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "want a signed decision of the verb %s: %w", api.VerbAnchorLost, err).WithHint("run: bailiwick anchor lost NAME")
 	}
-	f, err := s.anchorFinding(ctx, r.Anchor)
+	f, err := t.finding(ctx, s, r.Anchor)
 	if err != nil {
 		return err
 	}

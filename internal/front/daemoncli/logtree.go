@@ -40,7 +40,7 @@ func (s *service) admit() error {
 	if err := s.reserve.Err(); err != nil {
 		return err
 	}
-	if err := s.anchorsErr(); err != nil {
+	if err := s.anchors.refusal(); err != nil {
 		return err
 	}
 	if tree := s.log.Load(); tree != nil {

@@ -177,7 +177,7 @@ func startedWith(t *testing.T, tr *tree, file string) settings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (&service{t: tr, set: set}).remember(nil); err != nil {
+	if err := newMemory(tr.Dirs.State, set, nil).write(tr.memoryPath()); err != nil {
 		t.Fatal(err)
 	}
 	tr.config = ""

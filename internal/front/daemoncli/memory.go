@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
-	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
@@ -152,52 +150,26 @@ func (s *service) checkMemory(ctx context.Context) error {
 	return err
 }
 
-// compareFormer compares the log with remembered anchors that are no longer
-// configured. One that cannot be reached is compared at the next start.
-func (s *service) compareFormer(ctx context.Context, cfg anchor.Config) (unreached []anchorSettings, err error) {
-	for _, a := range s.set.former {
-		found, err := s.findFormer(ctx, cfg, a)
-		if found != nil && !s.registry.AnchorLost(a.Name, found.Found) {
-			return nil, found
-		}
-		if err == nil {
-			continue
-		}
-		s.logger.WarnContext(ctx, "an anchor of the previous configuration cannot be compared; the next start tries again", slog.String("anchor", a.Name), slog.Any("err", err))
-		unreached = append(unreached, a)
-		s.uncompared = append(s.uncompared, api.AnchorStatus{Name: a.Name, Kind: string(a.Kind), Place: a.place(), Remembered: true, EverySeconds: a.Every.Seconds(), Error: err.Error()})
-	}
-	return unreached, nil
-}
-
-// findFormer compares the log with one anchor that is no longer configured.
-func (s *service) findFormer(ctx context.Context, cfg anchor.Config, a anchorSettings) (*anchor.MismatchError, error) {
-	one, err := s.t.anchorOpener(s.logger).open(a)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Anchors = []anchor.Schedule{{Anchor: one, Every: a.Every}}
-	found, err := anchor.Find(ctx, cfg, a.Name)
-	if _, unfit := errors.AsType[*anchor.UnfitError](err); unfit {
-		err = nil // it was read
-	}
-	return found, err
-}
-
-// remember makes the configuration of this start that of the next one. It is durable
-// before the start is in the log.
-func (s *service) remember(unreached []anchorSettings) error {
-	m := memory{File: s.set.File}
-	for _, a := range slices.Concat(s.set.Anchors.all(s.t.Dirs.State), unreached) {
-		if a = a.within(s.t.Dirs.State); a.Kind != receipt.TSA { // which keeps nothing
+// newMemory returns what a state remembers of a start with settings and with anchors that
+// it did not reach.
+func newMemory(state string, set settings, unreached []anchorSettings) (m memory) {
+	m.File = set.File
+	for _, a := range slices.Concat(set.Anchors.all(state), unreached) {
+		if a = a.within(state); a.Kind != receipt.TSA { // which keeps nothing
 			m.Anchors = append(m.Anchors, a)
 		}
 	}
+	return m
+}
+
+// write makes the configuration of this start that of the next one. It is durable before
+// the start is in the log.
+func (m memory) write(path string) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	if err := replaceChanged(s.t.memoryPath(), b); err != nil {
+	if err := replaceChanged(path, b); err != nil {
 		return fmt.Errorf("the state's memory of its configuration: %w", err)
 	}
 	return nil

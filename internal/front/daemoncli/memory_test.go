@@ -62,7 +62,7 @@ func TestAServiceThatOpensItsStateAgainKeepsItsConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := startedWith(t, tr, file) // removes the anchor
-	if err := (&service{t: tr, set: other}).remember([]anchorSettings{{Name: "disk", Kind: "file", Path: "/mnt/disk"}}); err != nil {
+	if err := newMemory(tr.Dirs.State, other, []anchorSettings{{Name: "disk", Kind: "file", Path: "/mnt/disk"}}).write(tr.memoryPath()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(file, []byte("version: 2\n"), 0o600); err != nil {

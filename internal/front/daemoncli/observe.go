@@ -67,7 +67,7 @@ func (s *service) conditions(ctx context.Context) (list []condition, revision ui
 	if disk != nil {
 		disk = fmt.Errorf("%w; %s", disk, store.Advice(disk))
 	}
-	list = []condition{{"disk", disk}, {"store", s.store.Poisoned()}, {"state", s.agree.Load().difference()}, {"log", treeError(s.log.Load())}, {"anchors", s.anchorsErr()}, {"catalog", err}, {"worker", executable}}
+	list = []condition{{"disk", disk}, {"store", s.store.Poisoned()}, {"state", s.agree.Load().difference()}, {"log", treeError(s.log.Load())}, {"anchors", s.anchors.refusal()}, {"catalog", err}, {"worker", executable}}
 	if s.runs != nil {
 		list = append(list, condition{"orchestrator", s.runs.Err()})
 	}
@@ -94,7 +94,7 @@ func (s *service) state(ctx context.Context) telemetry.State {
 		st.Checks = append(st.Checks, telemetry.Check{Name: c.name, OK: c.err == nil})
 	}
 	st.Queues = queueState(ctx, s.runs)
-	st.Anchors = s.anchorState(ctx)
+	st.Anchors = s.anchors.state(ctx)
 	st.Receivers = notifyState(s.notify)
 	st.Budgets = budgetState(ctx, s.dispatch)
 	if tree := treeStatus(ctx, s.log.Load()); tree != nil {

@@ -59,41 +59,40 @@ func (t *tree) serveCommand(v *console.Verb) {
 
 // service is the running service with everything it has opened.
 type service struct {
-	t          *tree
-	set        settings
-	again      bool // it opens its state again, with the same settings
-	logger     *slog.Logger
-	started    time.Time
-	socket     string
-	reserve    *store.Reserve
-	store      *store.Store
-	ledger     *audit.Ledger
-	log        atomic.Pointer[audit.Tree] // nil until openTree
-	agree      atomic.Pointer[agreement]  // nil until openAgreement
-	anchors    *anchor.Keeper
-	uncompared []api.AnchorStatus // remembered anchors that cannot be reached
-	blobs      *blob.Store
-	keys       keys
-	registry   *operator.Registry
-	secrets    *secret.Store
-	files      *secret.Files   // its directory
-	issuer     *oauth.Verifier // nil: only the service's own tokens are accepted
-	me         api.Principal   // the service's own account, which is the operator
-	inForce    *inforce.Reader // the catalog and the policy
-	events     *events
-	approvals  *approval.Approvals
-	servers    *toolcall.Pool // of tools
-	gateway    *gateway.Gateway
-	dispatch   *dispatch.Service
-	runs       *orchestrator.Orchestrator // may be nil
-	archive    *orchestrator.Archive      // of its runs
-	schedules  *schedule.Keeper
-	evidence   *evidenceService
-	notify     *notify.Keeper // nil: no receiver is configured
-	retain     *retention.Collector
-	telemetry  *telemetry.Telemetry
-	metrics    telemetry.Address // zero: not served
-	report     jail.Report
+	t         *tree
+	set       settings
+	again     bool // it opens its state again, with the same settings
+	logger    *slog.Logger
+	started   time.Time
+	socket    string
+	reserve   *store.Reserve
+	store     *store.Store
+	ledger    *audit.Ledger
+	log       atomic.Pointer[audit.Tree] // nil until openTree
+	agree     atomic.Pointer[agreement]  // nil until openAgreement
+	anchors   *anchorService
+	blobs     *blob.Store
+	keys      keys
+	registry  *operator.Registry
+	secrets   *secret.Store
+	files     *secret.Files   // its directory
+	issuer    *oauth.Verifier // nil: only the service's own tokens are accepted
+	me        api.Principal   // the service's own account, which is the operator
+	inForce   *inforce.Reader // the catalog and the policy
+	events    *events
+	approvals *approval.Approvals
+	servers   *toolcall.Pool // of tools
+	gateway   *gateway.Gateway
+	dispatch  *dispatch.Service
+	runs      *orchestrator.Orchestrator // may be nil
+	archive   *orchestrator.Archive      // of its runs
+	schedules *schedule.Keeper
+	evidence  *evidenceService
+	notify    *notify.Keeper // nil: no receiver is configured
+	retain    *retention.Collector
+	telemetry *telemetry.Telemetry
+	metrics   telemetry.Address // zero: not served
+	report    jail.Report
 }
 
 func (t *tree) serve(ctx context.Context) error {
@@ -211,7 +210,7 @@ func (s *service) shutdown(srv *server.Server, again bool) error {
 func (s *service) open(ctx context.Context) error {
 	state, before := s.t.Dirs.State, uint64(0)
 	for _, step := range []func(context.Context) error{
-		s.probe,
+		func(ctx context.Context) (err error) { s.report, err = probe(ctx); return err },
 		s.openState,
 		func(ctx context.Context) (err error) { s.issuer, err = s.t.issuer(ctx, s.set.OAuth); return err },
 		func(context.Context) error { return s.serveMetrics() },
@@ -248,11 +247,12 @@ func (s *service) open(ctx context.Context) error {
 }
 
 // probe refuses a machine that cannot isolate workers completely.
-func (s *service) probe(ctx context.Context) error {
-	if s.report = jail.Probe(ctx); !s.report.Full {
-		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
+func probe(ctx context.Context) (jail.Report, error) {
+	r := jail.Probe(ctx)
+	if !r.Full {
+		return r, api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(r), "\n")).WithHint("see: bailiwick doctor")
 	}
-	return nil
+	return r, nil
 }
 
 // openState opens or creates the state, its log, and the settings to start it with.
@@ -360,7 +360,7 @@ func (s *service) close() error {
 	if s.approvals != nil {
 		s.approvals.Close()
 	}
-	errs = append(errs, s.closeAnchors(), closeTree(s.log.Load()), closeTelemetry(s.telemetry))
+	errs = append(errs, s.anchors.close(), closeTree(s.log.Load()), closeTelemetry(s.telemetry))
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
@@ -407,7 +407,7 @@ func (s *service) stateStatus(ctx context.Context, st *api.ServiceStatus) (err e
 			return err
 		}
 	}
-	if st.Anchors, err = s.anchorStatus(ctx); err != nil {
+	if st.Anchors, err = s.anchors.status(ctx); err != nil {
 		return err
 	}
 	if st.Disk, err = s.retain.DiskUse(ctx); err != nil {
