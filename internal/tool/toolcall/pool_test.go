@@ -122,7 +122,7 @@ func TestAHostileServerIsAFault(t *testing.T) {
 		"wrongid":   {"failed during the call", "a request that was not made", false},
 		"garbage":   {"no answer within 2s", "skipped message 1 of the server", false},
 		"unknown":   {"invalid answer", "unknown type", false},
-		"input":     {"invalid answer", "wants input", false},
+		"input":     {"invalid answer", "requests input", false},
 		"flood":     {"failed during the call", "unsolicited messages", false},
 		"slow":      {"no answer within 2s", "", false},
 		"silent":    {"not ready in time", "", true},
