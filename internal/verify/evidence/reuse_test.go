@@ -173,7 +173,7 @@ func TestAReuseIsRefusedUnlessItsInputsAreTheSame(t *testing.T) {
 			d, _ := e.Detail.(record.TaskReuse)
 			d.Of = string(e.Dispatch)
 			e.Detail = d
-		}}, "has that of another"},
+		}}, "has the result of another"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
