@@ -54,7 +54,7 @@ func TestPlansHaveParametersAndLabels(t *testing.T) {
 	}{
 		{`$.parameters: parameter "file" has no value; give one: -p file=VALUE`, nil},
 		{`the parameters do not match their schema: level: type: `, []string{"-p", "file=x", "-p", "level=1.5"}},
-		{"want", []string{"-p", "file=x", "-p", "level=high"}},
+		{"requires a value of type integer", []string{"-p", "file=x", "-p", "level=high"}},
 		{"no such parameter", []string{"-p", "file=x", "-p", "levels=1"}},
 		{"want KEY=TEXT", []string{"-p", "file"}},
 	} {
