@@ -34,7 +34,7 @@ func (r *reader) tool(d *decl, what string) {
 type toolReader struct {
 	*parser
 	d *decl
-	v api.ToolServer // as far as it was read
+	v api.ToolServer // what was read of it so far
 }
 
 // read reports whether the item is one of the two kinds.

@@ -226,9 +226,9 @@ func (s *service) open(ctx context.Context) error {
 		s.announce,
 		func(ctx context.Context) error { return s.keys.settleStatements(ctx, state, s.ledger) },
 		func(context.Context) (err error) {
-			s.me, err = server.LocalPrincipal(uint32(s.t.UID), s.t.Login)
+			s.me, err = server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
 			return err
-		}, //nolint:gosec // G115: a uid
+		},
 		func(ctx context.Context) error { return checkState(ctx, s.store) },
 		// The evidence of everything that ends from here on is checked.
 		func(ctx context.Context) (err error) { before, err = s.ledger.Len(ctx); return err },

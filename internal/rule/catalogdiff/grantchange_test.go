@@ -111,7 +111,7 @@ func TestChangesOfBudgets(t *testing.T) {
 		for _, n := range names {
 			v := base()
 			v.Name = n
-			switch n {
+			switch string(n) {
 			case "free":
 				v.Budget = nil
 			case "other":
