@@ -27,10 +27,14 @@ const (
 	diagTime    = time.Second
 )
 
+// ErrPeerGone reports a connection whose other end no process of this network namespace
+// holds, such as one that the client has closed.
+var ErrPeerGone = errors.New("no process of this machine holds it")
+
 // PeerUID returns the account that holds the other end of a TCP connection between two
 // addresses of this machine. The kernel looks up that one socket, by sock_diag(7), so
-// the cost does not depend on how many connections the machine has. PeerUID fails if no
-// process of this network namespace holds the socket.
+// the cost does not depend on how many connections the machine has. The error is
+// ErrPeerGone if no process of this network namespace holds the socket.
 func PeerUID(local, remote netip.AddrPort) (int, error) {
 	answer, err := askKernel(diagMessage(remote, local))
 	if err != nil {
@@ -109,7 +113,7 @@ func uidOf(answer []byte, own, peer netip.AddrPort) (int, error) {
 	case unix.NLMSG_ERROR:
 		errno := unix.Errno(-int32(binary.NativeEndian.Uint32(answer[netlinkHead:]))) //nolint:gosec // G115: an error number
 		if errno == unix.ENOENT {
-			return 0, errors.New("no process of this machine holds it")
+			return 0, ErrPeerGone
 		}
 		return 0, errno
 	case unix.SOCK_DIAG_BY_FAMILY:
@@ -121,7 +125,7 @@ func uidOf(answer []byte, own, peer netip.AddrPort) (int, error) {
 	}
 	// A socket that listens on the port also matches.
 	if answer[diagState] != established || !sameSocket(answer[answerID:], own, peer) {
-		return 0, errors.New("no process of this machine holds it")
+		return 0, ErrPeerGone
 	}
 	return int(binary.NativeEndian.Uint32(answer[diagUID:])), nil
 }

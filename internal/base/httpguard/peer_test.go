@@ -87,8 +87,8 @@ func TestThePeerOfAConnectionIsItsAccount(t *testing.T) {
 			t.Errorf("%s: a port where a socket listens: uid %d", name, uid)
 		}
 		_, _ = l.Close(), client.Close()
-		if uid, err := PeerUID(local, remote); err == nil {
-			t.Errorf("%s: a closed peer: uid %d", name, uid)
+		if uid, err := PeerUID(local, remote); !errors.Is(err, ErrPeerGone) {
+			t.Errorf("%s: a closed peer: uid %d, %v", name, uid, err)
 		}
 	}
 }
