@@ -43,7 +43,7 @@ func run() (int, error) {
 		return 0, err
 	}
 	if len(os.Args) > 1 {
-		return 0, errors.New("bailiwick-deploy or bailiwickd starts this program; do not run it by hand")
+		return 0, errors.New("bailiwickd starts this program; do not run it by hand")
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a starter that is gone fails, and does not kill
 	return toolhost.Run(context.Background(), toolhost.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now})
