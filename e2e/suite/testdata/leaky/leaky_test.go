@@ -39,6 +39,14 @@ func TestLeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// While it becomes sleep it has no command line, by which it is found later.
+	for name := "/proc/" + strings.TrimSpace(string(pid)) + "/cmdline"; ; time.Sleep(time.Millisecond) {
+		if command, err := os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		} else if strings.HasPrefix(string(command), "sleep") {
+			break
+		}
+	}
 	if os.Geteuid() == 0 {
 		mount := filepath.Join(dir, "mount")
 		if err := os.Mkdir(mount, 0o755); err != nil {
