@@ -109,7 +109,8 @@ func Pause(ctx context.Context, d time.Duration) error {
 // Most. Both are positive.
 type Backoff struct{ First, Most time.Duration }
 
-// After returns the wait after that many failures in a row, at least one, with jitter.
+// After returns the wait after that many failures in a row, at least one. It is exact; a
+// caller of other machines adds Jitter.
 func (b Backoff) After(failures int) time.Duration {
 	d := min(b.First, b.Most)
 	for range failures - 1 {
@@ -119,7 +120,7 @@ func (b Backoff) After(failures int) time.Duration {
 		}
 		d *= 2
 	}
-	return Jitter(d)
+	return d
 }
 
 // Jitter returns d and up to a tenth of it more, so that those who begin together do not

@@ -128,13 +128,16 @@ func TestAPauseEndsWithItsContext(t *testing.T) {
 func TestABackoffDoublesUpToItsMost(t *testing.T) {
 	b := Backoff{First: time.Second, Most: 10 * time.Second}
 	for failures, want := range map[int]time.Duration{1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 6: 10, 1 << 40: 10} {
-		for range 100 {
-			if got, want := b.After(failures), want*time.Second; got < want || got > want+want/10 {
-				t.Errorf("after %d failures: %v, want %v and at most a tenth more", failures, got, want)
-			}
+		if got, want := b.After(failures), want*time.Second; got != want {
+			t.Errorf("after %d failures: %v, want %v", failures, got, want)
 		}
 	}
-	if got := (Backoff{First: time.Hour, Most: time.Minute}).After(1); got > 66*time.Second {
+	if got := (Backoff{First: time.Hour, Most: time.Minute}).After(1); got != time.Minute {
 		t.Errorf("the first wait is %v, longer than the longest", got)
+	}
+	for range 100 {
+		if got := Jitter(time.Minute); got < time.Minute || got > 66*time.Second {
+			t.Errorf("a minute with jitter is %v", got)
+		}
 	}
 }

@@ -83,7 +83,7 @@ func (s *sender) failed(ctx context.Context, err error) time.Duration {
 	if n&(n-1) == 0 && ctx.Err() == nil {
 		s.k.cfg.Logger.WarnContext(ctx, "an anchor does not take checkpoints", slog.String("anchor", s.ID().Name), slog.Int("tries", n), slog.Any("err", err))
 	}
-	return background.Backoff{First: s.k.cfg.Retry, Most: maxBackoff}.After(n)
+	return background.Jitter(background.Backoff{First: s.k.cfg.Retry, Most: maxBackoff}.After(n))
 }
 
 // exchange calls the anchor. A call that outlives its timeout is abandoned, and

@@ -196,7 +196,7 @@ func (s *sender) failed(ctx context.Context, seq uint64, err error) {
 			tries = d.tries
 		}
 	}
-	s.retryAt = s.cfg.Now().Add(background.Backoff{First: s.cfg.Retry, Most: maxBackoff}.After(tries))
+	s.retryAt = s.cfg.Now().Add(background.Jitter(background.Backoff{First: s.cfg.Retry, Most: maxBackoff}.After(tries)))
 }
 
 func (s *sender) status() api.NotifyStatus {
