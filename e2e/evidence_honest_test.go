@@ -170,9 +170,10 @@ func (h *honest) plan(id string) api.Plan {
 	return p
 }
 
-// approval waits for votes, or expires before.
+// approval waits for votes, or expires before: on a slow machine only one of 20 seconds gets any.
 func (h *honest) approval() *api.TaskApproval {
-	a := &api.TaskApproval{Count: 1 + h.rng.IntN(len(voters())), Timeout: api.Duration(time.Duration(1+h.rng.IntN(5)) * time.Second)}
+	seconds := []int{1, 4, 20, 20}[h.rng.IntN(4)]
+	a := &api.TaskApproval{Count: 1 + h.rng.IntN(len(voters())), Timeout: api.Duration(time.Duration(seconds) * time.Second)}
 	for _, name := range voters() {
 		a.By = append(a.By, api.Principal("human:"+name))
 	}
