@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
@@ -68,8 +70,30 @@ func newGate(t testing.TB) gate {
 		Tools:    noTools{}, People: nobody{}, Secrets: noSecrets{}, Observer: noObserver{}, Sweep: func() {},
 	})
 	g.readCatalog(t)
-	t.Cleanup(func() { _ = g.Close() })
+	t.Cleanup(func() {
+		_ = g.Close()
+		awaitWorkers(t, dir)
+	})
 	return g
+}
+
+// awaitWorkers waits for the workers of a closed service, which outlive it and write to
+// its directory.
+func awaitWorkers(t testing.TB, state string) {
+	t.Helper()
+	locks, err := filepath.Glob(filepath.Join(state, "dispatches", "*", "*", record.WorkLock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range locks {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(durable.RLock(f), f.Close()); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func (g gate) started(t *testing.T) bool {
