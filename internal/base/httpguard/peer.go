@@ -27,14 +27,13 @@ const (
 	diagTime    = time.Second
 )
 
-// ErrPeerGone reports a connection whose other end no process of this network namespace
-// holds, such as one that the client has closed.
-var ErrPeerGone = errors.New("no process of this machine holds it")
+// errNoHolder reports a socket that no process of this network namespace holds.
+var errNoHolder = errors.New("no process of this machine holds it")
 
 // PeerUID returns the account that holds the other end of a TCP connection between two
 // addresses of this machine. The kernel looks up that one socket, by sock_diag(7), so
-// the cost does not depend on how many connections the machine has. The error is
-// ErrPeerGone if no process of this network namespace holds the socket.
+// the cost does not depend on how many connections the machine has. PeerUID fails if no
+// process of this network namespace holds the socket.
 func PeerUID(local, remote netip.AddrPort) (int, error) {
 	answer, err := askKernel(diagMessage(remote, local))
 	if err != nil {
@@ -113,7 +112,7 @@ func uidOf(answer []byte, own, peer netip.AddrPort) (int, error) {
 	case unix.NLMSG_ERROR:
 		errno := unix.Errno(-int32(binary.NativeEndian.Uint32(answer[netlinkHead:]))) //nolint:gosec // G115: an error number
 		if errno == unix.ENOENT {
-			return 0, ErrPeerGone
+			return 0, errNoHolder
 		}
 		return 0, errno
 	case unix.SOCK_DIAG_BY_FAMILY:
@@ -125,7 +124,7 @@ func uidOf(answer []byte, own, peer netip.AddrPort) (int, error) {
 	}
 	// A socket that listens on the port also matches.
 	if answer[diagState] != established || !sameSocket(answer[answerID:], own, peer) {
-		return 0, ErrPeerGone
+		return 0, errNoHolder
 	}
 	return int(binary.NativeEndian.Uint32(answer[diagUID:])), nil
 }
@@ -152,7 +151,8 @@ type LocalListener struct {
 	net.Listener
 
 	UID int
-	// Refused is called with why a connection was closed.
+	// Refused is called with why a connection was closed. It is not called for one that
+	// its client closed before, as browsers close those that they hold in reserve.
 	Refused func(error)
 
 	peer func(local, remote netip.AddrPort) (int, error) // PeerUID, but for tests
@@ -167,11 +167,29 @@ func (l *LocalListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if err := l.check(raw); err != nil {
-			l.Refused(errors.Join(err, raw.Close()))
+			gone := errors.Is(err, errNoHolder) && closedByPeer(raw)
+			if err = errors.Join(err, raw.Close()); !gone {
+				l.Refused(err)
+			}
 			continue
 		}
 		return NewConn(raw), nil
 	}
+}
+
+// closedByPeer reports whether the other end of a TCP connection has closed it.
+func closedByPeer(c net.Conn) bool {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var info *unix.TCPInfo
+	ctlErr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) }) //nolint:gosec // G115: a descriptor
+	return errors.Join(ctlErr, err) == nil && info.State != established
 }
 
 func (l *LocalListener) check(c net.Conn) error {

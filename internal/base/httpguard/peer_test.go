@@ -87,7 +87,7 @@ func TestThePeerOfAConnectionIsItsAccount(t *testing.T) {
 			t.Errorf("%s: a port where a socket listens: uid %d", name, uid)
 		}
 		_, _ = l.Close(), client.Close()
-		if uid, err := PeerUID(local, remote); !errors.Is(err, ErrPeerGone) {
+		if uid, err := PeerUID(local, remote); !errors.Is(err, errNoHolder) {
 			t.Errorf("%s: a closed peer: uid %d, %v", name, uid, err)
 		}
 	}
@@ -183,5 +183,62 @@ func BenchmarkPeerUID(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A client that closes its connection at once is no refusal. The control is a connection
+// that is open and that no process here holds, as from another network namespace.
+func TestAConnectionThatItsClientClosedIsNotReported(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused []error
+	l := &LocalListener{Listener: inner, UID: os.Getuid(), Refused: func(err error) { refused = append(refused, err) }}
+	defer l.Close()
+	var open []net.Conn
+	accept := func() {
+		t.Helper()
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, accepted)
+	}
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	first, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Close()
+	accept()
+	if len(refused) > 0 {
+		t.Errorf("a closed connection is reported: %v", refused)
+	}
+	foreign := true
+	l.peer = func(local, remote netip.AddrPort) (int, error) {
+		if foreign {
+			foreign = false
+			return 0, errNoHolder
+		}
+		return PeerUID(local, remote)
+	}
+	second, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	accept()
+	if len(refused) != 1 || !errors.Is(refused[0], errNoHolder) {
+		t.Errorf("an open connection without a holder is reported as %v", refused)
 	}
 }

@@ -144,14 +144,10 @@ func (s *site) listener(l net.Listener) net.Listener {
 }
 
 // logRefused returns a function that logs refused connections: five at once, then one in
-// ten seconds with the number of those in between. It omits connections that the client
-// closed before they were accepted, as browsers close those that they hold in reserve.
+// ten seconds with the number of those in between.
 func (s *site) logRefused() func(error) {
 	limit, omitted := rate.NewLimiter(rate.Every(10*time.Second), 5), 0
 	return func(err error) { // called by the one goroutine that accepts
-		if errors.Is(err, httpguard.ErrPeerGone) {
-			return
-		}
 		if !limit.AllowN(s.Now(), 1) {
 			omitted++
 			return
