@@ -203,7 +203,7 @@ func permit(ctx context.Context, cfg Config, address *httpguard.Address) (secure
 	if err := address.Resolve(ctx, cfg.lookup); err != nil {
 		return nil, err
 	}
-	if secure, err = loadTLS(cfg.Cert, cfg.Key); err != nil {
+	if secure, err = loadTLS(cfg.Cert, cfg.Key, cfg.Now, cfg.Logger); err != nil {
 		return nil, err
 	}
 	if !address.Loopback() && secure == nil {

@@ -2,30 +2,23 @@ package mcphttp
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
-	"os"
+	"log/slog"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 )
 
 // loadTLS reads a certificate and its key. It returns nil without files: plain
 // HTTP.
-func loadTLS(cert, key string) (*tls.Config, error) {
+func loadTLS(cert, key string, now func() time.Time, logger *slog.Logger) (*tls.Config, error) {
 	if cert == "" && key == "" {
 		return nil, nil
 	}
-	if cert == "" || key == "" {
-		return nil, errors.New("--tls-cert and --tls-key: give both")
-	}
-	info, err := os.Stat(key)
+	c, err := httpguard.LoadCertificate(httpguard.CertificateFiles{Certificate: cert, Key: key, CertificateName: "--tls-cert", KeyName: "--tls-key"}, now, func(err error) {
+		logger.Error("the changed certificate cannot be used; the one before stays in use", slog.Any("err", err))
+	})
 	if err != nil {
-		return nil, fmt.Errorf("--tls-key: %w", err)
+		return nil, err
 	}
-	if info.Mode().Perm()&0o007 != 0 {
-		return nil, fmt.Errorf("--tls-key %s: readable or writable by everyone (mode %#o): chmod o= %s", key, info.Mode().Perm(), key)
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", cert, key, err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, nil
+	return c.Config(), nil
 }

@@ -42,8 +42,10 @@ func powersAllowed() map[string]map[string]string {
 	return map[string]map[string]string{
 		"cmd/bailiwick-mcp":       {"syscall.Exec": "executes itself again, without variables that debug Go"},
 		"internal/front/mcpserve": {"os.OpenFile": "reads the token that --token-file names"},
-		"internal/front/mcphttp":  {"crypto/tls.LoadX509KeyPair": "the certificate that --tls-key names: the server signs handshakes with it"},
-		"internal/base/httpguard": {module + "internal/base/egress.Unix": "finds out whether a socket's server has exited"},
+		"internal/base/httpguard": {
+			module + "internal/base/egress.Unix": "finds out whether a socket's server has exited",
+			"crypto/tls.LoadX509KeyPair":         "the certificate that --tls-key names: the server signs handshakes with it",
+		},
 		// What the package defines itself is not in the table of its uses: the symbols of the
 		// program are checked for operator calls.
 		"client": {
