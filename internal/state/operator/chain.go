@@ -10,18 +10,15 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/ballot"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-const (
-	// maxRecord bounds a payload, in bytes; a record has a few hundred beside a set of keys.
-	maxRecord = 8<<10 + api.MaxOperatorSet
-	// maxClockLead is how far a signer's clock may be ahead of the service's.
-	maxClockLead = time.Minute
-)
+// maxClockLead is how far a signer's clock may be ahead of the service's.
+const maxClockLead = time.Minute
 
 func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
 
@@ -48,27 +45,8 @@ func (v verified) signers() []string {
 // verify verifies one envelope by the operator keys in force. It does not check that
 // the record is the next one and can be applied.
 func (c *Chain) verify(envelope []byte, operators *seal.Operators) (verified, error) {
-	var v verified
-	if len(envelope) > 4*maxRecord+seal.MaxSignatures*2048 {
-		return v, errors.New("the envelope is too large for a record")
-	}
-	e, err := seal.Open(envelope, seal.Operator)
-	if err != nil {
-		return v, err
-	}
-	payload := e.Payload()
-	if len(payload) > maxRecord {
-		return v, fmt.Errorf("%d bytes, more than %d", len(payload), maxRecord)
-	}
-	keys, err := operators.Open(e, canon.DecodeExact, &v.record)
-	if err != nil {
-		return v, err
-	}
-	if v.record.Service != string(c.cfg.Service) {
-		return v, fmt.Errorf("the record is for service %s, this is service %s", v.record.Service, c.cfg.Service)
-	}
-	v.digest, v.keys, v.counts = api.DigestOf(payload), keys, e.SignCounts(keys)
-	return v, v.record.CheckSigners(v.signers())
+	r, err := ballot.Open(envelope, operators, c.cfg.Service)
+	return verified{r.OperatorRecord, r.Digest, r.Keys, r.Counts}, err
 }
 
 // load verifies the stored chain against the keys and the log. It returns what follows from

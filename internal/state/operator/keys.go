@@ -49,7 +49,7 @@ func (s *state) follow(v verified) error {
 		}
 	}
 	if !assigned && s.operators.Assigned() {
-		s.withdraw(func(api.Principal) bool { return true }) // nobody knows whose keys they are signed with
+		s.votes.Withdraw(func(api.Principal) bool { return true }) // nobody knows whose keys they are signed with
 	}
 	return nil
 }

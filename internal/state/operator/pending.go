@@ -15,6 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/ballot"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
@@ -59,8 +60,8 @@ func (w *Pending) Put(ctx context.Context, by api.Principal, rec api.OperatorRec
 	if err != nil {
 		return api.PendingDecision{}, err
 	}
-	if len(payload) > maxRecord {
-		return api.PendingDecision{}, api.Errorf(api.CodeInvalid, "operator record: %d bytes, more than %d", len(payload), maxRecord)
+	if len(payload) > ballot.MaxRecord {
+		return api.PendingDecision{}, api.Errorf(api.CodeInvalid, "operator record: %d bytes, more than %d", len(payload), ballot.MaxRecord)
 	}
 	v := verified{record: rec, digest: api.DigestOf(payload)}
 	if _, err := w.registry.current.Load().next(v, now); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/ballot"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
@@ -26,19 +27,12 @@ type state struct {
 	lifted     map[string]time.Time  // when each stop was lifted, by id
 	anchors    map[lostAnchor]uint64 // named as lost, by which record
 	secrets    map[api.Name]secretValue
-	votes      map[ballot][]api.Vote
+	votes      ballot.Votes
 	counter    seal.SignCounter // of the passkeys
 
 	operators *seal.Operators // whose signatures count; nil without operators.json
 	sets      []setFrom       // all that were in force, in order
 	keys      []api.OperatorKey
-}
-
-// ballot is what a vote is about: a request, and the digest of the action that its
-// voter signed.
-type ballot struct {
-	approval api.ApprovalID
-	action   api.Digest
 }
 
 // setFrom is a set of operator keys, and the number of the first record under it.
@@ -85,7 +79,7 @@ func newState() *state {
 	return &state{
 		principals: map[api.Principal]principal{}, ceilings: map[api.Principal]api.Tier{}, tokens: map[api.TokenID]token{},
 		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{}, anchors: map[lostAnchor]uint64{}, secrets: map[api.Name]secretValue{},
-		votes: map[ballot][]api.Vote{}, counter: seal.SignCounter{},
+		votes: ballot.Votes{}, counter: seal.SignCounter{},
 	}
 }
 
@@ -94,7 +88,7 @@ func (s *state) clone() *state {
 	c := *s
 	c.principals, c.ceilings, c.tokens = maps.Clone(s.principals), maps.Clone(s.ceilings), maps.Clone(s.tokens)
 	c.hashes, c.subjects, c.lifted, c.anchors = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted), maps.Clone(s.anchors)
-	c.secrets, c.votes, c.counter = maps.Clone(s.secrets), maps.Clone(s.votes), maps.Clone(s.counter)
+	c.secrets, c.votes, c.counter = maps.Clone(s.secrets), s.votes.Clone(), maps.Clone(s.counter)
 	if s.operators != nil {
 		c.operators, c.keys = s.operators.Clone(), slices.Clone(s.keys)
 	}
@@ -208,7 +202,7 @@ func (s *state) remove(rec api.OperatorRecord) error {
 	}
 	delete(s.principals, rec.Principal)
 	delete(s.ceilings, rec.Principal)
-	s.withdraw(func(voter api.Principal) bool { return s.operators.Withdraws(rec.Principal, voter) })
+	s.votes.Withdraw(func(voter api.Principal) bool { return s.operators.Withdraws(rec.Principal, voter) })
 	return nil
 }
 

@@ -3,9 +3,9 @@ package operator
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/ballot"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
@@ -18,38 +18,12 @@ func (s *state) vote(v verified) error {
 			return err
 		}
 	}
-	about := ballot{rec.Approval, rec.Content}
-	for _, o := range s.votes[about] {
-		if o.Principal == rec.Principal {
-			return api.Errorf(api.CodeConflict, "%s voted about approval %s at %s", rec.Principal, rec.Approval, o.At.Format(time.RFC3339)).WithHint("see: bailiwick approval show %s", rec.Approval)
-		}
-	}
-	s.votes[about] = append(slices.Clip(s.votes[about]), voteOf(v))
-	return nil
-}
-
-func voteOf(v verified) api.Vote {
-	vote := api.Vote{Principal: v.record.Principal, At: v.record.At, Approve: v.record.Verb == api.VerbApprove, Reason: v.record.Reason, Record: v.record.Number}
-	for _, k := range v.keys {
-		vote.Keys = append(vote.Keys, string(k))
-	}
-	return vote
-}
-
-// withdraw forgets the approving votes of some voters: they let no call begin any more. A
-// denial stays.
-func (s *state) withdraw(of func(voter api.Principal) bool) {
-	for about, votes := range s.votes {
-		left := slices.DeleteFunc(slices.Clone(votes), func(v api.Vote) bool { return v.Approve && of(v.Principal) })
-		if len(left) != len(votes) {
-			s.votes[about] = left
-		}
-	}
+	return s.votes.Cast(&rec, v.keys)
 }
 
 // Votes returns the votes in force about the action with a digest, in order.
 func (r *Registry) Votes(id api.ApprovalID, action api.Digest) []api.Vote {
-	return slices.Clone(r.current.Load().votes[ballot{id, action}])
+	return r.current.Load().votes.Of(id, action)
 }
 
 // VotesIn is Votes as of transaction tx.
@@ -58,7 +32,7 @@ func (r *Registry) VotesIn(tx *store.Tx, id api.ApprovalID, action api.Digest) (
 	if err != nil {
 		return nil, err
 	}
-	return slices.Clone(s.votes[ballot{id, action}]), nil
+	return s.votes.Of(id, action), nil
 }
 
 // CanVote returns an error unless an operator key in force belongs to p.
@@ -89,6 +63,6 @@ func (r *Registry) Vote(ctx context.Context, by api.Principal, envelope []byte, 
 			return api.Errorf(api.CodeInvalid, "operator record: %s is not a vote", v.record.Verb)
 		}
 		rec := v.record
-		return apply(tx, &rec, voteOf(v), r.current.Load().votes[ballot{rec.Approval, rec.Content}])
+		return apply(tx, &rec, ballot.VoteOf(&rec, v.keys), r.current.Load().votes.Of(rec.Approval, rec.Content))
 	})
 }

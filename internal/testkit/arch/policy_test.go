@@ -24,7 +24,7 @@ func house() [][]room {
 		}}},
 		{
 			{"client", [][]string{{"client"}}},
-			{"internal/document", [][]string{{"logproof", "record", "seal"}}},
+			{"internal/document", [][]string{{"logproof", "record", "seal"}, {"ballot"}}},
 		},
 		{
 			{"internal/rule", [][]string{{"catalog", "plan", "policy"}, {"catalogdiff"}}},
@@ -144,7 +144,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/base/cuttext", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/bundle", "internal/verify/receipt", "internal/verify/report", "internal/base/usererror", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
+		"api", "internal/base/canon", "internal/base/cuttext", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/bundle", "internal/verify/receipt", "internal/verify/report", "internal/base/usererror", "internal/document/ballot", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 
@@ -167,6 +167,7 @@ func direct() map[string][]string {
 		"internal/front/webpage":         {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/document/logproof":     {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
 		"internal/document/record":       {"os", "os/*", "net", "net/*"},
+		"internal/document/ballot":       {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/verify/evidence":       {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/verify/bundle":         {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/verify/report":         {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},

@@ -3,6 +3,8 @@ package toolcall
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"sync/atomic"
@@ -10,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // BenchmarkCall compares calls through the pool with those of the SDK's client to the
@@ -20,6 +24,12 @@ func BenchmarkCall(b *testing.B) {
 	w.hostile("honest")
 	pool := func(ctx context.Context) error {
 		_, err := w.pool.Call(ctx, Call{Owner: w.owner("d-1"), Tool: "do", Arguments: args})
+		return err
+	}
+	over := newWorld(b, nil)
+	over.overHTTP(b)
+	overHTTP := func(ctx context.Context) error {
+		_, err := over.pool.Call(ctx, Call{Owner: over.owner("d-1"), Tool: "do", Arguments: args})
 		return err
 	}
 	dir, _ := programs()
@@ -36,7 +46,7 @@ func BenchmarkCall(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		call func(context.Context) error
-	}{{"pool", pool}, {"sdk", sdk}} {
+	}{{"pool", pool}, {"http", overHTTP}, {"sdk", sdk}} {
 		b.Run(c.name+"/1", func(b *testing.B) {
 			if err := c.call(b.Context()); err != nil {
 				b.Fatal(err, w.log)
@@ -64,6 +74,23 @@ func BenchmarkCall(b *testing.B) {
 			}
 		})
 	}
+}
+
+// overHTTP declares a server of the SDK over HTTP that answers as the honest one does.
+func (w *world) overHTTP(b *testing.B) {
+	w.hostile("honest")
+	tool := w.server.Definitions[0]
+	s := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+	for _, d := range w.server.Definitions {
+		s.AddTool(&mcp.Tool{Name: d.Name, Title: d.Title, Description: d.Description, InputSchema: d.InputSchema}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
+		})
+	}
+	front := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	b.Cleanup(front.CloseClientConnections)
+	tool.Annotations = nil
+	w.server.Definitions, w.server.Allow = []api.ToolDefinition{tool}, w.server.Allow[:1]
+	w.server.Stdio, w.server.HTTP = nil, &api.HTTPServer{URL: front.URL + "/mcp"}
 }
 
 // processor is the processor time of this process in nanoseconds.

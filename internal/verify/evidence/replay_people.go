@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/ballot"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
@@ -189,13 +190,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // vote returns the vote as policy counts it.
-func (c *cast) vote() api.Vote {
-	vote := api.Vote{Principal: c.record.Principal, Approve: c.record.Verb == api.VerbApprove}
-	for _, k := range c.record.verified {
-		vote.Keys = append(vote.Keys, string(k))
-	}
-	return vote
-}
+func (c *cast) vote() api.Vote { return ballot.VoteOf(&c.record.OperatorRecord, c.record.verified) }
 
 // actionOf reads what people were asked, which has to be exactly what the plan and the
 // products of the dispatches give.
