@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/report"
 )
@@ -71,18 +72,10 @@ func (c *closure) pins(m *record.Manifest) error {
 	if rev == nil {
 		return fmt.Errorf("catalog revision %s is not in the bundle", m.RevisionDigest.Short())
 	}
-	if rev.doc.Number != m.Revision {
-		return fmt.Errorf("catalog revision %s has number %d, want %d", m.RevisionDigest.Short(), rev.doc.Number, m.Revision)
+	if err := catalog.CheckPins(&rev.doc, m); err != nil {
+		return err
 	}
-	refs := m.Refs()
-	if len(m.Artifacts) != len(refs) {
-		return fmt.Errorf("%d artifacts are pinned, want %d", len(m.Artifacts), len(refs))
-	}
-	for i, ref := range refs {
-		p := m.Artifacts[i]
-		if entry, ok := rev.doc.Artifacts[ref]; p.Ref != ref || !ok || entry.Digest != p.Digest {
-			return fmt.Errorf("%s is not the artifact of catalog revision %d", ref, m.Revision)
-		}
+	for _, ref := range m.Refs() {
 		if _, err := rev.artifact(ref); err != nil {
 			return err
 		}
@@ -91,26 +84,23 @@ func (c *closure) pins(m *record.Manifest) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case sub.Agent != m.Agent || sub.Model != m.Model || sub.Role != m.Role || sub.Tier != m.Tier:
-		return fmt.Errorf("agent, model, role or tier differ from subagent %q", m.Subagent)
-	case len(m.Capabilities) < len(sub.Capabilities) || !slices.Equal(m.Capabilities[:len(sub.Capabilities)], sub.Capabilities):
-		return fmt.Errorf("capabilities of subagent %q are missing", m.Subagent)
-	}
 	target, err := rev.target(m.Target)
-	switch {
+	if err != nil {
+		return err
+	}
+	access, err := rev.access(sub, target, m.Envs)
+	if err != nil {
+		return err
+	}
+	switch err := catalog.CheckManifest(m, sub, target, &access); {
 	case err != nil:
 		return err
-	case target.Level != m.Level:
-		return fmt.Errorf("isolation level differs from target %q", m.Target)
-	case m.Limits.Least(sub.Limits).Least(target.Limits) != m.Limits:
-		return fmt.Errorf("limits exceed the limits of subagent %q or target %q", m.Subagent, m.Target)
-	case m.VerifyTime != sub.Verify.Time() && (m.VerifyTime != 0 || c.owned(m, c.h.attempts[0].admitted)):
-		return fmt.Errorf("the time of verify differs from the time of subagent %q", m.Subagent)
-	case m.Drain != record.DrainOf(m.Endpoint) && (m.Drain != 0 || c.v.rulesOf(m.Run) >= 5):
-		return errors.New("the time for outstanding answers of its model is wrong")
+	case m.VerifyTime != sub.Verify.Time() && c.owned(m, c.h.attempts[0].admitted):
+		return fmt.Errorf("the manifest has no time of verify, and subagent %q has one", m.Subagent)
+	case m.Drain != record.DrainOf(m.Endpoint) && c.v.rulesOf(m.Run) >= 5:
+		return errors.New("the manifest has no time for outstanding answers of its model")
 	}
-	return errors.Join(rev.pure(m, sub), c.access(rev, sub, target, m))
+	return rev.pure(m, sub)
 }
 
 // matchedPerUnit is how many products of a byte of a pattern and a byte of a path are
@@ -146,23 +136,6 @@ func (c *closure) changed(a *attempt) error {
 		return err
 	}
 	return record.CheckChanged(sub.Verify, &r.Summary)
-}
-
-// access compares what a manifest lets the agent reach with the artifacts that it
-// pins.
-func (c *closure) access(rev *revision, sub *api.Subagent, target *api.Target, m *record.Manifest) error {
-	want, err := rev.access(sub, target, m.Envs)
-	switch {
-	case err != nil:
-		return err
-	case (want.Endpoint == nil) != (m.Endpoint == nil) || want.Endpoint != nil && *want.Endpoint != *m.Endpoint:
-		return fmt.Errorf("the model differs from the model of subagent %q in catalog revision %d", m.Subagent, m.Revision)
-	case !slices.Equal(want.Egress, m.Egress):
-		return fmt.Errorf("the allowed hosts differ from the hosts of its target and envs in catalog revision %d", m.Revision)
-	case !slices.Equal(want.Secrets, m.Secrets):
-		return fmt.Errorf("the secrets differ from the secrets of its model and envs in catalog revision %d", m.Revision)
-	}
-	return nil
 }
 
 // resume compares what an attempt resumes with to the previous attempt.
