@@ -3,6 +3,7 @@ package seal
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,7 @@ func ParseEnrolment(b []byte) (Enrolment, error) {
 // Key returns the operator key of e. synced allows a passkey that its authenticator may
 // copy to other devices.
 func (e Enrolment) Key(synced bool) (Key, error) {
-	origin, err := e.origin()
+	origin, _, err := e.clientData()
 	if err == nil {
 		err = e.check(synced)
 	}
@@ -54,24 +55,45 @@ func (e Enrolment) Key(synced bool) (Key, error) {
 	return NewPasskey(e.Name, e.SPKI, Credential{ID: e.Credential, RPID: e.RPID, Origins: []string{origin}, Synced: synced})
 }
 
-// origin returns the page that enrolled the passkey, which alone may ask for assertions.
-func (e Enrolment) origin() (string, error) {
+// Copied reports whether the authenticator may copy the passkey to other devices.
+func (e Enrolment) Copied() bool {
+	return len(e.AuthenticatorData) > sha256.Size && e.AuthenticatorData[sha256.Size]&flagBE != 0
+}
+
+// Answers returns an error unless the page at origin, whose relying party is rpID, asked
+// for the passkey with a challenge.
+func (e Enrolment) Answers(challenge [sha256.Size]byte, origin, rpID string) error {
+	from, given, err := e.clientData()
+	switch {
+	case err != nil:
+		return fmt.Errorf("enrolment: %w", err)
+	case from != origin || e.RPID != rpID:
+		return fmt.Errorf("enrolment: for %.80q at %.120q, want %s at %s", e.RPID, from, rpID, origin)
+	case given != base64.RawURLEncoding.EncodeToString(challenge[:]):
+		return errors.New("enrolment: it answers another challenge")
+	}
+	return nil
+}
+
+// clientData returns the origin of the page that enrolled the passkey, which alone may ask
+// for assertions, and its challenge.
+func (e Enrolment) clientData() (origin, challenge string, err error) {
 	if len(e.ClientDataJSON) > maxClientData {
-		return "", fmt.Errorf("client data: larger than %d bytes", maxClientData)
+		return "", "", fmt.Errorf("client data: larger than %d bytes", maxClientData)
 	}
 	canonical, err := canon.Canonicalize(e.ClientDataJSON)
 	if err != nil {
-		return "", fmt.Errorf("client data: %w", err)
+		return "", "", fmt.Errorf("client data: %w", err)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(canonical, &members); err != nil {
-		return "", errors.New("client data: not a JSON object")
+		return "", "", errors.New("client data: not a JSON object")
 	}
-	var kind, origin string
-	if json.Unmarshal(members["type"], &kind) != nil || json.Unmarshal(members["origin"], &origin) != nil || kind != "webauthn.create" {
-		return "", fmt.Errorf("client data: type %.40q, want webauthn.create", kind)
+	var kind string
+	if json.Unmarshal(members["type"], &kind) != nil || json.Unmarshal(members["origin"], &origin) != nil || json.Unmarshal(members["challenge"], &challenge) != nil || kind != "webauthn.create" {
+		return "", "", fmt.Errorf("client data: type %.40q, want webauthn.create", kind)
 	}
-	return origin, nil
+	return origin, challenge, nil
 }
 
 // check refuses authenticator data that is not about the credential and its key.

@@ -72,8 +72,8 @@ func (a *Authenticator) Key(name string) (seal.Key, error) {
 	return seal.NewPasskey(name, spki, a.Credential())
 }
 
-// Enrol returns what a browser shows of a new credential: with the flags of a, and the
-// public key as authenticators encode it.
+// Enrol returns what a browser shows of a new credential: with the flags, the page and the
+// challenge of a, and the public key as authenticators encode it.
 func (a *Authenticator) Enrol() (seal.Enrolment, error) {
 	spki, err := a.SPKI()
 	if err != nil {
@@ -89,7 +89,11 @@ func (a *Authenticator) Enrol() (seal.Enrolment, error) {
 	rp := sha256.Sum256([]byte(a.RPID))
 	data := binary.BigEndian.AppendUint32(append(rp[:], a.Flags|0x40), a.Count)
 	data = binary.BigEndian.AppendUint16(append(data, make([]byte, 16)...), uint16(len(a.ID))) //nolint:gosec // G115: 32
-	clientData, err := json.Marshal(map[string]any{"type": "webauthn.create", "challenge": "AAAA", "origin": a.Origin, "crossOrigin": false})
+	var challenge [32]byte
+	if a.Challenge != nil {
+		challenge = *a.Challenge
+	}
+	clientData, err := json.Marshal(map[string]any{"type": "webauthn.create", "challenge": base64.RawURLEncoding.EncodeToString(challenge[:]), "origin": a.Origin, "crossOrigin": false})
 	return seal.Enrolment{
 		Name: "ann", AuthenticatorData: append(append(data, a.ID...), cose...), ClientDataJSON: clientData, Credential: a.ID, RPID: RPID, SPKI: spki,
 	}, err
