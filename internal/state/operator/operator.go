@@ -49,6 +49,7 @@ type Config struct {
 	Store   *store.Store
 	Ledger  *audit.Ledger
 	Secrets Secrets // nil: no secret can be set
+	Origin  string  // of the page on which people enrol passkeys; empty: nowhere
 	Now     func() time.Time
 }
 
@@ -64,6 +65,7 @@ type Secrets interface {
 type Registry struct {
 	Chain   *Chain   // of records
 	Pending *Pending // of records that wait for signatures
+	Invited *Invitations
 	cfg     Config
 
 	adding  sync.Mutex            // serializes Add
@@ -79,6 +81,7 @@ type Registry struct {
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	r := &Registry{cfg: cfg, Chain: &Chain{cfg}}
 	r.Pending = &Pending{registry: r, byID: map[api.PendingID]*pending{}}
+	r.Invited = &Invitations{registry: r, origin: cfg.Origin, sent: map[api.Principal]*invitation{}}
 	s, first, err := r.Chain.load(ctx)
 	if err == nil {
 		err = sweepSecrets(cfg.Secrets, s)

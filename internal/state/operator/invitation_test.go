@@ -1,0 +1,235 @@
+package operator
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
+)
+
+// inviting returns an office whose one operator key is that of Ann, at the page of the
+// software passkeys.
+func inviting(t *testing.T) *office {
+	t.Helper()
+	o := newOffice(t)
+	o.replaceRoot(seal.TrustRoot{V: 1, Keys: []seal.Key{keyOf(o.operator, "ann", "human:ann")}, Threshold: 1})
+	o.registry.Invited.origin = softkey.Origin
+	for _, p := range []api.Principal{"human:ann", "human:bob"} {
+		o.must(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = p })
+	}
+	return o
+}
+
+// invite returns the code of a new invitation.
+func (o *office) invite(p api.Principal, synced bool) string {
+	o.t.Helper()
+	in, err := o.registry.Invited.Add(o.t.Context(), "local:op", api.InvitationRequest{Principal: p, Synced: synced})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	code, ok := strings.CutPrefix(in.Link, softkey.Origin+"/enrol#")
+	if !ok || len(code) < 26 || in.State != api.InvitationOpen {
+		o.t.Fatalf("invitation %+v", in)
+	}
+	return code
+}
+
+// enrol enrols a passkey with a code. lie changes what its browser says.
+func (o *office) enrol(code string, lie func(*softkey.Authenticator)) (*softkey.Authenticator, api.EnrolAnswer, error) {
+	o.t.Helper()
+	a, err := softkey.New(false)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	challenge := enrolChallenge(code)
+	a.Challenge = &challenge
+	if lie != nil {
+		lie(a)
+	}
+	e, err := a.Enrol()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	a.Challenge = nil
+	shown := api.Enrolment(e)
+	answer, err := o.registry.Invited.Enrol(api.EnrolRequest{Code: code, Enrolment: &shown})
+	return a, answer, err
+}
+
+// admitted returns the set in force with the enrolled passkey of a principal.
+func (o *office) admitted(p api.Principal) seal.TrustRoot {
+	o.t.Helper()
+	list, err := o.registry.Invited.List(o.t.Context())
+	i := slices.IndexFunc(list, func(in api.Invitation) bool { return in.Principal == p })
+	if err != nil || i < 0 || list[i].State != api.InvitationEnrolled || list[i].Link != "" {
+		o.t.Fatalf("%+v, %v", list, err)
+	}
+	var k seal.Key
+	if err := canon.DecodeExact(list[i].Key, &k); err != nil {
+		o.t.Fatal(err)
+	}
+	k.Principal = p
+	root := o.registry.current.Load().operators.Root()
+	root.Keys = append(slices.Clone(root.Keys), k)
+	return root
+}
+
+// A person enrols a passkey with a link, once. The link, and the passkey that was enrolled
+// with it, sign nothing: only the operators' signature makes it a key, of the person who
+// was invited and of nobody else.
+//
+// proves R-B9
+func TestALinkAloneGivesNothing(t *testing.T) {
+	o := inviting(t)
+	code := o.invite("human:bob", false)
+	if about, err := o.registry.Invited.Enrol(api.EnrolRequest{Code: code}); err != nil || about.Principal != "human:bob" || about.RPID != softkey.RPID || about.Fingerprint != "" {
+		t.Errorf("about the link: %+v, %v", about, err)
+	}
+	bob, answer, err := o.enrol(code, nil)
+	if err != nil || answer.Principal != "human:bob" {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	k, err := bob.Key("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := api.Fingerprint(string(k.ID)); answer.Fingerprint != want || len(want) != 24 {
+		t.Errorf("fingerprint %q, want %q", answer.Fingerprint, want)
+	}
+	l := o.submit("local:dev", api.Stateful)
+	if _, err := o.assert(bob, l); err == nil || !strings.Contains(err.Error(), "no operator key is this passkey") {
+		t.Errorf("a passkey that was only enrolled signs: %v", err)
+	}
+	root := o.admitted("human:bob")
+	if err := o.set(root, newSigner(t)); err == nil {
+		t.Error("a key that is no operator's admits it")
+	}
+	if _, err := o.assert(bob, o.submit("local:dev", api.Stateful)); err == nil {
+		t.Error("after a refused admission the passkey signs")
+	}
+	if err := o.set(root, o.operator); err != nil { // the control
+		t.Fatal(err)
+	}
+	l = o.submit("local:dev", api.Stateful)
+	if signed, err := o.assert(bob, l); err != nil {
+		t.Errorf("after the operators signed: %v", err)
+	} else if _, err := o.record(l, signed); err != nil {
+		t.Errorf("after the operators signed: %v", err)
+	}
+	if list, err := o.registry.Invited.List(t.Context()); err != nil || len(list) != 1 || list[0].State != api.InvitationAdmitted {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A code is used once, by its text and for a day. A guess, a code that was used, replaced
+// or expired, and one from before a restart get the same refusal.
+func TestACodeIsValidOnce(t *testing.T) {
+	o := inviting(t)
+	valid := func(code string) bool {
+		_, err := o.registry.Invited.Enrol(api.EnrolRequest{Code: code})
+		if err != nil && api.CodeOf(err) != api.CodeUnauthenticated {
+			t.Errorf("%s: %v", code, err)
+		}
+		return err == nil
+	}
+	replaced := o.invite("human:bob", false)
+	code := o.invite("human:bob", false)
+	for name, bad := range map[string]string{"replaced": replaced, "a guess": strings.Repeat("A", 26), "empty": "", "in lower case": strings.ToLower(code), "its hash": string(o.registry.Invited.sent["human:bob"].code[:])} {
+		if valid(bad) {
+			t.Errorf("%s is valid", name)
+		}
+	}
+	o.now = o.now.Add(api.InvitationTime - time.Second)
+	if !valid(code) || !valid(code) { // asking does not use it up
+		t.Error("within its time it is not valid")
+	}
+	if _, _, err := o.enrol(code, nil); err != nil {
+		t.Fatal(err)
+	}
+	if valid(code) {
+		t.Error("after its use it is valid")
+	}
+	if _, _, err := o.enrol(code, nil); api.CodeOf(err) != api.CodeUnauthenticated {
+		t.Errorf("a second passkey: %v", err)
+	}
+	code = o.invite("human:bob", false) // the passkey that waited is gone, too
+	if list, err := o.registry.Invited.List(t.Context()); err != nil || len(list) != 1 || list[0].Key != nil {
+		t.Errorf("%+v, %v", list, err)
+	}
+	o.now = o.now.Add(api.InvitationTime)
+	if valid(code) {
+		t.Error("after a day it is valid")
+	}
+	code = o.invite("human:bob", false)
+	if err := o.restart(); err != nil {
+		t.Fatal(err)
+	}
+	o.registry.Invited.origin = softkey.Origin
+	if valid(code) {
+		t.Error("after a restart it is valid")
+	}
+}
+
+// What a browser shows must be of the page of the team, for this link, with a user who was
+// verified; each refusal leaves the link valid. A passkey that is copied to other devices
+// takes an invitation that says so.
+func TestAnEnrolmentAnswersItsLink(t *testing.T) {
+	o := inviting(t)
+	for name, c := range map[string]struct {
+		lie    func(*softkey.Authenticator)
+		synced bool
+		want   string
+	}{
+		"honest":                    {},
+		"honest, copies allowed":    {synced: true},
+		"copied, allowed":           {lie: func(a *softkey.Authenticator) { a.Flags = 0x1d }, synced: true},
+		"copied":                    {lie: func(a *softkey.Authenticator) { a.Flags = 0x1d }, want: "--synced"},
+		"at another page":           {lie: func(a *softkey.Authenticator) { a.Origin = "https://evil.example" }, want: "want sign.bailiwick.localhost at"},
+		"at another port":           {lie: func(a *softkey.Authenticator) { a.Origin = "http://sign.bailiwick.localhost:1" }, want: "want sign.bailiwick.localhost at"},
+		"with another link":         {lie: func(a *softkey.Authenticator) { c := enrolChallenge("other"); a.Challenge = &c }, want: "another challenge"},
+		"without a link":            {lie: func(a *softkey.Authenticator) { a.Challenge = nil }, want: "another challenge"},
+		"without verification":      {lie: func(a *softkey.Authenticator) { a.Flags = 0x01 }, want: "not verified"},
+		"for another relying party": {lie: func(a *softkey.Authenticator) { a.RPID = "bailiwick.localhost" }, want: "another relying party"},
+	} {
+		code := o.invite("human:bob", c.synced)
+		_, _, err := o.enrol(code, c.lie)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if _, open := o.registry.Invited.Enrol(api.EnrolRequest{Code: code}); (open == nil) != (c.want != "") {
+			t.Errorf("%s: the link afterwards: %v", name, open)
+		}
+	}
+}
+
+// Invitations are for known persons, at a configured page, once keys have principals, and
+// of a bounded number.
+func TestWhoIsInvited(t *testing.T) {
+	o := inviting(t)
+	refused := func(name, want string, p api.Principal) {
+		t.Helper()
+		if _, err := o.registry.Invited.Add(t.Context(), "local:op", api.InvitationRequest{Principal: p}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	refused("an AI", "not a person", "agent:claude")
+	refused("a program", "not a person", "ci:main")
+	refused("nobody", "not a person", "")
+	refused("a stranger", "principal add human:eve", "human:eve")
+	for range maxInvitations {
+		o.registry.Invited.sent[api.Principal("human:x"+time.Duration(len(o.registry.Invited.sent)).String())] = &invitation{Invitation: api.Invitation{Expires: o.now.Add(time.Hour)}}
+	}
+	refused("too many", "the limit", "human:bob")
+	o.now = o.now.Add(time.Hour)
+	o.invite("human:bob", false) // the others expired
+	o.registry.Invited.origin = ""
+	refused("without a page", "web.origin", "human:bob")
+	o.registry.Invited.origin = softkey.Origin
+	o.replaceRoot(seal.TrustRoot{V: 1, Keys: []seal.Key{seal.KeyOf(o.operator, "ann")}, Threshold: 1})
+	refused("keys without principals", "operators assign", "human:bob")
+}
