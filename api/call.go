@@ -60,6 +60,10 @@ const (
 // CallSession exchanges a token for a handle.
 const CallSession Call = "POST /v1/session"
 
+// CallEnrol tells what an invitation is for, or enrols a passkey with it. The code of the
+// invitation authorizes it, not the account of the page that makes it.
+const CallEnrol Call = "POST /v1/login/enrol"
+
 // The operator calls, which are for people and never for a caller by token.
 const (
 	CallRunCancel   Call = "POST /v1/operator/runs/{id}/cancel"
@@ -80,20 +84,24 @@ const (
 	CallSchedulePause  Call = "POST /v1/operator/schedules/{name}/pause"
 	CallScheduleResume Call = "POST /v1/operator/schedules/{name}/resume"
 
-	CallStatus        Call = "GET /v1/operator/status"
-	CallStop          Call = "POST /v1/operator/stop"
-	CallStay          Call = "POST /v1/operator/stay"
-	CallGCPlan        Call = "GET /v1/operator/gc"
-	CallGC            Call = "POST /v1/operator/gc"
-	CallTrust         Call = "GET /v1/operator/trust"
-	CallRecordHead    Call = "GET /v1/operator/records/head"
-	CallRecord        Call = "GET /v1/operator/records/{number}"
-	CallRecordAdd     Call = "POST /v1/operator/records"
-	CallOperatorKeys  Call = "GET /v1/operator/keys"
-	CallPendingAdd    Call = "POST /v1/operator/pending"
-	CallPendingList   Call = "GET /v1/operator/pending"
-	CallPending       Call = "GET /v1/operator/pending/{id}"
-	CallPendingSign   Call = "POST /v1/operator/pending/{id}/sign"
+	CallStatus       Call = "GET /v1/operator/status"
+	CallStop         Call = "POST /v1/operator/stop"
+	CallStay         Call = "POST /v1/operator/stay"
+	CallGCPlan       Call = "GET /v1/operator/gc"
+	CallGC           Call = "POST /v1/operator/gc"
+	CallTrust        Call = "GET /v1/operator/trust"
+	CallRecordHead   Call = "GET /v1/operator/records/head"
+	CallRecord       Call = "GET /v1/operator/records/{number}"
+	CallRecordAdd    Call = "POST /v1/operator/records"
+	CallOperatorKeys Call = "GET /v1/operator/keys"
+	CallPendingAdd   Call = "POST /v1/operator/pending"
+	CallPendingList  Call = "GET /v1/operator/pending"
+	CallPending      Call = "GET /v1/operator/pending/{id}"
+	CallPendingSign  Call = "POST /v1/operator/pending/{id}/sign"
+
+	CallInvitationAdd  Call = "POST /v1/operator/invitations"
+	CallInvitationList Call = "GET /v1/operator/invitations"
+
 	CallPrincipalList Call = "GET /v1/operator/principals"
 	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
 	CallTokenList     Call = "GET /v1/operator/tokens"
@@ -119,6 +127,7 @@ type CallClass string
 // The classes, which follow from the first segments of the path.
 const (
 	ClassSession  CallClass = "session"  // any local account
+	ClassLogin    CallClass = "login"    // any local account; what it presents authorizes it
 	ClassRuntime  CallClass = "runtime"  // any established caller; policy decides about what the call names
 	ClassOperator CallClass = "operator" // the service's operator; of runs, their owner too
 )
@@ -167,6 +176,7 @@ func CallTable() map[Call]CallSpec {
 		CallApprovalVote:   {},
 		CallHTTPReady:      {Repeatable: true},
 		CallSession:        {Repeatable: true},
+		CallEnrol:          {},
 
 		CallRunCancel:   {Action: "run.cancel", Operation: "run.cancel", Steers: true, Repeatable: true},
 		CallRunPause:    {Action: "run.pause", Operation: "run.pause", Steers: true, Repeatable: true},
@@ -190,13 +200,16 @@ func CallTable() map[Call]CallSpec {
 		CallRecordAdd:   {Action: "operator.record"},
 		CallPendingAdd:  {Action: "operator.record", Operation: "operator.submit"},
 		CallPendingSign: {Action: "operator.record"},
+
+		CallInvitationAdd: {Action: "operator.record", Operation: "operator.invite", Logged: true},
+
 		CallSecretCheck: {Action: "operator.read", Repeatable: true},
 		CallStopEngage:  {Action: "stop.engage"},
 		CallLogCheck:    {Action: "audit.read", Repeatable: true},
 	}
 	for action, reads := range map[string][]Call{
 		"status.read":   {CallQueueList, CallScheduleList, CallSchedule, CallScheduleSlots, CallStatus},
-		"operator.read": {CallRecordHead, CallRecord, CallOperatorKeys, CallPendingList, CallPending, CallPrincipalList, CallPrincipal, CallTokenList, CallGrantList, CallRevisionList, CallRevision, CallSecretList, CallStopList},
+		"operator.read": {CallRecordHead, CallRecord, CallOperatorKeys, CallPendingList, CallPending, CallInvitationList, CallPrincipalList, CallPrincipal, CallTokenList, CallGrantList, CallRevisionList, CallRevision, CallSecretList, CallStopList},
 		"audit.read":    {CallLog, CallLogCheckpoint, CallLogTile, CallLogProof, CallEvidence},
 		"": {
 			CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement, CallDispatchTranscript, CallDispatchNetwork, CallDispatchTools,

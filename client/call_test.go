@@ -91,8 +91,8 @@ func argument(t reflect.Type, variant int) reflect.Value {
 	}
 }
 
-// Runtime makes every runtime call and no other, Operator every operator call
-// and no other.
+// Runtime makes every runtime call and no other, Operator every operator call and no
+// other, Login every login call and no other.
 //
 // proves R-B4
 func TestEachFaceMakesExactlyTheCallsOfItsClass(t *testing.T) {
@@ -100,7 +100,7 @@ func TestEachFaceMakesExactlyTheCallsOfItsClass(t *testing.T) {
 	_, conn := newStage(t, r.mux.ServeHTTP)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for class, face := range map[api.CallClass]any{api.ClassRuntime: conn.Runtime(), api.ClassOperator: conn.Operator(), api.ClassSession: conn} {
+	for class, face := range map[api.CallClass]any{api.ClassRuntime: conn.Runtime(), api.ClassOperator: conn.Operator(), api.ClassLogin: conn.Login(), api.ClassSession: conn} {
 		if class != api.ClassSession {
 			invokeAll(ctx, face)
 		} else if _, err := conn.Exchange(ctx, "x"); err != nil {

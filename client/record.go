@@ -56,3 +56,14 @@ func (o OperatorRecords) PendingDecision(ctx context.Context, id api.PendingID) 
 func (o OperatorRecords) SignPending(ctx context.Context, id api.PendingID, by api.PendingSignature) (api.PendingDecision, error) {
 	return fetch[api.PendingDecision](ctx, o.c, on(api.CallPendingSign, string(id)).with(by, false))
 }
+
+// Invite invites a person to enrol a passkey on a device of their own. It is never repeated
+// when its effect is unknown: the answer alone has the link.
+func (o OperatorRecords) Invite(ctx context.Context, req api.InvitationRequest) (api.Invitation, error) {
+	return fetch[api.Invitation](ctx, o.c, on(api.CallInvitationAdd).with(req, false))
+}
+
+// Invitations lists the invitations, with the passkeys that were enrolled.
+func (o OperatorRecords) Invitations(ctx context.Context) ([]api.Invitation, error) {
+	return fetch[[]api.Invitation](ctx, o.c, on(api.CallInvitationList))
+}

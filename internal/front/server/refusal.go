@@ -20,7 +20,7 @@ const (
 
 // refusal is a caller that could not be established.
 type refusal struct {
-	via     string     // unix, session or token
+	via     string     // unix, session, token or enrolment
 	claimed string     // never a secret
 	err     *api.Error // for the caller
 }
@@ -41,21 +41,26 @@ func (c *callers) refuse(ctx context.Context, f refusal) error {
 	return &logged
 }
 
-// refuseToken logs that a token is invalid. It throttles guessing, never the use
-// of a valid token.
+// refuseToken logs that a token is invalid.
 func (c *callers) refuseToken(ctx context.Context, id api.TokenID, cause error) error {
-	var e *api.Error
-	if !errors.As(cause, &e) {
-		return cause
-	}
 	claimed := "token " + string(id)
 	if id == "" {
 		claimed = "no token of ours"
 	}
-	err := c.refuse(ctx, refusal{via: "token", claimed: claimed, err: e})
+	return c.refuseClaim(ctx, "token", claimed, cause)
+}
+
+// refuseClaim logs that what a caller presents is invalid: a token, or the code of an
+// invitation. It throttles guessing, never the use of a valid one.
+func (c *callers) refuseClaim(ctx context.Context, via, claimed string, cause error) error {
+	var e *api.Error
+	if !errors.As(cause, &e) {
+		return cause
+	}
+	err := c.refuse(ctx, refusal{via: via, claimed: claimed, err: e})
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.AuditEntry == nil && (refused.Code == api.CodeUnauthenticated || refused.Code == api.CodeDenied) {
-		return api.Errorf(api.CodeThrottled, "too many invalid tokens").WithHint("wait a second; a valid token is accepted at any time")
+		return api.Errorf(api.CodeThrottled, "too many invalid attempts by %s", via).WithHint("wait a second; a valid one is accepted at any time")
 	}
 	return err
 }

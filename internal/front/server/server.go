@@ -111,6 +111,7 @@ func (s *Server) handlers() map[api.Call]handler {
 		s.catalog.handlers(),
 		(&operatorCalls{&s.cfg, s.gate}).handlers(),
 		(&pendingCalls{&s.cfg}).handlers(),
+		(&invitationCalls{&s.cfg, s.callers}).handlers(),
 		(&logCalls{&s.cfg}).handlers(),
 	} {
 		maps.Copy(all, group)
