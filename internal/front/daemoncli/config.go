@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/front/websetting"
 )
 
 // settings is the content of the service's configuration file. The zero value is
@@ -28,6 +29,7 @@ type settings struct {
 	Anchors   anchorsSettings
 	Notify    []notifySettings
 	Secrets   secretsSettings
+	Web       websetting.Setting // of the page for several people
 
 	Orchestrator orchestratorSettings
 
@@ -50,7 +52,7 @@ type tracingSettings struct {
 // private returns the file of the configuration and the keys and secrets that it
 // names, which no jail is shown.
 func (s settings) private() (places []string) {
-	places = append(places, s.File, s.Keys.Statements)
+	places = append(places, s.File, s.Keys.Statements, s.Web.Key, s.Web.Secret)
 	for _, a := range s.Anchors.List {
 		places = append(places, a.Credentials)
 	}
@@ -74,6 +76,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"anchors":   r.anchors,
 		"notify":    r.notify,
 		"secrets":   r.secrets,
+		"web":       func(n *yaml.Node) { r.s.Web = websetting.Read(&r.Parser, n) },
 
 		"orchestrator": r.orchestrator,
 	}

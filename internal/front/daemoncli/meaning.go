@@ -31,6 +31,7 @@ func (s *settings) meaning(state string) map[string]string {
 		"keys.statements": s.Keys.Statements,
 		"oauth.issuer":    s.OAuth.Issuer, "oauth.audience": s.OAuth.Audience, "oauth.jwks": withoutQuery(s.OAuth.JWKS),
 		"secrets.env": strings.Join(s.Secrets.Env, " "),
+		"web.origin":  s.Web.Origin, "web.listen": s.Web.Listen, "web.certificate": s.Web.Certificate, "web.key": s.Web.Key, "web.secret": s.Web.Secret,
 	}
 	if s.Log.JSON {
 		all["log.format"] = "json"

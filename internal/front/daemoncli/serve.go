@@ -282,7 +282,7 @@ func (s *service) openRegistry(ctx context.Context) (err error) {
 	if s.files, err = secret.OpenFiles(s.t.Dirs.Secrets()); err != nil {
 		return err
 	}
-	s.registry, err = operator.Open(ctx, operator.Config{Root: s.t.Dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Secrets: s.files, Now: s.t.Now})
+	s.registry, err = operator.Open(ctx, operator.Config{Root: s.t.Dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Secrets: s.files, Origin: s.set.Web.Origin, Now: s.t.Now})
 	return err
 }
 

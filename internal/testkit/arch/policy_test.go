@@ -43,7 +43,7 @@ func house() [][]room {
 		},
 		{{"internal/run", [][]string{{"executor", "retention"}, {"dispatch"}, {"orchestrator"}, {"schedule"}}}},
 		{{"internal/front", [][]string{
-			{"console", "mcpserve", "telemetry", "webpage/graph", "webpage/logview", "webpage/patch"},
+			{"console", "mcpserve", "telemetry", "webpage/graph", "webpage/logview", "webpage/patch", "websetting"},
 			{"decisiontext", "mcphttp", "readiness", "runverbs", "webpage"},
 			{"cli", "deploycli", "server"},
 			{"daemoncli"},
