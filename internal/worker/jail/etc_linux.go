@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // etc writes a minimal /etc, copies the few host files that common programs need, and shows such directories. It identifies no user of the host and
@@ -80,10 +82,10 @@ func (b *builder) dev() error {
 		return err
 	}
 	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
-		if err := mountPoint(dev+"/"+name, false); err != nil {
+		if err := mounttree.Point(dev+"/"+name, false); err != nil {
 			return err
 		}
-		if err := bind("/dev/"+name, dev+"/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC); err != nil {
+		if err := mounttree.Bind("/dev/"+name, dev+"/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC); err != nil {
 			return err
 		}
 	}
@@ -98,11 +100,11 @@ func (b *builder) dev() error {
 	if err := os.Mkdir(dev+"/pts", 0o755); err != nil { //nolint:gosec // the agent reads it
 		return err
 	}
-	pts, err := newFilesystem("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600", "max", "64")
+	pts, err := mounttree.New("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600", "max", "64")
 	if err != nil {
 		return err
 	}
-	if err := attach(pts, dev+"/pts"); err != nil {
+	if err := mounttree.Attach(pts, dev+"/pts"); err != nil {
 		return err
 	}
 	return b.bindWritable("shm", "/dev/shm")

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // Host files are shown through read-only overlays, never by a plain bind of a directory. A bind shares inodes with the host,
@@ -88,7 +90,7 @@ func (b *builder) exposeFile(fd int, source, path string) error {
 	if err != nil {
 		return fmt.Errorf("clone mount of %s: %w", path, err)
 	}
-	if err := setAttr(mount, readOnlyBind); err != nil {
+	if err := mounttree.SetAttr(mount, mounttree.ReadOnly); err != nil {
 		_ = unix.Close(mount)
 		return fmt.Errorf("restrict mount of %s: %w", path, err)
 	}
@@ -144,7 +146,7 @@ func (b *builder) attachBeside(dir int) int {
 		_ = unix.Close(mount)
 		return -1
 	}
-	if err := attach(mount, b.stage+"/beside"); err != nil {
+	if err := mounttree.Attach(mount, b.stage+"/beside"); err != nil {
 		_ = unix.Close(view)
 		return -1
 	}
@@ -167,7 +169,7 @@ func (b *builder) view(fd int) (int, error) {
 		return -1, fmt.Errorf("enter it: %w", err)
 	}
 	defer func() { _ = unix.Chdir("/") }()
-	return newFilesystem("overlay", readOnlyBind, "userxattr", "", "xino", "off", "lowerdir", ".:"+b.stage+"/empty")
+	return mounttree.New("overlay", mounttree.ReadOnly, "userxattr", "", "xino", "off", "lowerdir", ".:"+b.stage+"/empty")
 }
 
 // exposeEntries shows what is in a directory with mounts below it, in a directory of its own. Left out are entries that are no
@@ -177,7 +179,7 @@ func (b *builder) exposeEntries(source, path string) error {
 	if err != nil && !errors.Is(err, unix.EACCES) {
 		return err
 	}
-	dir, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755")
+	dir, err := mounttree.New("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755")
 	if err != nil {
 		return err
 	}
@@ -200,16 +202,16 @@ func (b *builder) exposeEntries(source, path string) error {
 			return err
 		}
 	}
-	return unix.MountSetattr(unix.AT_FDCWD, b.root+path, 0, &unix.MountAttr{Attr_set: readOnlyBind})
+	return unix.MountSetattr(unix.AT_FDCWD, b.root+path, 0, &unix.MountAttr{Attr_set: mounttree.ReadOnly})
 }
 
 // attachAt attaches a detached mount at path, where a mount point is made unless an earlier one provides it.
 func (b *builder) attachAt(mount int, path string, directory bool) error {
 	if _, err := os.Lstat(b.root + path); err != nil {
-		if err := mountPoint(b.root+path, directory); err != nil {
+		if err := mounttree.Point(b.root+path, directory); err != nil {
 			_ = unix.Close(mount)
 			return err
 		}
 	}
-	return attach(mount, b.root+path)
+	return mounttree.Attach(mount, b.root+path)
 }

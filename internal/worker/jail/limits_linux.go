@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // initThreads is the allowance for pid 1's own threads in task limits.
@@ -98,7 +100,7 @@ func (s *setup) namespaceLimits() map[string]string {
 
 // setNamespaceLimits sets them, and returns those that the kernel does not have or does not let it set.
 func setNamespaceLimits(s *setup) (unset []string, err error) {
-	proc, err := newFilesystem("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	proc, err := mounttree.New("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return nil, err
 	}

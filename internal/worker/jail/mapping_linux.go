@@ -5,10 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // mapping is the identity of the jail on the host.
@@ -94,45 +95,28 @@ func (m *mapping) lowerTrees(paths []string) (trees []int, err error) {
 }
 
 func (m *mapping) lowerTree(path string, spaces map[[2]int]*os.File) (int, error) {
-	fd, err := cloneTree(path)
+	fd, err := mounttree.Clone(path)
 	if err != nil {
 		return -1, err
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil {
-		err = setAttr(fd, readOnlyBind)
+		err = mounttree.SetAttr(fd, mounttree.ReadOnly)
 	}
 	owner := [2]int{int(st.Uid), int(st.Gid)}
 	if err == nil && spaces[owner] == nil {
 		var ns *os.File
-		if ns, err = m.namespaceOf(owner[0], owner[1]); err == nil {
+		uid, gid := m.agent()
+		if ns, err = mounttree.Owner(owner[0], owner[1], uid, gid); err == nil {
 			spaces[owner] = ns
 		}
 	}
 	if err == nil {
-		err = idmap(fd, int(spaces[owner].Fd())) //nolint:gosec // a descriptor
+		err = mounttree.Idmap(fd, int(spaces[owner].Fd())) //nolint:gosec // a descriptor
 	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, &os.PathError{Op: "map owners of", Path: path, Err: err}
 	}
 	return fd, nil
-}
-
-// namespaceOf returns a user namespace that maps only one owner to the agent, for an idmapped mount. A child creates it that
-// is stopped at its exec, before it runs any code, and killed once the namespace is open.
-func (m *mapping) namespaceOf(uid, gid int) (*os.File, error) {
-	runtime.LockOSThread() // tracing is by thread
-	defer runtime.UnlockOSThread()
-	agentUID, agentGID := m.agent()
-	p, err := os.StartProcess("/proc/self/exe", []string{"bailiwick-jail-idmap"}, &os.ProcAttr{Env: []string{}, Sys: &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: agentUID, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: agentGID, Size: 1}},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("make a user namespace: %w", err)
-	}
-	defer func() { _ = p.Kill(); _, _ = p.Wait() }()
-	return os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // The jail's own /proc. The kernel shows the machine there too: its command line, memory, load, interrupts, locks and open
@@ -106,19 +108,19 @@ func (b *builder) proc() error {
 	if b.setup.Root {
 		options = append(options, "gid", "0") // pid 1 itself has to count processes
 	}
-	fd, err := newFilesystem("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, options...)
+	fd, err := mounttree.New("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, options...)
 	if err != nil {
 		return err
 	}
-	if err := attach(fd, dir); err != nil {
+	if err := mounttree.Attach(fd, dir); err != nil {
 		return err
 	}
 	stand := b.stage + "/proc"
 	const still = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
-	if fd, err = newFilesystem("tmpfs", still, "mode", "0755", "size", "1m"); err != nil {
+	if fd, err = mounttree.New("tmpfs", still, "mode", "0755", "size", "1m"); err != nil {
 		return err
 	}
-	if err := attach(fd, stand); err != nil {
+	if err := mounttree.Attach(fd, stand); err != nil {
 		return err
 	}
 	if err := b.fillProc(dir, stand); err != nil {

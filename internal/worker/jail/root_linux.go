@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/mountinfo"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // The root of a jail, built by its pid 1. Everything writable is on one tmpfs with hard limits:
@@ -104,13 +105,13 @@ func (b *builder) writable() error {
 	if b.stage == "" {
 		return errors.New("the host has none of /sys, /mnt and /run to build on")
 	}
-	fd, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
+	fd, err := mounttree.New("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
 		"size", strconv.FormatInt(b.setup.Limits.Disk, 10),
 		"nr_inodes", strconv.Itoa(b.setup.Limits.Files+b.setup.skeletonFiles()), "mode", "0711")
 	if err != nil {
 		return err
 	}
-	if err := attach(fd, b.stage); err != nil {
+	if err := mounttree.Attach(fd, b.stage); err != nil {
 		return err
 	}
 	b.root = b.stage + "/root"
@@ -141,11 +142,11 @@ func (b *builder) writable() error {
 			}
 		}
 	}
-	skeleton, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755")
+	skeleton, err := mounttree.New("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755")
 	if err != nil {
 		return err
 	}
-	if err := attach(skeleton, b.root); err != nil {
+	if err := mounttree.Attach(skeleton, b.root); err != nil {
 		return err
 	}
 	return b.attachExtra()
@@ -155,15 +156,15 @@ func (b *builder) writable() error {
 func (b *builder) attachExtra() (err error) {
 	for i, fd := range b.extra {
 		point := b.extraPath(i)
-		directory, err := isDirectory(fd)
+		directory, err := mounttree.IsDirectory(fd)
 		if err == nil {
-			err = mountPoint(point, directory)
+			err = mounttree.Point(point, directory)
 		}
 		if err != nil {
 			_ = unix.Close(fd)
 			return err
 		}
-		if err := attach(fd, point); err != nil {
+		if err := mounttree.Attach(fd, point); err != nil {
 			return err
 		}
 	}
@@ -230,7 +231,7 @@ func (b *builder) bindWritable(name, target string) error {
 	if err := os.MkdirAll(b.root+target, 0o755); err != nil { //nolint:gosec // the agent reads it
 		return err
 	}
-	return bind(filepath.Join(b.stage, name), b.root+target, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	return mounttree.Bind(filepath.Join(b.stage, name), b.root+target, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
 // finish makes the skeleton read-only, pivots, and unmounts the host's root.
@@ -252,7 +253,7 @@ func (b *builder) finish() error {
 	if err := unix.Chdir(b.root); err != nil {
 		return err
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, b.root, 0, &unix.MountAttr{Attr_set: readOnlyBind}); err != nil {
+	if err := unix.MountSetattr(unix.AT_FDCWD, b.root, 0, &unix.MountAttr{Attr_set: mounttree.ReadOnly}); err != nil {
 		return fmt.Errorf("make the root read-only: %w", err)
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {

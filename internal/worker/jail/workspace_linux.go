@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // workspace creates /workspace: an overlay over the lower directories, or a copy of them if the kernel refuses that.
@@ -59,12 +61,12 @@ func (b *builder) overlay(target string) error {
 		if err != nil {
 			return err
 		}
-		if err := attach(fd, point); err != nil {
+		if err := mounttree.Attach(fd, point); err != nil {
 			return err
 		}
 		layers = append(layers, point)
 	}
-	fd, err := newFilesystem("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
+	fd, err := mounttree.New("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
 		"userxattr", "", "xino", "off", "lowerdir", strings.Join(layers, ":"), "upperdir", b.stage+"/upper", "workdir", b.stage+"/work")
 	if err != nil {
 		return err
@@ -73,18 +75,18 @@ func (b *builder) overlay(target string) error {
 		_ = unix.Close(fd)
 		return fmt.Errorf("open the writable layer: %w", err)
 	}
-	return attach(fd, target)
+	return mounttree.Attach(fd, target)
 }
 
 func (b *builder) lowerTree(i int, path string) (int, error) {
 	if b.setup.Root {
 		return b.lower[i], nil
 	}
-	fd, err := cloneTree(path)
+	fd, err := mounttree.Clone(path)
 	if err != nil {
 		return -1, err
 	}
-	if err := setAttr(fd, readOnlyBind); err != nil {
+	if err := mounttree.SetAttr(fd, mounttree.ReadOnly); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
