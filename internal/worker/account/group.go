@@ -1,0 +1,282 @@
+package account
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound everything that one program starts. Zero is no limit.
+type Limits struct {
+	Memory    int64   // bytes
+	Processes int     // and threads
+	CPU       float64 // cores
+	// Disk is how many bytes a second are read from, and how many are written to, the disk of Disk.Of.
+	Disk Throughput
+}
+
+// Throughput bounds the use of one disk.
+type Throughput struct {
+	Of    *os.File // any file on it
+	Bytes int64    // a second; 0 is no limit
+}
+
+// The controllers of limits, as version 2 of control groups names them.
+const (
+	memory    = "memory"
+	processes = "pids"
+	cpu       = "cpu"
+	disk      = "io"
+)
+
+// Groups is a place for the control groups of programs, one for each: the child of one name in every hierarchy.
+type Groups struct {
+	parents []parent
+}
+
+// parent is a directory in which groups are made.
+type parent struct {
+	version     int
+	dir         string
+	point       string   // where its hierarchy is mounted
+	controllers []string // by their names of version 2
+}
+
+// OpenGroups returns the groups below a path, such as "bailiwick.slice/launch.service/attempt", in the hierarchies that this
+// machine has. It creates the path, and delegates to it those controllers that are there.
+func OpenGroups(path string) (*Groups, error) {
+	if path == "" || !filepath.IsLocal(path) || filepath.Clean(path) != path {
+		return nil, fmt.Errorf("control groups below %q: give a clean relative path", path)
+	}
+	found, err := mountedHierarchies()
+	if err != nil {
+		return nil, fmt.Errorf("control groups: %w", err)
+	}
+	g := &Groups{}
+	for _, p := range found {
+		p.dir = filepath.Join(p.point, path)
+		if err := p.delegate(path); err != nil {
+			return nil, fmt.Errorf("control groups below %s: %w", p.dir, err)
+		}
+		g.parents = append(g.parents, p)
+	}
+	return g, nil
+}
+
+// delegate makes the parent, and enables its controllers from the root on.
+func (p *parent) delegate(path string) error {
+	if err := os.MkdirAll(p.dir, 0o755); err != nil { //nolint:gosec // as every control group
+		return err
+	}
+	if p.version == 1 {
+		return nil
+	}
+	at := p.point
+	enabled := []string{}
+	for _, name := range append([]string{""}, strings.Split(path, "/")...) {
+		at = filepath.Join(at, name)
+		enabled = enabled[:0]
+		for _, c := range []string{memory, processes, cpu, disk} {
+			if err := writeFile(at, "cgroup.subtree_control", "+"+c); err == nil { // else the kernel, or who delegated to us, has it not
+				enabled = append(enabled, c)
+			}
+		}
+	}
+	p.controllers = slices.Clone(enabled)
+	return nil
+}
+
+// Group is the control groups of one program.
+type Group struct {
+	name  string
+	dirs  []groupDir
+	Lacks []string // the limits that nothing holds, each with its reason
+}
+
+type groupDir struct {
+	parent
+	path string
+	leaf string // where the program itself runs: in version 2 a group with processes delegates nothing
+}
+
+const leafName = "program"
+
+// Create makes the groups of a program, with their limits, and lets the first id of the block make groups of its own below them. A
+// name is the caller's: a letter or digit, and then also dots, dashes and underscores.
+func (g *Groups) Create(name string, b Block, l Limits) (_ *Group, err error) {
+	if err := validName(name); err != nil {
+		return nil, err
+	}
+	made := &Group{name: name}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("control group %s: %w", name, err), made.Remove())
+		}
+	}()
+	for _, p := range g.parents {
+		d := groupDir{parent: p, path: filepath.Join(p.dir, name)}
+		d.leaf = d.path
+		if err := os.Mkdir(d.path, 0o755); err != nil { //nolint:gosec // as every control group
+			return nil, err
+		}
+		made.dirs = append(made.dirs, d)
+		if p.version == 2 {
+			for _, c := range p.controllers {
+				if err := writeFile(d.path, "cgroup.subtree_control", "+"+c); err != nil {
+					return nil, fmt.Errorf("delegate %s: %w", c, err)
+				}
+			}
+			d.leaf = filepath.Join(d.path, leafName)
+			made.dirs[len(made.dirs)-1].leaf = d.leaf
+			if err := os.Mkdir(d.leaf, 0o755); err != nil { //nolint:gosec // likewise
+				return nil, err
+			}
+		}
+		if err := d.give(b); err != nil {
+			return nil, err
+		}
+	}
+	made.limit(l)
+	return made, nil
+}
+
+func validName(name string) error {
+	ok := name != "" && len(name) <= 200
+	for i, c := range name {
+		letter := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		ok = ok && (letter || i > 0 && strings.ContainsRune("._-", c))
+	}
+	if !ok {
+		return fmt.Errorf("control group %q: a name has letters, digits, dots, dashes and underscores", name)
+	}
+	return nil
+}
+
+// give delegates the groups to the program: it makes and fills groups below, and cannot change its own limits or leave.
+func (d groupDir) give(b Block) error {
+	var errs []error
+	for _, dir := range slices.Compact([]string{d.path, d.leaf}) {
+		for _, name := range []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks"} {
+			err := os.Chown(filepath.Join(dir, name), b.host(Self), b.host(Self))
+			if !errors.Is(err, fs.ErrNotExist) { // each version has some of them
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// limit sets each limit in the hierarchy that has its controller.
+func (g *Group) limit(l Limits) {
+	for _, one := range []struct {
+		controller string
+		wanted     bool
+	}{{memory, l.Memory > 0}, {processes, l.Processes > 0}, {cpu, l.CPU > 0}, {disk, l.Disk.Bytes > 0}} {
+		if !one.wanted {
+			continue
+		}
+		err := errors.New("no hierarchy of control groups here has the controller")
+		for _, d := range g.dirs {
+			if slices.Contains(d.controllers, one.controller) {
+				if err = d.set(one.controller, l); err == nil {
+					break
+				}
+			}
+		}
+		if err != nil {
+			g.Lacks = append(g.Lacks, fmt.Sprintf("%s: %v", one.controller, err))
+		}
+	}
+}
+
+const cpuPeriod = 100_000 // microseconds
+
+func (d groupDir) set(controller string, l Limits) error {
+	quota := strconv.Itoa(int(math.Ceil(l.CPU * cpuPeriod)))
+	switch controller {
+	case processes:
+		return writeFile(d.path, "pids.max", strconv.Itoa(l.Processes))
+	case memory:
+		if d.version == 1 {
+			return writeFile(d.path, "memory.limit_in_bytes", strconv.FormatInt(l.Memory, 10))
+		}
+		_ = writeFile(d.path, "memory.swap.max", "0") // absent without swap accounting
+		return writeFile(d.path, "memory.max", strconv.FormatInt(l.Memory, 10))
+	case cpu:
+		if d.version == 1 {
+			return errors.Join(writeFile(d.path, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)), writeFile(d.path, "cpu.cfs_quota_us", quota))
+		}
+		return writeFile(d.path, "cpu.max", quota+" "+strconv.Itoa(cpuPeriod))
+	default:
+		device, err := l.Disk.device()
+		if err != nil {
+			return err
+		}
+		if d.version == 1 {
+			rate := fmt.Sprintf("%s %d", device, l.Disk.Bytes)
+			return errors.Join(writeFile(d.path, "blkio.throttle.read_bps_device", rate), writeFile(d.path, "blkio.throttle.write_bps_device", rate))
+		}
+		return writeFile(d.path, "io.max", fmt.Sprintf("%s rbps=%d wbps=%d", device, l.Disk.Bytes, l.Disk.Bytes))
+	}
+}
+
+// device is the number of the whole disk: the kernel bounds no partition.
+func (t Throughput) device() (string, error) {
+	if t.Of == nil {
+		return "", errors.New("no file on the disk is given")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(t.Of.Fd()), &st); err != nil { //nolint:gosec // a descriptor
+		return "", err
+	}
+	number := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
+	at, err := filepath.EvalSymlinks("/sys/dev/block/" + number)
+	if err != nil {
+		return "", fmt.Errorf("%s is on no disk: %w", t.Of.Name(), err)
+	}
+	if _, err := os.Stat(filepath.Join(at, "partition")); err != nil {
+		return number, nil //nolint:nilerr // it is the disk itself
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(at), "dev")) //nolint:gosec // of the kernel
+	return strings.TrimSpace(string(text)), err
+}
+
+// enter puts the calling thread into the groups of version 1, and returns a descriptor of the group of version 2 to clone into,
+// or -1.
+func (g *Group) enter() (leaf int, err error) {
+	leaf = -1
+	if g == nil {
+		return leaf, nil
+	}
+	for _, d := range g.dirs {
+		if d.version == 1 {
+			err = writeFile(d.path, "tasks", "0")
+		} else {
+			leaf, err = unix.Open(d.leaf, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		if err != nil {
+			return leaf, fmt.Errorf("enter control group %s: %w", d.leaf, err)
+		}
+	}
+	return leaf, nil
+}
+
+func writeFile(dir, name, value string) error {
+	fd, err := unix.Open(filepath.Join(dir, name), unix.O_WRONLY|unix.O_CLOEXEC, 0) // never creates: a file that is not there is an error
+	if err != nil {
+		return &os.PathError{Op: "open", Path: filepath.Join(dir, name), Err: err}
+	}
+	_, err = unix.Write(fd, []byte(value))
+	if err = errors.Join(err, unix.Close(fd)); err != nil {
+		return fmt.Errorf("write %q to %s: %w", value, filepath.Join(dir, name), err)
+	}
+	return nil
+}
