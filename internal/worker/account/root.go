@@ -1,0 +1,312 @@
+package account
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
+)
+
+// Mount shows a directory or a file to a program.
+type Mount struct {
+	At   string   // where the program sees it: a clean absolute path
+	From *os.File // what to show; O_PATH is enough
+	// As is the id of the block that the owner of From appears as, and whose files it can so read. Files of other owners
+	// appear as the overflow uid's. With Nobody owners stay as they are.
+	As    ID
+	Write bool // else nothing below can be changed
+}
+
+// System lists the directories of the system that every program under a block sees, read-only.
+func System() []string {
+	return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"}
+}
+
+func (m Mount) validate() error {
+	switch {
+	case m.From == nil:
+		return fmt.Errorf("mount at %s: no directory is given", m.At)
+	case !filepath.IsAbs(m.At) || filepath.Clean(m.At) != m.At || m.At == "/":
+		return fmt.Errorf("mount at %q: give a clean absolute path below /", m.At)
+	case m.As < Nobody || m.As >= Size:
+		return fmt.Errorf("mount at %s: a block has no id %d", m.At, m.As)
+	case m.As == Nobody && m.Write:
+		return fmt.Errorf("mount at %s: writable for nobody: name the id that owns it", m.At)
+	}
+	for _, own := range append(System(), "/proc", "/dev", "/sys") {
+		if within(m.At, own) || within(own, m.At) {
+			return fmt.Errorf("mount at %s: %s is the system's; name another path", m.At, own)
+		}
+	}
+	return nil
+}
+
+// tree is a detached mount and where it goes.
+type tree struct {
+	at string
+	fd int
+}
+
+// root is a root directory in the making, in a mount namespace of the calling thread.
+type root struct {
+	block  Block
+	spaces map[[3]int]*os.File // user namespaces for idmapped mounts, by owner and id: each costs a process
+	trees  []tree
+	links  map[string]string
+}
+
+// buildRoot gives the calling thread a mount namespace whose root shows the system's programs and configuration, a few devices,
+// the thread's groups, /proc without the processes of others, and the program's mounts. Root owns the namespace. A program that
+// is cloned from the thread into a user namespace gets a copy in which every mount is locked.
+func (p *Program) buildRoot() error {
+	r := &root{block: *p.Block, spaces: map[[3]int]*os.File{}, links: map[string]string{}}
+	defer func() {
+		for _, s := range r.spaces {
+			_ = s.Close()
+		}
+		for _, t := range r.trees {
+			_ = unix.Close(t.fd)
+		}
+	}()
+	if err := r.gather(p); err != nil { // in the caller's namespace: of another, nothing can be cloned
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	return r.enter()
+}
+
+// gather opens everything that the root will show.
+func (r *root) gather(p *Program) error {
+	for _, path := range System() {
+		if err := r.system(path); err != nil {
+			return err
+		}
+	}
+	if err := r.resolver(); err != nil {
+		return err
+	}
+	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
+		if err := r.clone("/dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC); err != nil {
+			return err
+		}
+	}
+	proc, err := mounttree.New("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "hidepid", "2")
+	if err != nil {
+		return err
+	}
+	r.trees = append(r.trees, tree{"/proc", proc})
+	if err := p.Group.show(r); err != nil {
+		return err
+	}
+	if err := r.programDir(p); err != nil {
+		return err
+	}
+	mounts := slices.SortedFunc(slices.Values(p.Mounts), func(a, b Mount) int { return cmp.Compare(len(a.At), len(b.At)) }) // parents first
+	for _, m := range mounts {
+		if err := r.mount(m); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", m.From.Name(), m.At, err)
+		}
+	}
+	return nil
+}
+
+// system shows a directory of the system, or copies its symbolic link.
+func (r *root) system(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Mode()&os.ModeSymlink == 0 {
+		return r.clone(path, mounttree.ReadOnly)
+	}
+	r.links[path], err = os.Readlink(path)
+	return err
+}
+
+// resolver shows the directory of the resolver's configuration, where /etc only has a link to it.
+func (r *root) resolver() error {
+	file, err := filepath.EvalSymlinks("/etc/resolv.conf")
+	if err != nil || r.shown(file) {
+		return nil //nolint:nilerr // a machine without: names do not resolve outside either
+	}
+	return r.clone(filepath.Dir(file), mounttree.ReadOnly)
+}
+
+// programDir shows the directory of the program, where it has its siblings.
+func (r *root) programDir(p *Program) error {
+	dir := filepath.Dir(p.Path)
+	if r.shown(dir) || slices.ContainsFunc(p.Mounts, func(m Mount) bool { return within(dir, m.At) }) {
+		return nil
+	}
+	return r.clone(dir, mounttree.ReadOnly)
+}
+
+func (r *root) shown(path string) bool {
+	return slices.ContainsFunc(r.trees, func(t tree) bool { return within(path, t.at) })
+}
+
+// clone shows a path of the host at the same path.
+func (r *root) clone(path string, attr uint64) error {
+	fd, err := mounttree.Clone(path)
+	if err != nil {
+		return err
+	}
+	r.trees = append(r.trees, tree{path, fd})
+	return mounttree.SetAttr(fd, attr)
+}
+
+// mount shows a mount of the program.
+func (r *root) mount(m Mount) error {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	if m.As == Nobody {
+		flags |= unix.AT_RECURSIVE // an idmapped mount is one file system
+	}
+	fd, err := unix.OpenTree(int(m.From.Fd()), "", flags) //nolint:gosec // a descriptor
+	if err != nil {
+		return err
+	}
+	r.trees = append(r.trees, tree{m.At, fd})
+	attr := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+	if !m.Write {
+		attr = mounttree.ReadOnly
+	}
+	if err := mounttree.SetAttr(fd, attr); err != nil || m.As == Nobody {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	key := [3]int{int(st.Uid), int(st.Gid), r.block.host(m.As)}
+	if r.spaces[key] == nil {
+		if r.spaces[key], err = mounttree.Owner(key[0], key[1], key[2], key[2]); err != nil {
+			return err
+		}
+	}
+	return mounttree.Idmap(fd, int(r.spaces[key].Fd())) //nolint:gosec // a descriptor
+}
+
+// show shows the program its own groups and nothing above them, where the system has them.
+func (g *Group) show(r *root) error {
+	if g == nil {
+		return nil
+	}
+	for _, d := range g.dirs {
+		if err := r.clone(d.path, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
+			return err
+		}
+		r.trees[len(r.trees)-1].at = d.point
+	}
+	return nil
+}
+
+// stage returns a directory to build on, which covers nothing that is opened later.
+func stage() (string, error) {
+	for _, dir := range []string{"/mnt", "/run", "/sys"} {
+		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
+			return dir, nil
+		}
+	}
+	return "", errors.New("the host has none of /mnt, /run and /sys to build on")
+}
+
+// enter builds the root, makes it that of the thread and drops the host's.
+func (r *root) enter() error {
+	dir, err := stage()
+	if err != nil {
+		return err
+	}
+	const attr = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	fd, err := mounttree.New("tmpfs", attr, "mode", "0755", "size", "1m")
+	if err != nil {
+		return err
+	}
+	if err := mounttree.Attach(fd, dir); err != nil {
+		return err
+	}
+	for _, name := range []string{"/proc", "/dev", "/sys"} {
+		if err := os.Mkdir(dir+name, 0o755); err != nil { //nolint:gosec // as every root directory
+			return err
+		}
+	}
+	for path, target := range r.links {
+		if err := os.Symlink(target, dir+path); err != nil {
+			return err
+		}
+	}
+	if err := r.points(dir); err != nil {
+		return err
+	}
+	for i := range r.trees {
+		if err := r.attach(dir, &r.trees[i]); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil { // no mount of the host comes later
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &unix.MountAttr{Attr_set: mounttree.ReadOnly}); err != nil {
+		return fmt.Errorf("make the root read-only: %w", err)
+	}
+	if err := unix.Chdir(dir); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("drop the host's root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// points makes the mount points that are not below another mount. Nothing is attached yet, so no link of others is on the way.
+func (r *root) points(dir string) error {
+	for i, t := range r.trees {
+		if slices.ContainsFunc(r.trees[:i], func(o tree) bool { return within(t.at, o.at) }) {
+			continue
+		}
+		directory, err := mounttree.IsDirectory(t.fd)
+		if err == nil {
+			err = mounttree.Point(dir+t.at, directory)
+		}
+		if err != nil {
+			return fmt.Errorf("make the mount point %s: %w", t.at, err)
+		}
+	}
+	return nil
+}
+
+// attach attaches a mount below dir. A point below another mount must exist there, and no symbolic link is followed.
+func (r *root) attach(dir string, t *tree) error {
+	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(top) }()
+	point, err := unix.Openat2(top, "."+t.at, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return &os.PathError{Op: "open mount point", Path: t.at, Err: err}
+	}
+	defer func() { _ = unix.Close(point) }()
+	if err := unix.MoveMount(t.fd, "", point, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return &os.PathError{Op: "attach mount at", Path: t.at, Err: err}
+	}
+	return nil
+}
