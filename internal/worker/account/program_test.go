@@ -1,0 +1,62 @@
+package account
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// proves R-S1, R-S2
+func TestAProgramIsRootOnlyInItsBlock(t *testing.T) {
+	b := block(t)
+	text, code := run(t, Program{Block: &b, Env: []string{"A=b"}}, "say")
+	if code != 0 {
+		t.Fatal(text)
+	}
+	var f facts
+	if err := json.Unmarshal([]byte(text), &f); err != nil {
+		t.Fatal(err, text)
+	}
+	if want := fmt.Sprintf("0 %d 3", b.First); strings.Join(strings.Fields(f.Map), " ") != want {
+		t.Errorf("uid_map %q, want %q", f.Map, want)
+	}
+	if f.UID != 0 || f.GID != 0 || len(f.Groups) != 0 || f.Session != f.PID || !f.NoNewPrivs {
+		t.Errorf("%+v", f)
+	}
+	if !reflect.DeepEqual(f.Env, []string{"A=b"}) {
+		t.Errorf("environment %q", f.Env)
+	}
+	t.Log(f.Root, f.Descriptors)
+}
+
+// proves R-S1
+func TestADirectoryKeepsItsOwnerOnDisk(t *testing.T) {
+	const service = 4242
+	b := block(t)
+	own, other := dir(t, service, "a", "mine"), dir(t, service, "a", "another's")
+	view := "/run/view"
+	mounts := []Mount{
+		{At: own, From: opened(t, own), As: Self, Write: true},
+		{At: view, From: opened(t, own), As: Agent},
+	}
+	text, code := run(t, Program{Block: &b, Mounts: mounts}, "write", own+"/new", own+"/a")
+	if code != 0 {
+		t.Fatal(text)
+	}
+	st, err := os.Stat(filepath.Join(own, "new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid := ownerOf(st); uid != service {
+		t.Errorf("a new file is of uid %d on disk, want %d", uid, service)
+	}
+	for _, refused := range [][]string{{"write", view + "/new"}, {"write", "/new"}, {"read", other + "/a"}, {"write", "/usr/x"}} {
+		if text, code := run(t, Program{Block: &b, Mounts: mounts}, refused[0], refused[1:]...); code == 0 {
+			t.Errorf("%q: %s", refused, text)
+		}
+	}
+}
