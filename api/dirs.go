@@ -1,16 +1,29 @@
 package api
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Dirs are the directories of one installation, by the XDG base directory
-// specification.
+// The modes of an installation.
+const (
+	ModeSameUser = "same-user" // service, catalog, keys and callers share one account
+	ModeSystem   = "system"    // the service, its workers and the trust roots have accounts of their own
+)
+
+// ModeVariable is the environment variable that chooses the mode of a program.
+const ModeVariable = "BAILIWICK_MODE"
+
+// Dirs are the directories of one installation: by the XDG base directory
+// specification in mode same-user, fixed places of the machine in mode system.
 type Dirs struct {
+	Mode    string // ModeSameUser or ModeSystem; empty: ModeSameUser
+	Trust   string // trust root, operators' first set, settings; empty: in Data and Config
 	Data    string // catalog and trust root: written by people, read by the service
 	Config  string // deploy key, configuration of the service
 	State   string // of the service: state database, dispatches, service key
@@ -27,8 +40,26 @@ func LocalLogin(name string, uid int) string {
 	return name
 }
 
-// DirsFrom derives the directories from the environment.
+// DirsFrom derives the directories from the environment: those of mode system only if
+// ModeVariable says so. Programs of people use package installation instead.
 func DirsFrom(getenv func(string) string, uid int) Dirs {
+	if getenv(ModeVariable) == ModeSystem {
+		return SystemDirs(getenv)
+	}
+	return userDirs(getenv, uid)
+}
+
+// SystemDirs are the directories of the machine's installation, as the service and
+// each person see them. Config and Home are the account's own.
+func SystemDirs(getenv func(string) string) Dirs {
+	own := userDirs(getenv, 0)
+	return Dirs{
+		Mode: ModeSystem, Trust: "/etc/bailiwick", Data: "/var/lib/bailiwick-catalog", State: "/var/lib/bailiwick", Runtime: "/run/bailiwick",
+		Config: own.Config, Home: own.Home,
+	}
+}
+
+func userDirs(getenv func(string) string, uid int) Dirs {
 	home := getenv("HOME")
 	under := func(variable, fallback string) string {
 		base := getenv(variable)
@@ -38,6 +69,7 @@ func DirsFrom(getenv func(string) string, uid int) Dirs {
 		return filepath.Join(base, "bailiwick")
 	}
 	d := Dirs{
+		Mode:   cmp.Or(getenv(ModeVariable), ModeSameUser),
 		Data:   under("XDG_DATA_HOME", ".local/share"),
 		Config: under("XDG_CONFIG_HOME", ".config"),
 		State:  under("XDG_STATE_HOME", ".local/state"),
@@ -51,8 +83,14 @@ func DirsFrom(getenv func(string) string, uid int) Dirs {
 	return d
 }
 
-// Check refuses relative directories, the result of an unset HOME.
+// System reports whether the installation is the machine's.
+func (d Dirs) System() bool { return d.Mode == ModeSystem }
+
+// Check refuses relative directories, the result of an unset HOME, and an unknown mode.
 func (d Dirs) Check() error {
+	if !slices.Contains([]string{"", ModeSameUser, ModeSystem}, d.Mode) {
+		return Errorf(CodeInvalid, "%s=%q: want %s or %s", ModeVariable, d.Mode, ModeSameUser, ModeSystem).WithHint("unset it to use the installation of this machine, if there is one")
+	}
 	for _, place := range []struct{ variable, dir string }{{"XDG_DATA_HOME", d.Data}, {"XDG_CONFIG_HOME", d.Config}, {"XDG_STATE_HOME", d.State}} {
 		if !filepath.IsAbs(place.dir) {
 			return Errorf(CodeInvalid, "neither HOME nor %s is an absolute path", place.variable).
@@ -69,19 +107,35 @@ func (d Dirs) Catalog() string { return filepath.Join(d.Data, "catalog") }
 func (d Dirs) Agents() string { return filepath.Join(d.Data, "agents") }
 
 // TrustRoot is the file that lists the deploy keys of this installation.
-func (d Dirs) TrustRoot() string { return filepath.Join(d.Data, "trust.json") }
+func (d Dirs) TrustRoot() string { return filepath.Join(cmp.Or(d.Trust, d.Data), "trust.json") }
 
 // DeployKey is the default path of the deploy key.
 func (d Dirs) DeployKey() string { return filepath.Join(d.Config, "deploy.key") }
 
 // OperatorRoot is the file that lists the operator keys of this installation.
-func (d Dirs) OperatorRoot() string { return filepath.Join(d.Data, "operators.json") }
+func (d Dirs) OperatorRoot() string { return filepath.Join(cmp.Or(d.Trust, d.Data), "operators.json") }
 
 // OperatorKey is the default path of the operator's key.
 func (d Dirs) OperatorKey() string { return filepath.Join(d.Config, "operator.key") }
 
 // ServiceConfig is the default path of the service's configuration file.
-func (d Dirs) ServiceConfig() string { return filepath.Join(d.Config, "service.yaml") }
+func (d Dirs) ServiceConfig() string {
+	return filepath.Join(cmp.Or(d.Trust, d.Config), "service.yaml")
+}
+
+// LaunchConfig is the file with the settings of the launcher. In mode system only.
+func (d Dirs) LaunchConfig() string { return filepath.Join(d.Trust, "launch.yaml") }
+
+// SecretsRecipient is the file with the age recipient that secrets are encrypted to. In
+// mode system only.
+func (d Dirs) SecretsRecipient() string { return filepath.Join(d.Trust, "secrets.pub") }
+
+// LauncherState is the directory of the launcher: its marks, and the identity that
+// decrypts secrets. In mode system only.
+func (d Dirs) LauncherState() string { return d.State + "-launch" }
+
+// LauncherSocket is the unix socket of the launcher. In mode system only.
+func (d Dirs) LauncherSocket() string { return d.Runtime + "-launch/launch.sock" }
 
 // Blobs is the directory of inputs, manifests, patches, outputs and results.
 func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }
@@ -144,7 +198,10 @@ func (d Dirs) Sockets() []string {
 	if d.Runtime != "" {
 		out = append(out, filepath.Join(d.Runtime, socketName))
 	}
-	return append(out, filepath.Join("/run/bailiwick", socketName), filepath.Join(d.State, socketName))
+	if d.System() {
+		return out
+	}
+	return append(out, filepath.Join(d.State, socketName))
 }
 
 const socketName = "api.sock"

@@ -100,7 +100,7 @@ func (v Private) places() []string {
 
 // installation returns the installation's own places.
 func (v Private) installation() []string {
-	return append([]string{v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/etc/bailiwick", "/var/lib/bailiwick"}, v.Also...)
+	return append([]string{v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/etc/bailiwick", "/var/lib/bailiwick", "/var/lib/bailiwick-launch"}, v.Also...)
 }
 
 func (v Private) everyForm(paths []string) (all []string) {

@@ -37,9 +37,8 @@ type Config struct {
 	// Trace is the parent span of all calls; when empty, the service starts a new
 	// trace for each.
 	Trace api.Trace
-	// UIDs are the accounts whose service is trusted: normally the caller's own
-	// and, for /run/bailiwick, the service account's. The client sends nothing to a
-	// server of another account.
+	// UIDs are the accounts whose service is trusted; package installation knows them.
+	// The client sends nothing to a server of another account.
 	UIDs []int
 	// Spawn starts a service when none answers, or finds the one that another
 	// client has just started, and returns its socket. When nil, an unreachable
@@ -56,10 +55,11 @@ type Conn struct {
 
 // link is what all Conns derived from one share.
 type link struct {
-	uids  []int
-	trace api.Trace
-	spawn func(context.Context) (string, error)
-	http  *http.Client
+	system bool // the service is the machine's
+	uids   []int
+	trace  api.Trace
+	spawn  func(context.Context) (string, error)
+	http   *http.Client
 
 	mu     sync.Mutex
 	places []string // sockets to try, in order; guarded by mu
@@ -68,7 +68,7 @@ type link struct {
 
 // New returns a Conn that connects on its first use.
 func New(cfg Config) *Conn {
-	c := &Conn{link: &link{uids: cfg.UIDs, trace: cfg.Trace, spawn: cfg.Spawn, places: []string{cfg.Socket}}}
+	c := &Conn{link: &link{system: cfg.Dirs.System(), uids: cfg.UIDs, trace: cfg.Trace, spawn: cfg.Spawn, places: []string{cfg.Socket}}}
 	if cfg.Socket == "" {
 		c.places = cfg.Dirs.Sockets()
 	}
@@ -181,7 +181,11 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*noServiceError](err); ok {
 		why = noService
 	}
-	return &failure{why, api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.Socket(), cause(err)).WithHint("run: bailiwick up")}
+	start := "bailiwick up"
+	if c.system {
+		start = "sudo systemctl start bailiwick.service"
+	}
+	return &failure{why, api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.Socket(), cause(err)).WithHint("run: %s", start)}
 }
 
 // NoService reports whether a call failed because no service answers.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/front/deploycli"
 )
 
@@ -27,7 +28,7 @@ func run() int {
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,
 		Now:    time.Now,
-		Dirs:   api.DirsFrom(os.Getenv, os.Getuid()),
+		Dirs:   installation.Find(os.Getenv, os.Getuid()).Dirs,
 		Login:  api.LocalLogin("", os.Getuid()),
 		Screen: term.IsTerminal(int(os.Stdout.Fd())), //nolint:gosec // G115: a file descriptor fits
 		Width: func() int {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/front/mcphttp"
 	"github.com/bailiwick-dev/bailiwick/internal/front/mcpserve"
@@ -23,7 +24,7 @@ type process struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	dirs           api.Dirs
+	place          installation.Installation
 	uid            int
 	now            func() time.Time
 	logger         *slog.Logger // to stderr
@@ -128,7 +129,7 @@ func emptyFlag(flags *flag.FlagSet) (name string) {
 }
 
 func serve(ctx context.Context, p process, o options) error {
-	conn := client.NewRuntime(client.Config{Socket: o.socket, Dirs: p.dirs, UIDs: []int{p.uid}})
+	conn := client.NewRuntime(client.Config{Socket: o.socket, Dirs: p.place.Dirs, UIDs: p.place.UIDs})
 	if o.address != "" {
 		if o.tokenFile != "" {
 			return api.Errorf(api.CodeInvalid, "--principal-token-file with --http: over HTTP each client sends its own token").WithHint("leave out --principal-token-file")

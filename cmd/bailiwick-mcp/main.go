@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 )
 
@@ -27,7 +28,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, process{
 		args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		dirs: api.DirsFrom(os.Getenv, os.Getuid()), uid: os.Getuid(), now: time.Now,
+		place: installation.Find(os.Getenv, os.Getuid()), uid: os.Getuid(), now: time.Now,
 		logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	stop()

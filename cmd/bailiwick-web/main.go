@@ -18,6 +18,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/front/webpage"
 )
@@ -67,7 +68,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return usererror.OfFlag(err, "bailiwick-web --help")
 	}
-	dirs := api.DirsFrom(os.Getenv, os.Getuid())
+	place := installation.Find(os.Getenv, os.Getuid())
+	dirs := place.Dirs
 	switch {
 	case flags.NArg() > 0:
 		return api.Errorf(api.CodeInvalid, "unexpected argument %q", flags.Arg(0)).WithHint("see: bailiwick-web --help")
@@ -86,7 +88,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := dirs.Check(); err != nil {
 		return err
 	}
-	conn := client.New(client.Config{Socket: o.socket, Dirs: dirs, UIDs: []int{os.Getuid()}})
+	conn := client.New(client.Config{Socket: o.socket, Dirs: dirs, UIDs: place.UIDs})
 	defer conn.Close()
 	return webpage.Serve(ctx, webpage.Config{
 		Conn: conn, UID: os.Getuid(), Now: time.Now, Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/front/cli"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 )
@@ -28,6 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bailiwick:", err)
 		os.Exit(1)
 	}
+	place := installation.Find(os.Getenv, os.Getuid())
 	status := cli.Run(ctx, cli.Config{
 		Output: console.Output{
 			Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ(), Now: time.Now,
@@ -35,7 +37,7 @@ func main() {
 			Width:  func() int { width, _ := size(); return width },
 			Height: func() int { _, height := size(); return height },
 		},
-		Args: os.Args[1:], Stdin: os.Stdin, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UIDs: []int{os.Getuid()},
+		Args: os.Args[1:], Stdin: os.Stdin, Dirs: place.Dirs, UIDs: place.UIDs,
 		Beside: filepath.Dir(self), Version: api.Version(),
 	})
 	stop()

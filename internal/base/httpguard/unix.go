@@ -46,6 +46,19 @@ func ListenUnix(path string) (*net.UnixListener, error) {
 	return own, nil
 }
 
+// ListenPublicUnix is ListenUnix with mode 0666: every account that reaches the
+// directory may connect, and the server decides by the peer of each connection.
+func ListenPublicUnix(path string) (*net.UnixListener, error) {
+	l, err := ListenUnix(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // G302: as it says
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
 // removeStale removes the socket of a service that is gone.
 func removeStale(path string) error {
 	st, err := os.Lstat(path)

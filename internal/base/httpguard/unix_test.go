@@ -37,6 +37,21 @@ func TestListenIsPrivateWhateverTheUmask(t *testing.T) {
 	}
 }
 
+// A public socket has its mode also under a strict umask.
+func TestAPublicSocketIsForEveryAccount(t *testing.T) {
+	old := unix.Umask(0o077)
+	defer unix.Umask(old)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := ListenPublicUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if got := modeOf(t, path); got != 0o666 {
+		t.Errorf("the socket is %v", got)
+	}
+}
+
 // A worker or file created while the socket is made has its usual mode.
 func TestListenChangesNoOtherMode(t *testing.T) {
 	old := unix.Umask(0o022)

@@ -144,8 +144,9 @@ func (t *tree) connect(start bool) *client.Conn {
 	return client.New(cfg)
 }
 
-// starts reports whether a command may start a service.
-func (t *tree) starts() bool { return canSpawn && t.socket == "" }
+// starts reports whether a command may start a service. That of the machine is started
+// by its unit.
+func (t *tree) starts() bool { return canSpawn && t.socket == "" && !t.Dirs.System() }
 
 // withConn calls do with a connection to a service, which it starts if none is
 // running.

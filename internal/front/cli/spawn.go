@@ -54,7 +54,7 @@ func (t *tree) spawn(ctx context.Context) (string, error) {
 // command starts serves other callers too, so it gets nothing else of this one's
 // environment.
 func placeEnv(env []string) []string {
-	keep := []string{"HOME", "PATH", "TMPDIR", "LANG", "LC_ALL", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
+	keep := []string{"HOME", "PATH", "TMPDIR", "LANG", "LC_ALL", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", api.ModeVariable}
 	// Never nil, which would mean the whole environment.
 	return slices.DeleteFunc(append([]string{}, env...), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")

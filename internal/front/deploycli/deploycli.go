@@ -122,16 +122,19 @@ func say(to io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(to, format+"\n", args...) // an error here has nowhere to go
 }
 
-func (p *program) data() string {
+// dirs are the directories of the installation, or of the one that --data-dir names.
+func (p *program) dirs() api.Dirs {
+	d := p.Dirs
 	if p.dataDir != "" {
-		return p.dataDir
+		d.Mode, d.Trust, d.Data = api.ModeSameUser, "", p.dataDir
 	}
-	return p.Dirs.Data
+	return d
 }
 
-func (p *program) trustPath() string     { return api.Dirs{Data: p.data()}.TrustRoot() }
-func (p *program) operatorsPath() string { return api.Dirs{Data: p.data()}.OperatorRoot() }
-func (p *program) catalogPath() string   { return api.Dirs{Data: p.data()}.Catalog() }
+func (p *program) data() string          { return p.dirs().Data }
+func (p *program) trustPath() string     { return p.dirs().TrustRoot() }
+func (p *program) operatorsPath() string { return p.dirs().OperatorRoot() }
+func (p *program) catalogPath() string   { return p.dirs().Catalog() }
 
 // private are the places of this machine that no target shows.
 func (p *program) private() (api.Private, error) {
@@ -139,8 +142,7 @@ func (p *program) private() (api.Private, error) {
 	if err != nil {
 		return api.Private{}, fmt.Errorf("mounts of this machine: %w", err)
 	}
-	v := api.Private{Dirs: p.Dirs, Resolve: filepath.EvalSymlinks, Names: mounts.Names}
-	v.Dirs.Data = p.data()
+	v := api.Private{Dirs: p.dirs(), Resolve: filepath.EvalSymlinks, Names: mounts.Names}
 	// The worker checks again: a state that this account may not read, or that is elsewhere, is no reason to refuse a plan.
 	if places, err := os.ReadFile(v.Dirs.Private()); err == nil {
 		v.Also = strings.Split(string(places), "\n")

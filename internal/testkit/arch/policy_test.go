@@ -19,7 +19,7 @@ func house() [][]room {
 	return [][]room{
 		{{"api", [][]string{{"api"}}}},
 		{{"internal/base", [][]string{
-			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
+			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "installation", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
 			{"gitexec", "httpguard", "mcpwire", "strictyaml", "usererror"},
 		}}},
 		{
@@ -28,7 +28,7 @@ func house() [][]room {
 		},
 		{
 			{"internal/rule", [][]string{{"catalog", "plan", "policy"}, {"catalogdiff"}}},
-			{"internal/testkit", [][]string{{"arch", "faultdisk", "scriptmodel", "softkey"}}},
+			{"internal/testkit", [][]string{{"arch", "faultdisk", "machine", "scriptmodel", "softkey"}}},
 		},
 		{{"internal/verify", [][]string{{"bundle", "receipt", "report"}, {"evidence"}}}},
 		{{"internal/state", [][]string{
@@ -118,7 +118,7 @@ func never() map[string][]string {
 func closure() map[string][]string {
 	return map[string][]string{
 		"internal/front/cli": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick":      {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/front/webpage/graph":   {"api", "internal/base/cuttext"},
 		"internal/front/webpage/logview": {"api", "internal/base/cuttext", "internal/base/visibletext"},
@@ -133,10 +133,10 @@ func closure() map[string][]string {
 		// They run what a human signed, each with one credential or one server, and decide nothing.
 		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/sourcefetch"},
 		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/toolhost"},
-		"cmd/bailiwick-mcp":      {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
+		"cmd/bailiwick-mcp":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
-		"cmd/bailiwick-web":      {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
+		"cmd/bailiwick-web":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
 	}
 }
 
@@ -183,6 +183,7 @@ func only() map[string][]string {
 	return map[string][]string{
 		"deploy":                       {"internal/front/deploycli", "cmd/bailiwick-deploy"},
 		"internal/testkit/faultdisk":   {},                  // tests only
+		"internal/testkit/machine":     {},                  // tests only
 		"internal/testkit/scriptmodel": {"e2e/scriptmodel"}, // tests and the demo only
 		"internal/testkit/softkey":     {},                  // tests only
 		"internal/front/telemetry":     {"internal/front/daemoncli", "cmd/bailiwickd"},
