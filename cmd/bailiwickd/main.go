@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 	"github.com/bailiwick-dev/bailiwick/internal/front/daemoncli"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
@@ -37,9 +38,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bailiwickd:", err)
 		os.Exit(1)
 	}
+	place := installation.Find(os.Getenv, os.Getuid())
 	status := daemoncli.Run(ctx, daemoncli.Config{
 		Output: console.Output{Stdout: os.Stdout, Stderr: os.Stderr, Screen: term.IsTerminal(int(os.Stdout.Fd())), Env: os.Environ(), Now: time.Now},
-		Args:   os.Args[1:], Stdin: os.Stdin, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UID: os.Getuid(), Login: login,
+		Args:   os.Args[1:], Stdin: os.Stdin, Dirs: place.Dirs, UIDs: place.UIDs, UID: os.Getuid(), Login: login,
 		Self: self, Version: api.Version(),
 	})
 	stop()

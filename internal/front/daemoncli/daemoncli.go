@@ -25,6 +25,7 @@ type Config struct {
 	Args           []string // without the program's name
 	Stdin          io.Reader
 	Dirs           api.Dirs
+	UIDs           []int // accounts whose service is trusted
 	UID            int
 	Login          func(uid uint32) (string, error)
 	Self           string // path of this executable; the other programs are beside it
@@ -33,6 +34,7 @@ type Config struct {
 
 type tree struct {
 	Config
+	system       bool // serve in mode system
 	socket       string
 	config       string
 	idle         time.Duration // idle time before shutdown; 0: never

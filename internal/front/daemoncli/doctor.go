@@ -201,7 +201,7 @@ func (t *doctor) trustCheck() check {
 
 // modeCheck lists what an agent with a shell as this account could change.
 func (t *doctor) modeCheck(ctx context.Context) []check {
-	out := []check{{name: "mode", ok: true, found: mode + ": service, catalog and callers share this account; any program of this account outside a jail can change all of it"}}
+	out := []check{{name: "mode", ok: true, found: t.mode() + ": service, catalog and callers share this account; any program of this account outside a jail can change all of it"}}
 	for _, reach := range []struct{ name, path string }{
 		{"trust root file", t.Dirs.TrustRoot()}, {"catalog", t.Dirs.Catalog()}, {"state", t.Dirs.State}, {"deploy key", t.Dirs.DeployKey()},
 	} {

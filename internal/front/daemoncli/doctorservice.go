@@ -26,7 +26,7 @@ const serviceTimeout = 10 * time.Second
 func (t *doctor) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus) {
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
-	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})
+	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs})
 	defer conn.Close()
 	s, err := conn.Operator().Status(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func runningCatalog(s *api.ServiceStatus) check {
 func (t *doctor) readyChecks(ctx context.Context) (out []check) {
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
-	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})
+	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs})
 	defer conn.Close()
 	l, err := readiness.Of(ctx, readiness.Config{Dirs: t.Dirs, Conn: conn})
 	if err != nil {

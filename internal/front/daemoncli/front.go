@@ -33,7 +33,7 @@ func (t *tree) claimFront(ctx context.Context, set settings) (f *front, err erro
 		return nil, err
 	}
 	failpoint.Hit(failpoint.ServiceOpened, "")
-	if f.listener, err = listen(t.socketPath()); err != nil {
+	if f.listener, err = t.listen(t.socketPath()); err != nil {
 		return nil, errors.Join(err, f.address.f.Close())
 	}
 	f.path = f.listener.Addr().String()
@@ -94,9 +94,14 @@ func (t *tree) socketPath() string {
 	return filepath.Join(t.Dirs.State, "api.sock")
 }
 
-// listen creates the service's socket.
-func listen(path string) (*net.UnixListener, error) {
-	l, err := httpguard.ListenUnix(path)
+// listen creates the service's socket. In mode system every account may connect: the
+// policy decides on each call, by the account of the caller.
+func (t *tree) listen(path string) (*net.UnixListener, error) {
+	create := httpguard.ListenUnix
+	if t.Dirs.System() {
+		create = httpguard.ListenPublicUnix
+	}
+	l, err := create(path)
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another, shorter or writable path with --socket")
 	}

@@ -141,7 +141,7 @@ func TestALargeConfigurationIsLogged(t *testing.T) {
 	for i := range maxHelpers {
 		s.Secrets.Exec[api.Name(strings.Repeat("h", 58)+string(rune('a'+i/26))+string(rune('a'+i%26)))] = helperSettings{Command: []string{long}, Timeout: time.Second}
 	}
-	e := record.Entry{Kind: record.KindServiceStarted, Decision: record.NoDecided, At: time.Unix(1, 0).UTC(), Detail: record.ServiceStart{Config: s.logged("/s"), Mode: mode, Version: "1"}}
+	e := record.Entry{Kind: record.KindServiceStarted, Decision: record.NoDecided, At: time.Unix(1, 0).UTC(), Detail: record.ServiceStart{Config: s.logged("/s"), Mode: api.ModeSystem, Version: "1"}}
 	b, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func (t *tree) configPath(m *memory) string {
 	switch {
 	case t.config != "":
 		return t.config
-	case m.File != "":
+	case m.File != "" && !t.Dirs.System():
 		return m.File
 	}
 	if _, err := os.Lstat(t.Dirs.ServiceConfig()); errors.Is(err, fs.ErrNotExist) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
@@ -110,7 +111,7 @@ func logStart(t *testing.T, tr *tree, c *record.ServiceConfig) {
 	}
 	ledger, err := audit.Open(t.Context(), audit.Config{Store: st, Now: time.Now})
 	if err == nil {
-		_, err = ledger.Record(t.Context(), record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{Config: c, Mode: mode, Version: "1"}}, nil)
+		_, err = ledger.Record(t.Context(), record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{Config: c, Mode: api.ModeSameUser, Version: "1"}}, nil)
 	}
 	if err = errors.Join(err, st.Close()); err != nil {
 		t.Fatal(err)
@@ -222,7 +223,7 @@ func TestAnchorsComeBackFromTheLog(t *testing.T) {
 	}
 	long := anchorSettings{Name: "long", Kind: "file", Path: "/" + strings.Repeat("x", 5000)}
 	cut := settings{Anchors: anchorsSettings{Set: true, List: []anchorSettings{long}}}
-	e := record.Entry{Kind: record.KindServiceStarted, Decision: record.NoDecided, At: time.Unix(1, 0).UTC(), Detail: record.ServiceStart{Config: cut.logged("/s"), Mode: mode, Version: "1"}}
+	e := record.Entry{Kind: record.KindServiceStarted, Decision: record.NoDecided, At: time.Unix(1, 0).UTC(), Detail: record.ServiceStart{Config: cut.logged("/s"), Mode: api.ModeSameUser, Version: "1"}}
 	b, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)

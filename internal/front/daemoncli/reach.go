@@ -35,7 +35,7 @@ func (t *doctor) reachChecks(ctx context.Context) []check {
 func (t *doctor) operatorKeys(ctx context.Context) *api.OperatorKeys {
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
-	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: []int{t.UID}})
+	conn := client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs})
 	defer conn.Close()
 	keys, err := conn.Operator().Keys(ctx)
 	if err != nil {

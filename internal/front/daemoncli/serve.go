@@ -40,17 +40,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
-// mode is the protection mode that every result states. The other mode, system,
-// needs an account of the service's own.
-const mode = "same-user"
-
 func (t *tree) serveCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, _ []string) error {
+		if err := t.chooseMode(); err != nil {
+			return t.finish(err)
+		}
 		// The process that started the service may be gone when it reports that it
 		// listens. Unlike ignoring SIGPIPE, a handler is not inherited by children.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		return t.finish(t.serve(ctx))
 	})
+	v.Flag(&t.system, "system")
 	v.Flag(&t.idle, "idle")
 	v.Flag(&t.orchestrator, "orchestrator")
 	v.Flags().BoolVar(&t.join, "join", false, "if another service owns the state, wait until it answers; report in JSON")
@@ -105,10 +105,7 @@ func (t *tree) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.ownData(); err != nil {
-		return err
-	}
-	if err := t.ownState(); err != nil {
+	if err := t.ownPlaces(); err != nil {
 		return err
 	}
 	started, logger := t.Now().UTC(), set.logger(t.Stderr)
@@ -210,7 +207,7 @@ func (s *service) shutdown(srv *server.Server, again bool) error {
 func (s *service) open(ctx context.Context) error {
 	state, before := s.t.Dirs.State, uint64(0)
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) (err error) { s.report, err = probe(ctx); return err },
+		func(ctx context.Context) (err error) { s.report, err = s.t.probe(ctx); return err },
 		s.openState,
 		func(ctx context.Context) (err error) { s.issuer, err = s.t.issuer(ctx, s.set.OAuth); return err },
 		func(context.Context) error { return s.serveMetrics() },
@@ -246,8 +243,12 @@ func (s *service) open(ctx context.Context) error {
 	return nil
 }
 
-// probe refuses a machine that cannot isolate workers completely.
-func probe(ctx context.Context) (jail.Report, error) {
+// probe refuses a machine that cannot isolate workers completely. In mode system the
+// service may not even create a namespace: the launcher builds the jails.
+func (t *tree) probe(ctx context.Context) (jail.Report, error) {
+	if t.Dirs.System() {
+		return jail.Report{}, nil
+	}
 	r := jail.Probe(ctx)
 	if !r.Full {
 		return r, api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(r), "\n")).WithHint("see: bailiwick doctor")
@@ -308,6 +309,11 @@ func openBlobs(dir string) (*blob.Store, error) {
 	return b, err
 }
 
+// workerEnv is the environment of the programs that the service starts.
+func (t *tree) workerEnv() []string {
+	return append(workerEnv(t.Env), api.ModeVariable+"="+t.mode())
+}
+
 // workerEnv keeps the variables that name directories and the certificates of servers,
 // and no others.
 func workerEnv(env []string) []string {
@@ -328,7 +334,7 @@ func sweepJails(logger *slog.Logger) {
 func (s *service) announce(ctx context.Context) error {
 	_, err := s.ledger.Record(ctx, record.Entry{
 		Kind:   record.KindServiceStarted,
-		Detail: record.ServiceStart{Config: s.set.logged(s.t.Dirs.State), Version: s.t.Version, PID: int64(os.Getpid()), Mode: mode, Isolation: active(s.report)},
+		Detail: record.ServiceStart{Config: s.set.logged(s.t.Dirs.State), Version: s.t.Version, PID: int64(os.Getpid()), Mode: s.t.mode(), Isolation: active(s.report)},
 	}, nil)
 	return err
 }
@@ -374,7 +380,7 @@ func (s *service) close() error {
 func (s *service) identity(socket string) api.ServiceStatus {
 	d := s.t.Dirs
 	return api.ServiceStatus{
-		Version: s.t.Version, PID: os.Getpid(), Mode: mode, StartedAt: s.started, Isolation: active(s.report),
+		Version: s.t.Version, PID: os.Getpid(), Mode: s.t.mode(), StartedAt: s.started, Isolation: active(s.report),
 		Socket: socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
 		ConfigFile: s.set.File, ConfigDigest: s.set.Digest, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
 	}

@@ -34,6 +34,9 @@ const startTries = 8
 
 // start returns when a service answers, or the reason why none does.
 func (t *starter) start(ctx context.Context) error {
+	if t.Dirs.System() {
+		return errUnitServes()
+	}
 	if t.idle < 0 {
 		return api.Errorf(api.CodeInvalid, "--idle %s: want a positive duration", t.idle)
 	}

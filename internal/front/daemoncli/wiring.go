@@ -36,7 +36,7 @@ func (s *service) wire(ctx context.Context) (err error) {
 	}
 	sweep := func() { sweepJails(s.logger) }
 	s.servers = toolcall.New(toolcall.Config{
-		Client:  toolclient.Config{Program: s.t.program("bailiwick-toolhost"), Env: workerEnv(s.t.Env), Now: s.t.Now, Killed: sweep},
+		Client:  toolclient.Config{Program: s.t.program("bailiwick-toolhost"), Env: s.t.workerEnv(), Now: s.t.Now, Killed: sweep},
 		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: func(server api.Name, closed []toolcall.Change) { logChanges(s.ledger, s.logger, server, closed) }, Failed: s.telemetry.ToolServerFailed,
 		Listed: func(server api.Name, dispatch api.DispatchID) { s.gateway.Listed(server, dispatch) },
 	})
@@ -53,8 +53,8 @@ func (s *service) wire(ctx context.Context) (err error) {
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
 		Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements,
 		Operator: s.me, Registry: s.registry, InForce: s.inForce, Secrets: s.secrets, Tools: s.gateway, People: s.approvals, Observer: s.events,
-		Executor: &executor.Local{Program: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: workerEnv(s.t.Env), Logger: s.logger},
-		Mode:     mode, Sweep: sweep, Now: s.t.Now, Logger: s.logger,
+		Executor: &executor.Local{Program: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), Logger: s.logger},
+		Mode:     s.t.mode(), Sweep: sweep, Now: s.t.Now, Logger: s.logger,
 	})
 	if err != nil {
 		return err

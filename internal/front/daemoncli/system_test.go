@@ -1,0 +1,216 @@
+package daemoncli
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+)
+
+// asProgram makes the test binary bailiwickd.
+const asProgram = "DAEMONCLI_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		place := installation.Find(os.Getenv, os.Getuid())
+		status := Run(ctx, Config{
+			Output: console.Output{Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ(), Now: time.Now}, Args: os.Args[1:], Stdin: os.Stdin,
+			Dirs: place.Dirs, UIDs: place.UIDs, UID: os.Getuid(), Self: os.Args[0], Version: "test",
+			Login: func(uid uint32) (string, error) {
+				u, err := user.LookupId(strconv.Itoa(int(uid)))
+				if err != nil {
+					return "", err
+				}
+				return u.Username, nil
+			},
+		})
+		stop()
+		os.Exit(status)
+	}
+	os.Exit(m.Run())
+}
+
+// installed returns a machine as package and setup leave it, and the path of bailiwickd.
+func installed(t *testing.T) (m *machine.Machine, program string) {
+	t.Helper()
+	m = machine.New(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program = filepath.Join("/var/lib", "bailiwickd")               // every account may execute it there
+	if err := os.WriteFile(m.Path(program), b, 0o755); err != nil { //nolint:gosec // G306: a program
+		t.Fatal(err)
+	}
+	m.MkdirAll("/etc/bailiwick", 0, 0, 0o755)
+	m.MkdirAll("/var/lib/bailiwick", machine.Service, machine.Service, 0o700)
+	m.MkdirAll("/var/lib/bailiwick-catalog", 0, machine.Deploy, 0o2775)
+	m.MkdirAll("/run/bailiwick", machine.Service, machine.Service, 0o755)
+	m.MkdirAll("/run/bailiwick-launch", 0, 0, 0o755)
+	key, err := seal.CreateServiceKey(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := seal.RootOf(seal.KeyOf(key, "alice")).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"trust.json", "operators.json"} {
+		m.Write("/etc/bailiwick/"+name, string(root), 0, 0, 0o644)
+	}
+	listenLauncher(t, m)
+	return m, program
+}
+
+// listenLauncher listens where the launcher does: a start only looks for it.
+func listenLauncher(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	path := m.Path("/run/bailiwick-launch/launch.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	for _, err := range []error{os.Chown(path, 0, machine.Service), os.Chmod(path, 0o660)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The service of a machine starts under its account with the state, trust and socket of
+// the machine, and every account reaches the socket. Nothing else may start it.
+func TestTheServiceOfAMachineStarts(t *testing.T) {
+	m, program := installed(t)
+	ctx, stop := context.WithCancel(t.Context())
+	cmd := m.Command(ctx, machine.Service, program, "serve", "--system")
+	cmd.Env = append(cmd.Env, asProgram+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if line != "listening on /run/bailiwick/api.sock\n" {
+		stop()
+		_ = cmd.Wait()
+		t.Fatalf("%q\n%s", line, errs.String())
+	}
+	if st, err := os.Stat(m.Path("/run/bailiwick/api.sock")); err != nil || st.Mode().Perm() != 0o666 {
+		t.Errorf("socket: %v, %v", st, err)
+	}
+	// A second one, and one of a person, each say what to do instead.
+	for _, c := range []struct {
+		uid  int
+		args []string
+		want string
+	}{
+		{machine.Service, []string{"serve", "--system"}, "in use by process"},
+		{machine.Alice, []string{"serve"}, "sudo systemctl start bailiwick.service"},
+		{machine.Alice, []string{"start"}, "BAILIWICK_MODE=same-user"},
+		{machine.Alice, []string{"serve", "--system"}, "/var/lib/bailiwick"},
+		{machine.Root, []string{"serve", "--system"}, "runs as root"},
+		{machine.Service, []string{"serve", "--system", "--idle", "1s"}, "leave out"},
+	} {
+		if said, err := asDaemon(m, c.uid, append([]string{program}, c.args...)...); err == nil || !strings.Contains(said, c.want) {
+			t.Errorf("uid %d %s: %v\n%s", c.uid, c.args, err, said)
+		}
+	}
+	stop()
+	if err := cmd.Wait(); err != nil && ctx.Err() == nil {
+		t.Errorf("%v\n%s", err, errs.String())
+	}
+}
+
+func asDaemon(m *machine.Machine, uid int, argv ...string) (string, error) {
+	cmd := m.Command(context.Background(), uid, append([]string{"timeout", "20"}, argv...)...)
+	cmd.Env = append(cmd.Env, asProgram+"=1")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// What would give another account a say in what the service trusts keeps it from
+// starting, and the message names the thing. The control is the test above.
+//
+// proves R-B9
+func TestAMachineThatOthersCouldChangeIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(m *machine.Machine) error
+		want  string
+	}{
+		"no trust root": {func(m *machine.Machine) error { return os.Remove(m.Path("/etc/bailiwick/trust.json")) }, "sudo bailiwick-deploy setup"},
+		"no operators":  {func(m *machine.Machine) error { return os.Remove(m.Path("/etc/bailiwick/operators.json")) }, "sudo bailiwick-deploy setup"},
+		"a trust root of its": {func(m *machine.Machine) error {
+			return os.Chown(m.Path("/etc/bailiwick/trust.json"), machine.Service, 0)
+		}, "/etc/bailiwick/trust.json: owned by another account than root"},
+		"operators of others":  {func(m *machine.Machine) error { return os.Chmod(m.Path("/etc/bailiwick/operators.json"), 0o666) }, "chmod go-w /etc/bailiwick/operators.json"},
+		"a directory of its":   {func(m *machine.Machine) error { return os.Chown(m.Path("/etc/bailiwick"), machine.Service, 0) }, "chown root /etc/bailiwick"},
+		"a writable directory": {func(m *machine.Machine) error { return os.Chmod(m.Path("/etc"), 0o775) }, "chmod go-w /etc"},
+		"settings of its": {func(m *machine.Machine) error {
+			m.Write("/etc/bailiwick/service.yaml", "version: 1\n", machine.Service, 0, 0o644)
+			return nil
+		}, "configuration: /etc/bailiwick/service.yaml: owned by another account"},
+		"a catalog of its": {func(m *machine.Machine) error {
+			return os.Chown(m.Path("/var/lib/bailiwick-catalog"), machine.Service, 0)
+		}, "chown root:bailiwick-deploy"},
+		"a catalog of its group's": {func(m *machine.Machine) error {
+			m.MkdirAll("/var/lib/bailiwick-catalog", 0, machine.Service, 0o2775)
+			return nil
+		}, "group that writes it"},
+		"a catalog of everybody's": {func(m *machine.Machine) error { return os.Chmod(m.Path("/var/lib/bailiwick-catalog"), 0o777) }, "chmod o-w"},
+		"a readable state":         {func(m *machine.Machine) error { return os.Chmod(m.Path("/var/lib/bailiwick"), 0o755) }, "chmod 700 /var/lib/bailiwick"},
+		"a state of root's":        {func(m *machine.Machine) error { return os.Chown(m.Path("/var/lib/bailiwick"), 0, 0) }, "owned by another account"},
+		"no launcher":              {func(m *machine.Machine) error { return os.Remove(m.Path("/run/bailiwick-launch/launch.sock")) }, "bailiwick-launch.socket"},
+		"a launcher of its": {func(m *machine.Machine) error {
+			return os.Chown(m.Path("/run/bailiwick-launch/launch.sock"), machine.Service, 0)
+		}, "not root's alone"},
+		"a launcher for others": {func(m *machine.Machine) error { return os.Chown(m.Path("/run/bailiwick-launch/launch.sock"), 0, 0) }, "group of the service's account"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, program := installed(t)
+			if err := c.spoil(m); err != nil {
+				t.Fatal(err)
+			}
+			if said, err := asDaemon(m, machine.Service, program, "serve", "--system"); err == nil || !strings.Contains(said, c.want) {
+				t.Errorf("%v\n%s", err, said)
+			}
+		})
+	}
+}
+
+// A service that could gain privileges does not start.
+func TestAServiceWithPrivilegesIsRefused(t *testing.T) {
+	m, program := installed(t)
+	id := strconv.Itoa(machine.Service)
+	for want, flags := range map[string][]string{
+		"has capabilities": {"--inh-caps=+chown", "--ambient-caps=+chown", "--no-new-privs"},
+		"setuid program":   {"--inh-caps=-all", "--bounding-set=-all"},
+	} {
+		argv := append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups"}, flags...)
+		if said, err := asDaemon(m, machine.Root, append(argv, program, "serve", "--system")...); err == nil || !strings.Contains(said, want) {
+			t.Errorf("%s: %v\n%s", flags, err, said)
+		}
+	}
+}
