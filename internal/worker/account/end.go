@@ -178,3 +178,14 @@ func removeTree(dir string) error {
 	}
 	return unix.Rmdir(dir)
 }
+
+// Remove removes the place of the groups, which must be empty, but not what is above it.
+func (g *Groups) Remove() error {
+	var errs []error
+	for _, p := range g.parents {
+		if err := unix.Rmdir(p.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("control groups at %s: %w", p.dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}

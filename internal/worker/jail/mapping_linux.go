@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -12,10 +15,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
-// mapping is the identity of the jail on the host.
+// mapping is the identity of the jail outside.
 type mapping struct {
 	root     bool
-	uid, gid int // as root those of pid 1, and the agent has the next; else the caller's
+	block    bool // root in a user namespace of three ids, of which a jail gets the second and the third
+	uid, gid int  // as root those of pid 1, and the agent has the next; else the caller's
 }
 
 // Host ids of jails started as root are drawn at random from an otherwise unused range, two for each jail, so that jails do
@@ -29,12 +33,33 @@ func newMapping(root bool) (*mapping, error) {
 	if !root {
 		return &mapping{uid: os.Geteuid(), gid: os.Getegid()}, nil
 	}
+	if inBlock() {
+		return &mapping{root: true, block: true, uid: 1, gid: 1}, nil
+	}
 	var random [4]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, fmt.Errorf("draw a host uid: %w", err)
 	}
 	id := firstID + int(binary.NativeEndian.Uint32(random[:])%((lastID-firstID+1)/2))*2
 	return &mapping{root: true, uid: id, gid: id}, nil
+}
+
+// blockSize is the number of ids of a block, see package account.
+const blockSize = 3
+
+// inBlock reports whether this process is root of a user namespace that maps three uids and gids and nothing else. The kernel
+// says so: no variable and no argument can.
+func inBlock() bool {
+	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return false
+		}
+		if f := strings.Fields(string(text)); len(f) != 3 || f[0] != "0" || f[2] != strconv.Itoa(blockSize) {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *mapping) agent() (uid, gid int) {
@@ -44,10 +69,13 @@ func (m *mapping) agent() (uid, gid int) {
 	return m.uid, m.gid
 }
 
-// own reports whether no other jail has the uids of this one.
+// own reports whether no other jail has the uids of this one, but for those that the same worker starts.
 func (m *mapping) own() bool { return m.root }
 
 func (m *mapping) describe() string {
+	if m.block {
+		return "separate host uids, of the worker's own block"
+	}
 	if m.root {
 		return "separate host uids"
 	}
@@ -95,6 +123,9 @@ func (m *mapping) lowerTrees(paths []string) (trees []int, err error) {
 }
 
 func (m *mapping) lowerTree(path string, spaces map[[2]int]*os.File) (int, error) {
+	if m.block {
+		return m.agentTree(path)
+	}
 	fd, err := mounttree.Clone(path)
 	if err != nil {
 		return -1, err
@@ -117,6 +148,26 @@ func (m *mapping) lowerTree(path string, spaces map[[2]int]*os.File) (int, error
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, &os.PathError{Op: "map owners of", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// agentTree returns a mount of path that was mapped to the agent before this process started.
+func (m *mapping) agentTree(path string) (int, error) {
+	fd, err := mounttree.Clone(filepath.Join(mounttree.AgentView, path))
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = mounttree.SetAttr(fd, mounttree.ReadOnly)
+	}
+	if uid, _ := m.agent(); err == nil && int(st.Uid) != uid {
+		err = fmt.Errorf("its owner is uid %d of the block, not the agent, %d", st.Uid, uid)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, &os.PathError{Op: "take the agent's view of", Path: path, Err: err}
 	}
 	return fd, nil
 }

@@ -265,8 +265,8 @@ func TestProbeReportsTheLayersOfThisMachine(t *testing.T) {
 
 // proves R-S2
 func TestJailsOfRootHaveSeparateHostUids(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // an ordinary user has one uid to give
+	if !realRoot() {
+		return // an ordinary user has one uid to give, a block three
 	}
 	seen := map[uint32]bool{}
 	for range 3 {
@@ -286,6 +286,28 @@ func TestJailsOfRootHaveSeparateHostUids(t *testing.T) {
 			t.Errorf("agent %d, pid 1 %d, seen %v", mine.Uid, pid1.Uid, seen)
 		}
 		seen[mine.Uid] = true
+	}
+}
+
+// proves R-S1, R-S2
+func TestAJailInABlockHasItsOtherUids(t *testing.T) {
+	if !inBlock() {
+		return // TestAllTestsPassInABlock runs it there
+	}
+	j := mustStart(t, Spec{Lower: []string{lowerDir(t, map[string]string{"a": "text"})}})
+	var pid1, mine, lower unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/root", j.process.Pid), &pid1); err != nil {
+		t.Fatal(err)
+	}
+	if out, exit := shell(t, j, "touch mine && echo more >>a && cat a"); exit.Code != 0 || out != "textmore\n" {
+		t.Fatal(out, exit)
+	}
+	at := int(j.Workspace().Fd())
+	if err := errors.Join(unix.Fstatat(at, "mine", &mine, 0), unix.Fstatat(at, "a", &lower, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if own := j.Isolation().Layers[0]; os.Geteuid() != 0 || pid1.Uid != 1 || mine.Uid != 2 || lower.Uid != 2 || !strings.Contains(own, "separate host uids") {
+		t.Errorf("worker %d, pid 1 %d, agent %d, its lower files %d: %s", os.Geteuid(), pid1.Uid, mine.Uid, lower.Uid, own)
 	}
 }
 

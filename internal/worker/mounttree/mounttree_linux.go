@@ -14,6 +14,10 @@ import (
 // ReadOnly are the attributes of a tree that is only read: it starts no setuid program and opens no device either.
 const ReadOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
+// AgentView is where a program under a uid block sees directories a second time: below it at their own paths, read-only, with
+// files of their owners as the agent's. A jail takes its lower layers from there, since only real root makes idmapped mounts.
+const AgentView = "/run/bailiwick-agent"
+
 // Clone copies the mount at path, with everything mounted below it, as a detached mount.
 func Clone(path string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
