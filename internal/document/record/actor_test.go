@@ -18,14 +18,14 @@ func TestEachKindHasAnActor(t *testing.T) {
 			KindEvidenceRefused, KindScheduleFired, KindScheduleSkipped,
 		},
 		ActorCaller: {
-			KindRequestInvalid, KindHTTPRequested, KindOperatorRecorded, KindStopEngaged,
+			KindRequestInvalid, KindHTTPRequested, KindSessionOpened, KindOperatorRecorded, KindStopEngaged,
 			KindToolCalled, KindToolDenied, // whose dispatch it is
 			KindDispatchAccepted, KindTaskReused, KindDispatchDenied, // for a task: whose run it is, by whose rights it is decided
 			KindCancelRequested, KindCancelDenied, KindDispatchAnswered, KindAnswerDenied, KindDispatchPinned, KindDispatchUnpinned,
 			KindRunSubmitted, KindRunDenied, KindRunCancelled, KindRunPaused, KindRunResumed, KindQueuePaused, KindQueueResumed, KindScheduleRun, KindSchedulePaused, KindScheduleResumed, KindTaskAnswered, KindRunAppended,
 			KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
 		},
-		ActorEither: {KindRetentionRemoved},
+		ActorEither: {KindRetentionRemoved, KindSessionEnded},
 	}
 	listed := map[Kind]bool{}
 	for actor, kinds := range want {

@@ -19,6 +19,9 @@ const (
 	KindRequestInvalid Kind = "request.invalid" // a request was malformed or contradicted what is stored
 	KindHTTPRequested  Kind = "http.requested"  // a program requested to serve the tools over HTTP
 
+	KindSessionOpened Kind = "session.opened" // a person logged in; the session is valid once this is durable
+	KindSessionEnded  Kind = "session.ended"
+
 	KindDispatchAccepted   Kind = "dispatch.accepted"
 	KindDispatchDenied     Kind = "dispatch.denied"
 	KindDispatchStarted    Kind = "dispatch.started" // binds the worker's key
@@ -129,6 +132,8 @@ var kinds = [...]kindRow{ //nolint:gochecknoglobals // a table that nothing writ
 	{KindAuthRefused, NoDecided, AuthRefused{}, "", noEffect},
 	{KindRequestInvalid, NoDecided, InvalidRequest{}, "", noEffect},
 	{KindHTTPRequested, NoDecided, HTTPRequest{}, "", noEffect},
+	{KindSessionOpened, NoDecided, SessionOpened{}, "", noEffect},
+	{KindSessionEnded, NoDecided, SessionEnded{}, "", noEffect},
 
 	{KindDispatchAccepted, Allow, DispatchRequest{}, KindDispatchDenied, admits},
 	{KindDispatchDenied, Deny, DispatchRequest{}, "", noEffect},
@@ -229,7 +234,7 @@ type Actor int
 const (
 	ActorService Actor = iota // the service or a worker: the entry has no principal
 	ActorCaller               // a caller, whose principal it has, unless that is unknown
-	ActorEither               // retention, or a caller who runs it
+	ActorEither               // the service by itself, or a caller
 )
 
 // Actor returns whose act entries of kind k record. A decision is about a caller,
@@ -237,9 +242,9 @@ const (
 // earlier versions name the owner of a dispatch or run also where the service acted.
 func (k Kind) Actor() Actor {
 	switch k { //nolint:exhaustive // the facts that a caller brings about; all others are the service's
-	case KindRequestInvalid, KindHTTPRequested, KindOperatorRecorded, KindStopEngaged:
+	case KindRequestInvalid, KindHTTPRequested, KindOperatorRecorded, KindStopEngaged, KindSessionOpened:
 		return ActorCaller
-	case KindRetentionRemoved:
+	case KindRetentionRemoved, KindSessionEnded:
 		return ActorEither
 	}
 	if k.Decided() != NoDecided {
