@@ -44,6 +44,7 @@ type WhoAuth string
 const (
 	AuthAccount WhoAuth = "account" // by the account at the other end of the socket
 	AuthToken   WhoAuth = "token"   // by a token
+	AuthSession WhoAuth = "session" // by the session of a person who logged in
 )
 
 // Refused reports a call that was refused before it became a request, for the log

@@ -22,6 +22,7 @@ type ClientConfig struct {
 	MaxBody   int64          // largest response body in bytes; 0: 1 MiB
 	Redirects int            // maximum number to follow
 	Roots     *x509.CertPool // nil: those of the system
+	Allow     func() bool    // asked before each request, which it can refuse; nil: always
 }
 
 const (
@@ -50,7 +51,7 @@ func Client(cfg ClientConfig) *http.Client {
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots}
 	t.TLSHandshakeTimeout, t.ResponseHeaderTimeout = cfg.Timeout, cfg.Timeout
 	return &http.Client{
-		Transport: &checkedTransport{Transport: t, maxBody: cfg.MaxBody},
+		Transport: &checkedTransport{Transport: t, maxBody: cfg.MaxBody, allow: cfg.Allow},
 		Timeout:   cfg.Timeout,
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > cfg.Redirects {
@@ -112,7 +113,11 @@ func transport(dial DialFunc) *http.Transport {
 type checkedTransport struct {
 	*http.Transport // provides CloseIdleConnections, too
 	maxBody         int64
+	allow           func() bool // may be nil
 }
+
+// ErrTooOften marks requests that ClientConfig.Allow refused.
+var ErrTooOften = errors.New("too many requests: try again in some seconds")
 
 func (t *checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	err := CheckHost(r.URL.Hostname())
@@ -121,6 +126,8 @@ func (t *checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		err = fmt.Errorf("%w: scheme %.20q: want https", ErrRefused, r.URL.Scheme)
 	case r.URL.User != nil:
 		err = fmt.Errorf("%w: the URL contains a user", ErrRefused)
+	case err == nil && t.allow != nil && !t.allow():
+		err = ErrTooOften
 	}
 	if err != nil {
 		if r.Body != nil {

@@ -9,7 +9,7 @@ type SessionOpened struct {
 	Credential string   `json:"credential,omitempty"` // digest of what was presented, which is presented once
 	Ends       string   `json:"ends"`                 // RFC 3339
 	From       string   `json:"from,omitempty"`       // address of the caller
-	Groups     []string `json:"groups,omitempty"`     // of the person at the issuer, as far as the catalog names them
+	Groups     []string `json:"groups,omitempty"`     // of the person at the issuer: those that the catalog names
 	Handle     string   `json:"handle"`               // digest of the handle, which is random
 	Issuer     string   `json:"issuer,omitempty"`     // of via oidc
 	Key        string   `json:"key,omitempty"`        // of via passkey

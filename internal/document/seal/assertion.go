@@ -50,6 +50,25 @@ func Challenge(t PayloadType, payload []byte) [sha256.Size]byte {
 	return sha256.Sum256(dsse.PAE(string(t), payload))
 }
 
+// VerifyAssertion returns an error unless a is an assertion of the passkey k about a payload,
+// asked for by the page with an origin.
+func (k Key) VerifyAssertion(t PayloadType, payload []byte, a Assertion, origin string) error {
+	if k.Passkey == nil {
+		return errors.New("not a passkey")
+	}
+	if !slices.Contains(k.Passkey.Origins, origin) {
+		return fmt.Errorf("the passkey is not for origin %.120q", origin)
+	}
+	at := *k.Passkey
+	at.Origins = []string{origin}
+	k.Passkey = &at
+	raw, err := a.Normal(k)
+	if err != nil {
+		return err
+	}
+	return k.Verify(dsse.PAE(string(t), payload), raw)
+}
+
 // ParseAssertion reads the encoding of an assertion and refuses every other spelling of
 // it. It verifies nothing.
 func ParseAssertion(raw []byte) (Assertion, error) {

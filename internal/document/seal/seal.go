@@ -29,6 +29,7 @@ const (
 	Statement PayloadType = "application/vnd.in-toto+json"
 	Operator  PayloadType = "application/vnd.bailiwick.operator.v1+json"
 	Rotation  PayloadType = "application/vnd.bailiwick.rotation.v1+json"
+	Login     PayloadType = "application/vnd.bailiwick.login.v1+json" // signed by a passkey, and never stored
 )
 
 // Signer signs with one key.

@@ -77,6 +77,9 @@ type Rules struct {
 	// Operator may read everything and stop the service. In same-user mode it is
 	// the service's own account. Empty: no operator.
 	Operator api.Principal
+	// Operators reports who else may do so: the people whose operator keys are in force.
+	// It is asked at each decision. nil: nobody.
+	Operators func(api.Principal) bool
 }
 
 // RulesOf returns the rules of a catalog revision with these grants and targets,
@@ -137,6 +140,20 @@ type Engine struct {
 	always cedar.PolicyMap
 	modes  map[api.Name]mode // of targets
 	of     map[api.Principal][]*Grant
+
+	operator  api.Principal            // whose policy is in always
+	operators func(api.Principal) bool // who else is one; may be nil
+}
+
+// WithoutOperators returns e as it decides about a caller by token: no operator key makes
+// such a caller an operator.
+func (e *Engine) WithoutOperators() *Engine {
+	if e == nil || e.operators == nil {
+		return e
+	}
+	bare := *e
+	bare.operators = nil
+	return &bare
 }
 
 // Grant is a compiled grant, which several engines can share.
@@ -179,12 +196,16 @@ func New(rules Rules) (*Engine, error) {
 	for _, g := range rules.Grants {
 		grants = append(grants, Compile(g))
 	}
-	return NewOf(grants, rules.Targets, rules.Operator)
+	e, err := NewOf(grants, rules.Targets, rules.Operator)
+	if err == nil {
+		e.operators = rules.Operators
+	}
+	return e, err
 }
 
 // NewOf is New for compiled grants.
 func NewOf(grants []*Grant, targets []api.Target, operator api.Principal) (*Engine, error) {
-	e := &Engine{always: cedar.PolicyMap{}, modes: make(map[api.Name]mode, len(targets)), of: map[api.Principal][]*Grant{}}
+	e := &Engine{operator: operator, always: cedar.PolicyMap{}, modes: make(map[api.Name]mode, len(targets)), of: map[api.Principal][]*Grant{}}
 	seen := make(map[api.Name]bool, len(grants))
 	for _, g := range grants {
 		if seen[g.Name] {
@@ -205,7 +226,7 @@ func NewOf(grants []*Grant, targets []api.Target, operator api.Principal) (*Engi
 	}
 	maps.Copy(e.always, builtIn())
 	if operator != "" {
-		e.always["operator"] = cedar.NewPolicyFromAST(operatorPolicy(operator))
+		e.always[policyOperator] = cedar.NewPolicyFromAST(operatorPolicy(operator))
 	}
 	return e, nil
 }
@@ -244,6 +265,9 @@ func (a applicable) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 			if !yield(id, p) {
 				return
 			}
+		}
+		if a.e.operators != nil && a.r.Principal != a.e.operator && a.e.operators(a.r.Principal) && !yield(policyOperator, keyHolder()) {
+			return
 		}
 		if a.r.Action == ActionRunAppend {
 			for _, g := range a.e.of[a.r.Principal] {
@@ -361,6 +385,13 @@ func selfPolicy() *ast.Policy {
 		ActionInSet(actionUID(ActionCan), actionUID(ActionCatalogRead), actionUID(ActionRunSubmit)).
 		When(ast.Resource().Equal(ast.Principal()))
 }
+
+const policyOperator = "operator"
+
+// keyHolder is operatorPolicy for whom Rules.Operators reports.
+var keyHolder = sync.OnceValue(func() *cedar.Policy { //nolint:gochecknoglobals // built once, and nothing writes it
+	return cedar.NewPolicyFromAST(ast.Permit().ActionInSet(actionUIDs(operatorActions())...))
+})
 
 func operatorPolicy(operator api.Principal) *ast.Policy {
 	return ast.Permit().PrincipalEq(principalUID(operator)).ActionInSet(actionUIDs(operatorActions())...)

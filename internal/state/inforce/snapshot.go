@@ -48,7 +48,9 @@ type Config struct {
 	Store    *store.Store // has the table catalog_seen; see dispatch.Migration
 	Ledger   *audit.Ledger
 	Operator api.Principal // see policy.Rules
-	Logger   *slog.Logger
+	// Operators is that of policy.Rules; it does not hold for a caller by token.
+	Operators func(api.Principal) bool
+	Logger    *slog.Logger
 }
 
 // Reader returns snapshots. It is safe for concurrent use.
@@ -123,7 +125,11 @@ func (r *Reader) Highest() catalog.Mark {
 func (r *Reader) Current(ctx context.Context) (Snapshot, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.refresh(ctx)
+	s, err := r.refresh(ctx)
+	if record.TokenOf(ctx) != "" {
+		s.Engine = s.Engine.WithoutOperators()
+	}
+	return s, err
 }
 
 // Engine returns the policy in force. While the catalog is refused it is one
@@ -136,7 +142,11 @@ func (r *Reader) Engine(ctx context.Context) (*policy.Engine, error) {
 	case api.CodeOf(err) == api.CodeAuditUnavailable:
 		return nil, err
 	}
-	return policy.New(policy.Rules{Operator: r.cfg.Operator})
+	e, err := policy.New(policy.Rules{Operator: r.cfg.Operator, Operators: r.cfg.Operators})
+	if record.TokenOf(ctx) != "" {
+		e = e.WithoutOperators()
+	}
+	return e, err
 }
 
 // refresh is Current, with mu held.
@@ -156,7 +166,7 @@ func (r *Reader) refresh(ctx context.Context) (Snapshot, error) {
 		err = nil // init has not been run yet
 	}
 	if err == nil {
-		next.Engine, err = compile(next.Revision, r.cfg.Operator)
+		next.Engine, err = r.compile(next.Revision)
 	}
 	if api.CodeOf(err) == api.CodeAuditUnavailable {
 		return Snapshot{}, err // not remembered: the catalog is not at fault
@@ -234,11 +244,11 @@ func (r *Reader) refuse(ctx context.Context, root seal.TrustRoot, cause error) (
 	return Snapshot{Root: root, err: e}, nil
 }
 
-func compile(rev *catalog.Revision, operator api.Principal) (*policy.Engine, error) {
+func (r *Reader) compile(rev *catalog.Revision) (*policy.Engine, error) {
 	var rules policy.Rules
 	if rev != nil {
 		rules = policy.RulesOf(rev.Set().Grants, rev.Set().Targets)
 	}
-	rules.Operator = operator
+	rules.Operator, rules.Operators = r.cfg.Operator, r.cfg.Operators
 	return policy.New(rules)
 }

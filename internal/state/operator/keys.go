@@ -54,6 +54,31 @@ func (s *state) follow(v verified) error {
 	return nil
 }
 
+// Passkeys returns the passkeys among the operator keys in force.
+func (r *Registry) Passkeys() (list []seal.Key) {
+	operators := r.current.Load().operators
+	if operators == nil {
+		return nil
+	}
+	for _, k := range operators.Root().Keys {
+		if k.Passkey != nil {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// CheckCount refuses the counter of a passkey that does not follow those of its decisions.
+func (r *Registry) CheckCount(id seal.KeyID, count uint32) error {
+	return r.current.Load().counter.Check(map[seal.KeyID]uint32{id: count})
+}
+
+// HasKey reports whether an operator key in force belongs to p, by its exact name.
+func (r *Registry) HasKey(p api.Principal) bool {
+	operators := r.current.Load().operators
+	return operators != nil && slices.ContainsFunc(operators.Root().Keys, func(k seal.Key) bool { return k.Principal != "" && k.Principal.SameName(p) })
+}
+
 // Keys returns the operator keys, and those that were retired.
 func (r *Registry) Keys(ctx context.Context) (api.OperatorKeys, error) {
 	r.adding.Lock()
