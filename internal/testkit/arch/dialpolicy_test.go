@@ -79,6 +79,7 @@ func networked() map[string]map[string]string {
 		"internal/front/mcphttp":   {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
 		"internal/front/runverbs":  {"github.com/spf13/cobra": flags},
 		"internal/front/mcpserve":  {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
+		"internal/state/login":     {"github.com/coreos/go-oidc/v3/oidc": "uses the HTTP client that it gets in the context of each call"},
 		"internal/state/oauth":     {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
 		"internal/document/seal":   {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; uses only network types of certificates"},
 		"internal/state/store": {

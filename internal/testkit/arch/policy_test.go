@@ -34,7 +34,7 @@ func house() [][]room {
 		{{"internal/state", [][]string{
 			{"blob", "oauth", "store"},
 			{"anchor", "audit", "budget", "secret"},
-			{"approval", "export", "inforce", "notify", "operator"},
+			{"approval", "export", "inforce", "login", "notify", "operator"},
 		}}},
 		{
 			{"deploy", [][]string{{"deploy"}}},
@@ -189,10 +189,11 @@ func only() map[string][]string {
 		"internal/front/telemetry":     {"internal/front/daemoncli", "cmd/bailiwickd"},
 		// R-O1: one process runs plans.
 		"internal/run/orchestrator": {"internal/run/schedule", "internal/front/daemoncli", "cmd/bailiwickd"},
+		"internal/state/login":      {"internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/state/oauth":      {"internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/state/anchor":     {"internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/state/notify":     {"internal/front/daemoncli", "cmd/bailiwickd"},
-		"internal/state/store":      {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/notify", "internal/state/operator", "internal/run/retention", "internal/state/inforce", "internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
+		"internal/state/store":      {"internal/state/anchor", "internal/state/approval", "internal/state/audit", "internal/state/budget", "internal/state/export", "internal/state/login", "internal/state/notify", "internal/state/operator", "internal/run/retention", "internal/state/inforce", "internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		// Only a worker's broker holds values of secrets for requests.
 		"internal/worker/broker":     {"internal/worker/toolhost", "internal/worker/supervisor", "cmd/bailiwick-toolhost", "cmd/bailiwick-worker"},
 		"internal/worker/supervisor": {"cmd/bailiwick-worker"},
