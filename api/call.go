@@ -60,9 +60,22 @@ const (
 // CallSession exchanges a token for a handle.
 const CallSession Call = "POST /v1/session"
 
-// CallEnrol tells what an invitation is for, or enrols a passkey with it. The code of the
-// invitation authorizes it, not the account of the page that makes it.
-const CallEnrol Call = "POST /v1/login/enrol"
+// The calls that people log in by. They open a session, or say how one is opened.
+const (
+	CallLoginMethods  Call = "GET /v1/login"
+	CallLoginOIDC     Call = "POST /v1/login/oidc"
+	CallPasskeyBegin  Call = "POST /v1/login/passkey/begin"
+	CallPasskeyFinish Call = "POST /v1/login/passkey/finish"
+	// CallEnrol tells what an invitation is for, or enrols a passkey with it. The code of the
+	// invitation authorizes it, not the account of the page that makes it.
+	CallEnrol Call = "POST /v1/login/enrol"
+)
+
+// The calls about people's sessions: a person's own, for an operator all.
+const (
+	CallSessionList Call = "GET /v1/sessions"
+	CallSessionEnd  Call = "DELETE /v1/sessions/{id}"
+)
 
 // The operator calls, which are for people and never for a caller by token.
 const (
@@ -126,8 +139,9 @@ type CallClass string
 
 // The classes, which follow from the first segments of the path.
 const (
-	ClassSession  CallClass = "session"  // any local account
-	ClassLogin    CallClass = "login"    // any local account; what it presents authorizes it
+	ClassSession  CallClass = "session"  // anybody: what it is given opens a session, or does not
+	ClassLogin    CallClass = "login"    // likewise
+	ClassSessions CallClass = "sessions" // any established caller, about its own sessions; an operator, about all
 	ClassRuntime  CallClass = "runtime"  // any established caller; policy decides about what the call names
 	ClassOperator CallClass = "operator" // the service's operator; of runs, their owner too
 )
@@ -177,6 +191,10 @@ func CallTable() map[Call]CallSpec {
 		CallHTTPReady:      {Repeatable: true},
 		CallSession:        {Repeatable: true},
 		CallEnrol:          {},
+		CallLoginOIDC:      {},
+		CallPasskeyBegin:   {Repeatable: true},
+		CallPasskeyFinish:  {},
+		CallSessionEnd:     {Repeatable: true},
 
 		CallRunCancel:   {Action: "run.cancel", Operation: "run.cancel", Steers: true, Repeatable: true},
 		CallRunPause:    {Action: "run.pause", Operation: "run.pause", Steers: true, Repeatable: true},
@@ -213,7 +231,7 @@ func CallTable() map[Call]CallSpec {
 		"audit.read":    {CallLog, CallLogCheckpoint, CallLogTile, CallLogProof, CallEvidence},
 		"": {
 			CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement, CallDispatchTranscript, CallDispatchNetwork, CallDispatchTools,
-			CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallWaiting, CallBudgetList, CallApprovalList, CallApproval, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallRoleTools, CallWho,
+			CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallWaiting, CallBudgetList, CallApprovalList, CallApproval, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallRoleTools, CallWho, CallLoginMethods, CallSessionList,
 		},
 	} {
 		for _, c := range reads {

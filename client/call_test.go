@@ -100,7 +100,7 @@ func TestEachFaceMakesExactlyTheCallsOfItsClass(t *testing.T) {
 	_, conn := newStage(t, r.mux.ServeHTTP)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for class, face := range map[api.CallClass]any{api.ClassRuntime: conn.Runtime(), api.ClassOperator: conn.Operator(), api.ClassLogin: conn.Login(), api.ClassSession: conn} {
+	for class, face := range map[api.CallClass]any{api.ClassRuntime: conn.Runtime(), api.ClassOperator: conn.Operator(), api.ClassSession: conn, api.ClassLogin: conn.Login(), api.ClassSessions: conn.Sessions()} {
 		if class != api.ClassSession {
 			invokeAll(ctx, face)
 		} else if _, err := conn.Exchange(ctx, "x"); err != nil {

@@ -18,3 +18,23 @@ func (c *Conn) Login() Login { return Login{c} }
 func (l Login) Enrol(ctx context.Context, req api.EnrolRequest) (api.EnrolAnswer, error) {
 	return fetch[api.EnrolAnswer](ctx, l.c, on(api.CallEnrol).with(req, false))
 }
+
+// Methods says how people log in at the service.
+func (l Login) Methods(ctx context.Context) (api.LoginMethods, error) {
+	return fetch[api.LoginMethods](ctx, l.c, on(api.CallLoginMethods))
+}
+
+// OIDC opens a session by an ID token. It is never repeated: the token opens one session.
+func (l Login) OIDC(ctx context.Context, req api.OIDCLogin) (api.PersonSession, error) {
+	return fetch[api.PersonSession](ctx, l.c, on(api.CallLoginOIDC).with(req, false))
+}
+
+// PasskeyBegin returns a challenge for the passkeys of a page.
+func (l Login) PasskeyBegin(ctx context.Context, origin string) (api.PasskeyChallenge, error) {
+	return fetch[api.PasskeyChallenge](ctx, l.c, on(api.CallPasskeyBegin).with(api.PasskeyBegin{Origin: origin}, false))
+}
+
+// PasskeyFinish opens a session by an answer to a challenge.
+func (l Login) PasskeyFinish(ctx context.Context, req api.PasskeyLogin) (api.PersonSession, error) {
+	return fetch[api.PersonSession](ctx, l.c, on(api.CallPasskeyFinish).with(req, false))
+}

@@ -42,3 +42,25 @@ func (r Runtime) With(handle string, ceiling *api.Tier) Runtime {
 func (r Runtime) Who(ctx context.Context) (api.Who, error) {
 	return fetch[api.Who](ctx, r.c, on(api.CallWho))
 }
+
+// As returns a Conn whose requests are made as the principal of a handle, of a token or of
+// a person who logged in.
+func (c *Conn) As(handle string) *Conn {
+	return &Conn{link: c.link, header: c.Runtime().With(handle, nil).c.header}
+}
+
+// Sessions is the calls about people's sessions.
+type Sessions struct{ c *Conn }
+
+// Sessions returns the calls about people's sessions.
+func (c *Conn) Sessions() Sessions { return Sessions{c} }
+
+// List returns the caller's open sessions, and to an operator all, newest first.
+func (s Sessions) List(ctx context.Context) ([]api.SessionInfo, error) {
+	return fetch[[]api.SessionInfo](ctx, s.c, on(api.CallSessionList))
+}
+
+// End ends a session.
+func (s Sessions) End(ctx context.Context, id string) error {
+	return s.c.do(ctx, on(api.CallSessionEnd, id))
+}

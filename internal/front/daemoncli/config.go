@@ -25,6 +25,7 @@ type settings struct {
 	Tracing   tracingSettings
 	Retention retentionSettings
 	OAuth     oauthSettings
+	Login     loginSettings
 	Keys      keySettings
 	Anchors   anchorsSettings
 	Notify    []notifySettings
@@ -72,6 +73,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"tracing":   r.tracing,
 		"retention": r.retention,
 		"oauth":     r.oauth,
+		"login":     r.login,
 		"keys":      r.keys,
 		"anchors":   r.anchors,
 		"notify":    r.notify,

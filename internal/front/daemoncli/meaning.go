@@ -36,6 +36,7 @@ func (s *settings) meaning(state string) map[string]string {
 	if s.Log.JSON {
 		all["log.format"] = "json"
 	}
+	s.Login.meaning(all)
 	s.Retention.meaning(all)
 	for _, a := range s.Anchors.all(state) {
 		a = a.within(state)

@@ -76,6 +76,7 @@ type service struct {
 	registry  *operator.Registry
 	secrets   *secret.Store
 	files     *secret.Files   // its directory
+	people    *people         // who log in
 	issuer    *oauth.Verifier // nil: only the service's own tokens are accepted
 	me        api.Principal   // the service's own account, which is the operator
 	inForce   *inforce.Reader // the catalog and the policy
@@ -147,7 +148,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: apiRuns(s.runs), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.agree.Load().checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: func(context.Context) ([]byte, error) { return s.keys.trust(s.t.Dirs) },
+		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: apiRuns(s.runs), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, People: s.people.sessions, Provider: s.people.provider, Passkeys: s.people.passkeys, Map: s.people, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.agree.Load().checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: func(context.Context) ([]byte, error) { return s.keys.trust(s.t.Dirs) },
 		Secrets: secretLister{s.inForce, s.registry, s.secrets, s.files}.list, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
@@ -235,6 +236,7 @@ func (s *service) open(ctx context.Context) error {
 		s.openNotify,
 		s.openRetention,
 		func(ctx context.Context) error { s.schedules.Start(ctx); return nil },
+		func(ctx context.Context) (err error) { s.people, err = s.openPeople(ctx); return err },
 	} {
 		if err := step(ctx); err != nil {
 			return err

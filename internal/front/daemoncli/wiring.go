@@ -24,7 +24,7 @@ import (
 // wire opens what decides, dispatches and runs, each part with the parts that it calls.
 // What calls back to a part that opens later does so through events.
 func (s *service) wire(ctx context.Context) (err error) {
-	if s.inForce, err = inforce.Open(ctx, inforce.Config{Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Operator: s.me, Logger: s.logger}); err != nil {
+	if s.inForce, err = inforce.Open(ctx, inforce.Config{Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Operator: s.me, Operators: s.registry.HasKey, Logger: s.logger}); err != nil {
 		return err
 	}
 	s.events = &events{Telemetry: s.telemetry}

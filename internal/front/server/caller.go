@@ -13,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/state/login"
 )
 
 // caller is the principal of a request, as the service established it.
@@ -20,6 +21,26 @@ type caller struct {
 	dispatch.Caller
 	byToken bool // established by a token, not by the account of the socket's peer
 	session session
+	person  login.Session // of a person who logged in; the zero value for any other caller
+}
+
+// active reports whether what established the caller is still valid.
+func (w caller) active(people *login.Sessions) bool {
+	switch {
+	case w.byToken:
+		return w.session.active()
+	case w.person.ID != "":
+		return people.Active(context.Background(), w.person.ID)
+	}
+	return true
+}
+
+// claimed names what established the caller, for the log.
+func (w caller) claimed() string {
+	if w.person.ID != "" {
+		return w.person.ID
+	}
+	return string(w.session.token)
 }
 
 // callers establishes callers and logs the requests that it refuses.
@@ -40,7 +61,12 @@ type peer struct {
 	uid uint32
 	pid int32 // 0: not visible from the service's pid namespace
 	err error
+
+	from string // address of a remote caller
 }
+
+// channel names what a person's session is valid over.
+func (p peer) channel() string { return "unix:" + strconv.FormatUint(uint64(p.uid), 10) }
 
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	p, err := peerOf(c)
@@ -98,27 +124,49 @@ func (c *callers) establish(r *http.Request) (caller, error) {
 		return caller{}, c.refuse(r.Context(), refusal{via: "unix", claimed: "a token in " + where, err: err})
 	}
 	if handles := r.Header.Values(api.SessionHeader); len(handles) > 0 {
+		if person, ok, err := c.findPerson(handles, p); ok {
+			if err != nil {
+				return caller{}, c.refuse(r.Context(), refusal{via: "session", claimed: person.ID, err: err})
+			}
+			return caller{Caller: dispatch.Caller{Principal: person.Principal, Ceiling: declared(r.Header)}, person: person}, nil
+		}
 		opened, err := c.sessions.find(handles, p)
 		if err != nil {
 			return caller{}, c.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
 		}
-		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), TokenValid: opened.active}, true, opened}, nil
+		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), TokenValid: opened.active}, true, opened, login.Session{}}, nil
 	}
 	who, err := LocalPrincipal(p.uid, c.Login)
 	if err != nil {
 		return caller{}, c.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
 	}
-	return caller{dispatch.Caller{Principal: who, Ceiling: declared(r.Header)}, false, session{}}, nil
+	return caller{dispatch.Caller{Principal: who, Ceiling: declared(r.Header)}, false, session{}, login.Session{}}, nil
 }
 
-// checkActive refuses a caller whose token has ended since its request began,
+// findPerson returns the person's session of a handle, and whether it is one.
+func (c *callers) findPerson(handles []string, p peer) (login.Session, bool, *api.Error) {
+	if c.People == nil || len(handles) != 1 {
+		return login.Session{}, false, nil
+	}
+	s, err := c.People.Find(handles[0], p.channel())
+	if err == nil && !c.People.Active(context.Background(), s.ID) {
+		err = api.Errorf(api.CodeUnauthenticated, "session %s: its person is no longer mapped to %s", s.ID, s.Principal).WithHint("ask an operator; see: bailiwick catalog diff")
+	}
+	return s, s.ID != "", err
+}
+
+// checkActive refuses a caller whose token or session has ended since its request began,
 // which may be long ago: a body arrives slowly, a request waits, a log is
 // followed.
 func (c *callers) checkActive(ctx context.Context, who caller) error {
-	if !who.byToken || who.session.active() {
+	if who.active(c.People) {
 		return nil
 	}
-	return c.refuse(ctx, refusal{via: "session", claimed: string(who.session.token), err: noSession("its token is no longer active")})
+	err := noSession("its token is no longer active")
+	if who.person.ID != "" {
+		err = api.Errorf(api.CodeUnauthenticated, "session %s has ended", who.person.ID).WithHint("log in again: bailiwick login")
+	}
+	return c.refuse(ctx, refusal{via: "session", claimed: who.claimed(), err: err})
 }
 
 // orInactive returns err, logged as a refusal if the reason is that the

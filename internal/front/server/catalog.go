@@ -121,8 +121,11 @@ func (c *catalogCalls) who(ctx context.Context, r *request) (api.Who, error) {
 	p := r.caller.Principal
 	consent := c.cfg.Registry.Consent(p)
 	w := api.Who{Principal: p, Ceiling: min(consent, r.caller.Ceiling), Consent: consent, Auth: api.AuthAccount}
-	if r.caller.byToken {
+	switch {
+	case r.caller.byToken:
 		w.Auth = api.AuthToken
+	case r.caller.person.ID != "":
+		w.Auth = api.AuthSession
 	}
 	engine, err := c.cfg.InForce.Engine(ctx)
 	if err != nil {

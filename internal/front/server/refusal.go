@@ -20,7 +20,7 @@ const (
 
 // refusal is a caller that could not be established.
 type refusal struct {
-	via     string     // unix, session, token or enrolment
+	via     string     // unix, tls, session, token, login or enrolment
 	claimed string     // never a secret
 	err     *api.Error // for the caller
 }
@@ -63,6 +63,15 @@ func (c *callers) refuseClaim(ctx context.Context, via, claimed string, cause er
 		return api.Errorf(api.CodeThrottled, "too many invalid attempts by %s", via).WithHint("wait a second; a valid one is accepted at any time")
 	}
 	return err
+}
+
+// asError returns the API's error in err, which has one.
+func asError(err error) *api.Error {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		return api.Errorf(api.CodeUnauthenticated, "%w", err)
+	}
+	return e
 }
 
 // summarize logs how many refusals got no entry of their own.

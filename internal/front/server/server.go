@@ -31,6 +31,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/state/login"
 	"github.com/bailiwick-dev/bailiwick/internal/state/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/state/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
@@ -54,6 +55,10 @@ type Config struct {
 	Schedules Schedules
 	Approvals Approvals
 	OAuth     *oauth.Verifier // of another issuer's tokens; nil: only the service's own are accepted
+	People    *login.Sessions // of people who logged in; nil: nobody can
+	Provider  *login.Provider // of their ID tokens; nil: none
+	Passkeys  *login.Passkeys // nil: none
+	Map       Map             // of identities to people
 	Ledger    *audit.Ledger
 	Tree      Tree // over the ledger
 	Evidence  Evidence
@@ -103,6 +108,7 @@ func New(cfg Config) *Server {
 // handlers returns the handler of every call.
 func (s *Server) handlers() map[api.Call]handler {
 	all := map[api.Call]handler{api.CallSession: s.callers.exchange}
+	maps.Copy(all, (&loginCalls{s.callers}).handlers())
 	for _, group := range []map[api.Call]handler{
 		(&dispatchCalls{&s.cfg, s.callers}).handlers(),
 		(&runCalls{&s.cfg, s.callers}).handlers(),
@@ -123,6 +129,9 @@ func (s *Server) handlers() map[api.Call]handler {
 func (s *Server) Serve(l *net.UnixListener) error {
 	if s.cfg.Idle > 0 {
 		go s.awaitIdle() // until the gate closes, as Shutdown makes it
+	}
+	if s.cfg.People != nil {
+		go s.sweepSessions() // likewise
 	}
 	go s.summarizeAlways() // likewise
 	return s.http.serve(l)
