@@ -18,7 +18,7 @@ import (
 // mapping is the identity of the jail outside.
 type mapping struct {
 	root     bool
-	block    bool // root in a user namespace of three ids, of which a jail gets the second and the third
+	block    bool // root in a user namespace of three ids: a jail gets the second and the third
 	uid, gid int  // as root those of pid 1, and the agent has the next; else the caller's
 }
 
