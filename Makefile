@@ -20,7 +20,7 @@ WEBAUTHN := $(TOOLS)/webauthn-0.18.2
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-fetch bailiwick-toolhost bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
 
-.PHONY: help build tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz setup clean
+.PHONY: help build tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz vm setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -181,6 +181,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10s $$p; \
 	  done; \
 	done
+
+vm: ## run e2e/vm/steps in a Debian virtual machine with systemd and version 2 of control groups (root; STEPS="10-boot 20-jail": these alone)
+	@scripts/vm run
 
 clean: ## remove bin/ and .cache/
 	rm -rf $(BIN) .cache

@@ -33,6 +33,9 @@ import (
 // trialBin builds the programs with failpoints, once.
 var trialBin = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(filepath.Dir(bin), "trial")
+	if *prebuiltFlag != "" {
+		return dir, nil
+	}
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-worker", "../cmd/bailiwick-fetch", "../cmd/bailiwick-toolhost", "../cmd/bailiwick-tool")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
