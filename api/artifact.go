@@ -27,11 +27,12 @@ const (
 	KindRole       Kind = "role"
 	KindGrant      Kind = "grant"
 	KindSchedule   Kind = "schedule"
+	KindIdentity   Kind = "identity"
 )
 
 // Kinds lists every kind, in the order in which people read a catalog.
 func Kinds() []Kind {
-	return []Kind{KindCapability, KindSubagent, KindModel, KindEnv, KindSecret, KindSource, KindTarget, KindTool, KindRole, KindGrant, KindSchedule}
+	return []Kind{KindCapability, KindSubagent, KindModel, KindEnv, KindSecret, KindSource, KindTarget, KindTool, KindRole, KindGrant, KindSchedule, KindIdentity}
 }
 
 // Ref names an artifact within a revision: KIND/NAME.

@@ -88,6 +88,9 @@ func (p Principal) Person() bool {
 	return strings.HasPrefix(string(p), "human:") || strings.HasPrefix(string(p), "local:")
 }
 
+// Human reports whether p is a person, not an account of a machine.
+func (p Principal) Human() bool { return strings.HasPrefix(string(p), "human:") }
+
 // Looks returns how people read p, in two spellings: without case, and with the
 // letters that look alike as one. Principals that share one of them are taken for
 // each other: agent:Claude, agent:cIaude and agent:c1aude for agent:claude. Only one

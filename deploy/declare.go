@@ -181,9 +181,11 @@ func (r *reader) role(d *decl, what string) {
 
 func (r *reader) grant(d *decl, what string) {
 	var v api.Grant
+	var group api.Name
 	r.Fields(d.node, what, map[string]func(*yaml.Node){
 		"name":         d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
 		"principal":    d.in("principal", func(n *yaml.Node) { r.Scalar(n, "principal", &v.Principal) }),
+		"group":        d.in("group", func(n *yaml.Node) { group = r.Name(n, "group") }),
 		"subagents":    r.names(d, "subagents", &v.Subagents),
 		"envs":         r.names(d, "envs", &v.Envs),
 		"sources":      r.names(d, "sources", &v.Sources),
@@ -200,10 +202,17 @@ func (r *reader) grant(d *decl, what string) {
 	if d.node.Kind != yaml.MappingNode {
 		return
 	}
-	if d.pos["principal"] == nil {
+	switch {
+	case d.pos["principal"] == nil && d.pos["group"] == nil:
 		r.At(d.node, "%s: the key \"principal\" is missing", what)
+	case d.pos["principal"] != nil && d.pos["group"] != nil:
+		r.At(d.at("group"), "%s: write one of principal and group", what)
 	}
 	checkGrant(&r.parser, d, v, what)
+	if group != "" {
+		r.grouped = append(r.grouped, grouped{d, v, group})
+		return
+	}
 	if d.pos["name"] == nil && v.Principal != "" {
 		d.unnamed, d.pos["name"] = &v, d.at("principal")
 		r.unnamed = append(r.unnamed, d)

@@ -122,6 +122,10 @@ type reader struct {
 	refs map[api.Ref]*decl
 	// unnamed are grants that get their names when the project is known.
 	unnamed []*decl
+	// grouped are grants for groups, which are written out when all people are known.
+	grouped []grouped
+	persons []api.IdentityPerson
+	groups  []api.Name
 }
 
 func (r *reader) read(b []byte) {
@@ -158,11 +162,15 @@ func (r *reader) read(b []byte) {
 		"roles":        each(api.KindRole, r.role),
 		"grants":       each(api.KindGrant, r.grant),
 		"schedules":    each(api.KindSchedule, r.schedule),
+		"identities":   each(api.KindIdentity, r.identity),
 	}, "policies", "pipelines", "egress", "queues")
 	if !version && n.Kind == yaml.MappingNode {
 		r.At(n, "manifest: the key \"version\" is missing; add \"version: 1\"")
 	}
 	r.project(project)
+	for _, g := range r.grouped {
+		r.expand(g)
+	}
 	for _, d := range r.unnamed {
 		who := d.unnamed.Principal
 		d.unnamed.Name = grantName(r.m.project, who)
@@ -176,8 +184,11 @@ func (r *reader) read(b []byte) {
 
 // sectionOf is the key of the manifest that declares artifacts of a kind.
 func sectionOf(k api.Kind) string {
-	if k == api.KindCapability {
+	switch k { //nolint:exhaustive // the others have a regular plural
+	case api.KindCapability:
 		return "capabilities"
+	case api.KindIdentity:
+		return "identities"
 	}
 	return string(k) + "s"
 }

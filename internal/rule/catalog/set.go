@@ -24,6 +24,7 @@ type Set struct {
 	Roles        map[api.Name]api.Role
 	Grants       map[api.Name]api.Grant
 	Schedules    map[api.Name]api.Schedule
+	Identities   map[api.Name]api.Identity
 
 	docs     map[api.Ref][]byte
 	projects map[api.Ref]api.Name
@@ -34,7 +35,7 @@ func NewSet() *Set {
 	return &Set{
 		Capabilities: map[api.Name]api.Capability{}, Subagents: map[api.Name]api.Subagent{}, Models: map[api.Name]api.Model{}, Secrets: map[api.Name]api.Secret{},
 		Envs: map[api.Name]api.Env{}, Sources: map[api.Name]api.Source{}, Targets: map[api.Name]api.Target{},
-		Tools: map[api.Name]api.ToolServer{}, Roles: map[api.Name]api.Role{}, Grants: map[api.Name]api.Grant{}, Schedules: map[api.Name]api.Schedule{}, docs: map[api.Ref][]byte{}, projects: map[api.Ref]api.Name{},
+		Tools: map[api.Name]api.ToolServer{}, Roles: map[api.Name]api.Role{}, Grants: map[api.Name]api.Grant{}, Schedules: map[api.Name]api.Schedule{}, Identities: map[api.Name]api.Identity{}, docs: map[api.Ref][]byte{}, projects: map[api.Ref]api.Name{},
 	}
 }
 
@@ -74,6 +75,8 @@ func (s *Set) Add(ref api.Ref, doc []byte) error {
 		err = add(s.Grants, name, doc, func(v *api.Grant) api.Name { return v.Name })
 	case api.KindSchedule:
 		err = add(s.Schedules, name, doc, func(v *api.Schedule) api.Name { return v.Name })
+	case api.KindIdentity:
+		err = add(s.Identities, name, doc, func(v *api.Identity) api.Name { return v.Name })
 	default:
 		err = fmt.Errorf("unknown kind %q", kind)
 	}
@@ -142,6 +145,7 @@ func (s *Set) Problems() []Problem {
 	}
 	all = append(all, s.secretProblems()...)
 	all = append(all, s.toolProblems()...)
+	all = append(all, s.identityProblems()...)
 	for name, v := range s.Grants {
 		w := &references{ref: api.RefTo(api.KindGrant, name), set: s}
 		w.list("subagents", api.KindSubagent, v.Subagents)

@@ -23,6 +23,7 @@ func narrowings(before, after *catalog.Set) []api.AuthorityChange {
 	losses(api.KindTool, before.Tools, after.Tools, n.tool)
 	losses(api.KindGrant, before.Grants, after.Grants, n.grant)
 	losses(api.KindSchedule, before.Schedules, after.Schedules, n.schedule)
+	losses(api.KindIdentity, before.Identities, after.Identities, n.identity)
 	n.writes()
 	return n.sorted()
 }

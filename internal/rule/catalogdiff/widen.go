@@ -25,6 +25,7 @@ func widenings(before, after *catalog.Set) []api.AuthorityChange {
 	compare(api.KindTool, before.Tools, after.Tools, w.tool)
 	compare(api.KindGrant, before.Grants, after.Grants, w.grant)
 	compare(api.KindSchedule, before.Schedules, after.Schedules, w.schedule)
+	compare(api.KindIdentity, before.Identities, after.Identities, w.identity)
 	w.lostBudgets()
 	w.writes()
 	w.taintedWrites()

@@ -527,7 +527,7 @@ func granted(g api.Grant, kind api.Kind) []api.Name {
 		return g.Capabilities
 	case api.KindTarget:
 		return g.Targets
-	case api.KindModel, api.KindSecret, api.KindTool, api.KindRole, api.KindGrant, api.KindSchedule: // a request names none of them
+	case api.KindModel, api.KindSecret, api.KindTool, api.KindRole, api.KindGrant, api.KindSchedule, api.KindIdentity: // a request names none of them
 	}
 	return nil
 }
