@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -147,14 +148,36 @@ func (t *tree) roots(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Person maps an identity of the provider to a person.
-func (p *people) Person(_ context.Context, who login.Identity) (login.Identity, error) {
-	found, ok := p.service.registry.Subject(api.OAuthSubject{Issuer: who.Issuer, Subject: who.Subject})
-	if !ok || !found.Person() {
-		return who, api.Errorf(api.CodeUnauthenticated, "ID token: nobody has the subject %.80q of %s", who.Subject, who.Issuer).
-			WithHint("ask an operator: bailiwick principal add human:NAME --oauth-issuer %s --oauth-subject SUBJECT", who.Issuer)
+// Person maps an identity of the provider to a person of the signed catalog. The provider
+// has to confirm each group that the catalog lists the person in.
+func (p *people) Person(ctx context.Context, who login.Identity) (login.Identity, error) {
+	rules, err := p.service.inForce.Current(ctx)
+	if err != nil {
+		return who, err
 	}
-	who.Principal, who.Groups = found, nil
+	unknown := api.Errorf(api.CodeUnauthenticated, "ID token: the catalog maps no person to subject %.80q of %s", who.Subject, who.Issuer).
+		WithHint("people who sign the catalog add it to identities, with this subject; see docs/manifest.md")
+	if rules.Revision == nil {
+		return who, unknown
+	}
+	identity, ok := rules.Revision.Set().Identity(who.Issuer, p.service.set.Login.Client)
+	if !ok {
+		return who, unknown
+	}
+	person, ok := identity.Person(who.Subject)
+	if !ok {
+		return who, unknown
+	}
+	confirmed := []string{}
+	for _, g := range person.Groups {
+		if !slices.Contains(who.Groups, identity.Groups[g]) {
+			return who, api.Errorf(api.CodeUnauthenticated, "ID token: %s is in group %s of the catalog, but the provider no longer says that the person is in %.80q", person.Principal, g, identity.Groups[g]).
+				WithHint("add the person to the group at %s, or take the group from the person in the catalog", who.Issuer)
+		}
+		confirmed = append(confirmed, identity.Groups[g])
+	}
+	slices.Sort(confirmed)
+	who.Principal, who.Groups = person.Principal, confirmed
 	return who, nil
 }
 
