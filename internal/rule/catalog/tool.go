@@ -21,6 +21,12 @@ func PinOf(list []api.ToolDefinition) (api.Digest, error) {
 	return api.DigestOf(doc), err
 }
 
+// DefinitionDigest returns the digest of a definition, which equal ones share.
+func DefinitionDigest(d api.ToolDefinition) (api.Digest, error) {
+	doc, err := canon.Marshal(d)
+	return api.DigestOf(doc), err
+}
+
 // Bounds of what an upstream says about a tool, in bytes and levels.
 const (
 	MaxDefinitions = 1000 // tools of a server

@@ -9,7 +9,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
 
@@ -88,11 +87,9 @@ func newToolSet(ctx context.Context, key setKey, rev *catalog.Revision, logger *
 
 func newTool(t api.Tool) (made *tool, err error) {
 	made = &tool{Tool: t}
-	doc, err := canon.Marshal(t.Definition)
-	if err != nil {
+	if made.definition, err = catalog.DefinitionDigest(t.Definition); err != nil {
 		return nil, err
 	}
-	made.definition = api.DigestOf(doc)
 	if made.input, err = compile(t.Definition.InputSchema); err != nil {
 		return nil, err
 	}

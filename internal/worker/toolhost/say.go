@@ -90,11 +90,31 @@ func (s *speaker) close() {
 	s.lines.flush()
 }
 
+// said returns the end of what was written, and words what the server itself wrote of it.
+func (s *speaker) said() (all, words string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var own []string
+	for line := range strings.Lines(string(s.lines.end)) {
+		if text, ok := strings.CutPrefix(line, record.ToolServerLine); ok {
+			own = append(own, text)
+			all += text
+		} else {
+			all += strings.TrimPrefix(line, record.ToolOwnLine)
+		}
+	}
+	clean := func(text string) string { return strings.TrimSpace(strings.ToValidUTF8(text, "")) }
+	return clean(all), clean(strings.Join(own, ""))
+}
+
 // lines writes lines of the server, with a mark before each.
 type lines struct {
 	to   io.Writer
 	part []byte
+	end  []byte // of what was written
 }
+
+const maxEnd = 8 << 10
 
 const maxSaidLine = 4 << 10
 
@@ -118,5 +138,10 @@ func (l *lines) flush() {
 }
 
 func (l *lines) line(mark string, text []byte) {
-	_, _ = l.to.Write(append(append([]byte(mark), text...), '\n'))
+	line := append(append([]byte(mark), text...), '\n')
+	l.end = append(l.end, line...)
+	if over := len(l.end) - maxEnd; over > 0 {
+		l.end = append(l.end[:0], l.end[over:]...)
+	}
+	_, _ = l.to.Write(line)
 }
