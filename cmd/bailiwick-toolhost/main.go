@@ -1,6 +1,6 @@
-// Command bailiwick-toolhost runs one tool server, or a declared command, in a jail of
-// its own. bailiwickd starts it for calls, and bailiwick-deploy for the definitions of
-// tools; its standard streams are those of the server.
+// Command bailiwick-toolhost has the credential of one tool server and makes its calls: of
+// a program or declared command in a jail of its own, or of a server over HTTP. bailiwickd
+// starts it for calls, and bailiwick-deploy for the definitions of tools.
 package main
 
 import (
@@ -22,29 +22,33 @@ import (
 
 func main() {
 	jail.Main() // this program is also the first process of its jail
-	code, err := run()
-	if err != nil {
+	if err := run(); err != nil {
 		usererror.Print(os.Stderr, "bailiwick-toolhost", "text", err, func(s string) string { return s })
-		code = 1
+		os.Exit(1)
 	}
-	os.Exit(code)
 }
 
-// run returns the exit status.
-func run() (int, error) {
+// startDescriptor is the descriptor of the record.ToolStart.
+const startDescriptor = 3
+
+func run() error {
 	flags := flag.NewFlagSet("bailiwick-toolhost", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		return 0, usererror.OfFlag(err, "bailiwickd --help; it starts this program")
+		return usererror.OfFlag(err, "bailiwickd --help; it starts this program")
 	}
 	if *version {
 		_, err := fmt.Printf("bailiwick-toolhost version %s\n", api.Version())
-		return 0, err
+		return err
 	}
 	if len(os.Args) > 1 {
-		return 0, errors.New("bailiwickd starts this program; do not run it by hand")
+		return errors.New("bailiwickd starts this program; do not run it by hand")
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a starter that is gone fails, and does not kill
-	return toolhost.Run(context.Background(), toolhost.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now})
+	start := os.NewFile(startDescriptor, "start")
+	if start == nil {
+		return errors.New("bailiwickd starts this program; do not run it by hand: descriptor 3 is not open")
+	}
+	return toolhost.Run(context.Background(), toolhost.Config{Start: start, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now})
 }

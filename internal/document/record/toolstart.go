@@ -1,26 +1,19 @@
 package record
 
-import (
-	"encoding/json"
+import "github.com/bailiwick-dev/bailiwick/api"
 
-	"github.com/bailiwick-dev/bailiwick/api"
-)
-
-// ToolStart is the line that begins the standard input of bailiwick-toolhost. The
-// contents of Files follow it, in their order. What comes then goes to the server. When
-// that input ends, the starter is gone, and so is the reason to serve.
+// ToolStart is the line that begins descriptor 3 of bailiwick-toolhost. The contents of
+// Files follow it, in their order, and then the descriptor ends. Its starter writes it:
+// the service, or in mode system the launcher, so that the service sees no secret.
 //
-// Standard output has what the server writes, and nothing else. Standard error has lines
-// without values of Secrets: those that the server writes there begin with
-// ToolServerLine, and those of bailiwick-toolhost with ToolOwnLine.
+// Standard input has a ToolRequest a line, standard output a ToolReply a line, both
+// canonical. When standard input ends, the service is gone, and so is the reason to serve.
+// Standard error has lines without values of Secrets: those that the server wrote begin
+// with ToolServerLine, and those of bailiwick-toolhost with ToolOwnLine.
 type ToolStart struct {
-	Server  api.Name     `json:"server"`
-	Command api.Command  `json:"command"`
-	Host    api.ToolHost `json:"host,omitzero"`
-	Files   []api.File   `json:"files,omitempty"`   // of the capability
-	Secrets Secrets      `json:"secrets,omitempty"` // those of Host
-	// Input is the whole input of a declared command: its arguments.
-	Input json.RawMessage `json:"input,omitempty"`
+	Server  api.ToolServer `json:"server"`
+	Files   []api.File     `json:"files,omitempty"`   // of its capability
+	Secrets Secrets        `json:"secrets,omitempty"` // those of the server
 }
 
 // How lines of standard error begin.
@@ -29,10 +22,6 @@ const (
 	ToolOwnLine    = "! "
 )
 
-// ToolHostFailed is the exit status of bailiwick-toolhost when it could not run the
-// server. Others are those of the server.
-const ToolHostFailed = 125
-
-// MaxToolStart bounds the line: the names of the files of a capability, the values of
-// the secrets, and the arguments.
-const MaxToolStart = 8 << 20
+// MaxToolStart bounds the line: the names of the files of a capability, the definitions of
+// tools, and the values of the secrets.
+const MaxToolStart = 16 << 20

@@ -22,7 +22,14 @@ import (
 // define asks a server for the definitions of its tools, with the values of its secrets
 // that the user gives, and without those that the user does not give.
 func (p *catalogVerbs) define(ctx context.Context, s api.ToolServer, files []deploy.ToolFile) (deploy.Offer, error) {
-	server := toolclient.Server{ToolServer: s, Secrets: p.secrets}
+	server := toolclient.Server{ToolServer: withSecrets(s, p.secrets)}
+	server.Secrets = func(context.Context) (record.Secrets, error) {
+		needed := record.Secrets{}
+		for _, name := range toolclient.SecretNames(server.ToolServer) {
+			needed[name] = p.secrets[name]
+		}
+		return needed, nil
+	}
 	for _, f := range files {
 		server.Files = append(server.Files, toolclient.File{File: f.File, Open: f.Open})
 	}
@@ -32,8 +39,7 @@ func (p *catalogVerbs) define(ctx context.Context, s api.ToolServer, files []dep
 			lacks = append(lacks, "--secret "+string(name))
 		}
 	}
-	server.ToolServer = withSecrets(s, p.secrets)
-	offer, err := toolclient.Definitions(ctx, toolclient.Config{Program: filepath.Join(p.Beside, "bailiwick-toolhost"), Env: p.Env, Now: p.Now}, server)
+	offer, err := toolclient.Definitions(ctx, toolclient.Config{Start: toolclient.Plain{Program: filepath.Join(p.Beside, "bailiwick-toolhost"), Env: p.Env}}, server)
 	if err != nil && len(lacks) > 0 {
 		err = fmt.Errorf("%w; it was asked without a credential: give it one with %s", err, strings.Join(lacks, " "))
 	}

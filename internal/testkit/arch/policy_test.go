@@ -39,7 +39,7 @@ func house() [][]room {
 		{
 			{"deploy", [][]string{{"deploy"}}},
 			{"internal/tool", [][]string{{"toolclient"}, {"toolcall"}, {"gateway"}}},
-			{"internal/worker", [][]string{{"mounttree"}, {"agent", "broker", "capture", "jail"}, {"account", "checkoutcache", "sourcefetch", "toolhost"}, {"supervisor"}}},
+			{"internal/worker", [][]string{{"mounttree"}, {"agent", "broker", "capture", "jail", "mcpclient"}, {"account", "checkoutcache", "sourcefetch", "toolhost"}, {"supervisor"}}},
 		},
 		{{"internal/run", [][]string{{"executor", "retention"}, {"dispatch"}, {"orchestrator"}, {"schedule"}}}},
 		{{"internal/front", [][]string{
@@ -132,7 +132,7 @@ func closure() map[string][]string {
 		"cmd/bailiwick-tool":      {"api", "internal/base/eventstream"}, // it runs in jails, and asks the gateway
 		// They run what a human signed, each with one credential or one server, and decide nothing.
 		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/sourcefetch"},
-		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/toolhost"},
+		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/mcpclient", "internal/worker/toolhost"},
 		"cmd/bailiwick-mcp":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
@@ -204,7 +204,9 @@ func only() map[string][]string {
 		"internal/tool/gateway":    {"internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/tool/toolcall":   {"internal/tool/gateway", "internal/run/dispatch", "internal/run/orchestrator", "internal/run/schedule", "internal/front/server", "internal/front/daemoncli", "cmd/bailiwickd"},
 		"internal/worker/toolhost": {"cmd/bailiwick-toolhost"},
-		"internal/worker/jail":     {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/front/daemoncli", "cmd/bailiwick-fetch", "cmd/bailiwick-toolhost", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+		// It speaks to servers with their credentials; the service does not link it.
+		"internal/worker/mcpclient": {"internal/worker/toolhost", "cmd/bailiwick-toolhost"},
+		"internal/worker/jail":      {"internal/worker/sourcefetch", "internal/worker/toolhost", "internal/worker/supervisor", "internal/front/daemoncli", "cmd/bailiwick-fetch", "cmd/bailiwick-toolhost", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }
 

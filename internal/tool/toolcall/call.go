@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
-	"strings"
-	"unicode/utf8"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
@@ -30,10 +27,10 @@ func unclear(format string, args ...any) *Fault {
 }
 
 // call calls a tool of a session. A server that says that it did not serve the call,
-// because it has forgotten the session, gets it once more in a new one.
+// because it has forgotten the session or refuses the credential, gets it once more in a
+// new one.
 func (s *source) call(ctx context.Context, c Call) (Answer, error) {
-	definition := s.definition(c.Tool)
-	if definition == nil {
+	if s.definition(c.Tool) == nil {
 		return Answer{}, unsent("server %s has no tool of this name", s.name())
 	}
 	for again := true; ; again = false {
@@ -44,12 +41,13 @@ func (s *source) call(ctx context.Context, c Call) (Answer, error) {
 		if s.isClosed(c.Tool) {
 			return Answer{}, unsent("this tool of server %s is closed: its definition differs from the one that the operator reviewed", s.name())
 		}
-		got, err := l.session.Call(ctx, toolclient.Call{Definition: definition, Arguments: c.Arguments, Progress: clean(s.redactor(l), c.Progress)})
+		got, err := l.session.Call(ctx, toolclient.Call{Tool: c.Tool, Arguments: c.Arguments, Progress: c.Progress})
+		l.calls.Done()
 		var no *toolclient.UnsentError
-		if again && errors.As(err, &no) && l.session.Err() != nil && ctx.Err() == nil && s.forgotten(l) {
+		if again && errors.As(err, &no) && ctx.Err() == nil && (s.renewed(l, err) || l.session.Err() != nil && s.forgotten(l)) {
 			continue
 		}
-		return s.answer(ctx, l, got, err)
+		return s.answer(ctx, got, err)
 	}
 }
 
@@ -76,11 +74,31 @@ func (s *source) forgotten(l *live) bool {
 	return s.failures < 2
 }
 
-func clean(set *redact.Set, progress func(string)) func(string) {
-	if progress == nil {
-		return nil
+// renewTime is how long a session lives at least before a refused credential makes its
+// tool host start again, which reads the secrets again.
+const renewTime = 10 * time.Second
+
+// renewed reports whether a server refused a credential that may have been replaced since
+// its tool host started. The next session has a new one; the calls of this one end.
+func (s *source) renewed(l *live, err error) bool {
+	if !errors.Is(err, toolclient.ErrCredential) {
+		return false
 	}
-	return func(text string) { progress(set.Text(text)) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live != l { // another call was faster
+		return true
+	}
+	if s.pool.cfg.Now().Sub(l.opened) < renewTime {
+		return false
+	}
+	s.live = nil
+	s.pool.retire(l.host)
+	s.pool.busy.Go(func() {
+		l.calls.Wait()
+		_ = l.session.Close()
+	})
+	return true
 }
 
 func (s *source) isClosed(tool string) bool {
@@ -90,25 +108,21 @@ func (s *source) isClosed(tool string) bool {
 }
 
 // answer makes an answer or a fault of what a call came to.
-func (s *source) answer(ctx context.Context, l *live, got toolclient.Answer, err error) (Answer, error) {
-	var refused *toolclient.RefusedError
+func (s *source) answer(ctx context.Context, got toolclient.Answer, err error) (Answer, error) {
 	var ended *toolclient.EndedError
 	var invalid *toolclient.InvalidError
 	var no *toolclient.UnsentError
 	switch {
 	case err == nil:
 		s.answered()
-		return s.accept(s.redactor(l), got)
+		return s.accept(got)
 	case errors.As(err, &no):
 		s.log(ctx, "a tool server could not be called", err)
 		return Answer{}, unsent("server %s could not be reached; the service's log has the reason", s.name())
-	case errors.As(err, &refused):
-		s.answered()
-		return failedAnswer(s.redactor(l).Text(refused.Error())), nil
 	case errors.As(err, &invalid):
 		s.answered()
 		s.log(ctx, "a tool server gave an invalid answer", err)
-		return Answer{}, unclear("server %s gave an invalid answer: %s", s.name(), invalid.Reason())
+		return Answer{}, unclear("server %s gave an invalid answer: %s", s.name(), invalid.Reason)
 	case errors.As(err, &ended):
 		return Answer{}, unclear("server %s failed during the call; the service's log has the reason", s.name())
 	}
@@ -136,40 +150,17 @@ func (s *source) log(ctx context.Context, what string, err error) {
 // compared with its schema, which the gateway does.
 const maxDecoded = 32 << 20
 
-// accept redacts an answer.
-func (s *source) accept(values *redact.Set, got toolclient.Answer) (Answer, error) {
-	if canon.Memory(got.Structured) > maxDecoded {
-		return Answer{}, unclear("server %s gave an answer with too many values", s.name())
-	}
-	text, found := values.Bytes(got.Result)
-	if found {
-		var err error
-		if text, err = canon.Canonicalize(text); err != nil {
-			return Answer{}, unclear("server %s gave an answer with a secret of its own that could not be removed", s.name())
+// accept refuses an answer whose structured part takes too much memory.
+func (s *source) accept(got toolclient.Answer) (Answer, error) {
+	if canon.Memory(got.Result) > maxDecoded {
+		var parts struct {
+			Structured json.RawMessage `json:"structuredContent"`
+		}
+		if err := json.Unmarshal(got.Result, &parts); err != nil || canon.Memory(parts.Structured) > maxDecoded {
+			return Answer{}, unclear("server %s gave an answer with too many values", s.name())
 		}
 	}
-	return Answer{Result: text, IsError: got.IsError}, nil
-}
-
-// redactor returns what removes the server's secrets from what it says, also those that
-// the session got by itself.
-func (s *source) redactor(l *live) *redact.Set {
-	tokens := l.session.Tokens()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Equal(tokens, l.tokens) {
-		l.tokens, l.redact = tokens, redact.New(append(slices.Clone(l.values), tokens...))
-	}
-	return l.redact
-}
-
-// failedAnswer is the answer of a tool that failed with a text.
-func failedAnswer(text string) Answer {
-	quoted, err := canon.Marshal(text)
-	if err != nil {
-		quoted = []byte(`"the tool failed"`)
-	}
-	return Answer{Result: json.RawMessage(`{"content":[{"text":` + string(quoted) + `,"type":"text"}],"isError":true}`), IsError: true}
+	return Answer{Result: got.Result, IsError: got.IsError}, nil
 }
 
 // saidBy is the end of a server's standard error in an error.
@@ -180,62 +171,25 @@ func saidBy(err error) string {
 	return ""
 }
 
-// run runs a declared command in a jail of its own.
+// run runs a declared command in a tool host of its own.
 func (s *source) run(ctx context.Context, c Call) (Answer, error) {
-	definition := s.definition(c.Tool)
-	if definition == nil {
+	if s.definition(c.Tool) == nil {
 		return Answer{}, unsent("%s is no declared command", s.name())
 	}
-	server, err := s.pool.resolve(ctx, s.order)
-	if err != nil {
-		s.log(ctx, "a declared command could not be run", err)
-		return Answer{}, unsent("%s could not be run; the service's log has the reason", s.name())
-	}
-	release, err := s.place(ctx)
-	if err != nil {
+	host, err := s.start(ctx)
+	if errors.Is(err, errFull) {
 		return Answer{}, unsent("%s could not be run: %v", s.name(), err)
 	}
-	defer release()
-	out, err := toolclient.Run(ctx, s.pool.cfg.Client, server, c.Arguments)
-	var failed *toolclient.CommandError
-	var ended *toolclient.EndedError
-	switch {
-	case errors.As(err, &failed):
-		return failedAnswer(strings.TrimSpace(failed.Error() + "\n" + failed.Said)), nil
-	case errors.As(err, &ended) && !ended.Broke:
+	if err != nil {
 		s.log(ctx, "a declared command could not be run", err)
 		return Answer{}, unsent("%s could not be run; the service's log has the reason", s.name())
-	case errors.As(err, &ended):
-		s.log(ctx, "a declared command gave an invalid answer", err)
-		return Answer{}, unclear("%s gave an invalid answer: %s", s.name(), ended.Why)
-	case err != nil:
-		return Answer{}, s.broken(ctx, err)
 	}
-	got, err := commandAnswer(definition, out)
-	if err != nil {
-		s.log(ctx, "a declared command gave an invalid answer", err)
-		return Answer{}, unclear("%s gave an invalid answer: %s", s.name(), (&toolclient.InvalidError{Err: err}).Reason())
+	defer host.release()
+	got, err := host.Run(ctx, toolclient.Call{Arguments: c.Arguments})
+	var no *toolclient.UnsentError
+	if errors.As(err, &no) {
+		s.log(ctx, "a declared command could not be run", err)
+		return Answer{}, unsent("%s could not be run; the service's log has the reason", s.name())
 	}
-	return s.accept(redact.New(slices.Collect(maps.Values(server.Secrets))), got)
-}
-
-// commandAnswer makes an answer of the output of a command: with an output schema it is
-// one JSON object, and else text.
-func commandAnswer(d *api.ToolDefinition, out []byte) (a toolclient.Answer, err error) {
-	if !utf8.Valid(out) {
-		return a, errors.New("its output is not UTF-8")
-	}
-	structured := ""
-	if d.OutputSchema != nil {
-		if a.Structured, err = canon.Canonicalize(out); err != nil {
-			return a, fmt.Errorf("its output is not strict JSON: %w", err)
-		}
-		structured = `,"structuredContent":` + string(a.Structured)
-	}
-	text, err := canon.Marshal(strings.TrimSuffix(string(out), "\n"))
-	a.Result = json.RawMessage(`{"content":[{"text":` + string(text) + `,"type":"text"}]` + structured + `}`)
-	if err == nil && len(a.Result) > api.MaxToolAnswer {
-		err = fmt.Errorf("it has %d bytes in canonical form, the limit is %d", len(a.Result), api.MaxToolAnswer)
-	}
-	return a, err
+	return s.answer(ctx, got, err)
 }

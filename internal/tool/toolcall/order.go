@@ -52,35 +52,27 @@ func (p *Pool) order(c Call) (*order, error) {
 	return o, err
 }
 
-// resolve returns the server with the values of its secrets and its files.
-func (p *Pool) resolve(ctx context.Context, o *order) (toolclient.Server, error) {
-	s := toolclient.Server{ToolServer: o.server, Secrets: record.Secrets{}}
-	for name := range o.refs {
-		value, err := p.secret(ctx, o, name)
-		if err != nil {
-			return s, err
+// resolve returns the server with what its tool host needs beside its document.
+func (p *Pool) resolve(o *order) toolclient.Server {
+	s := toolclient.Server{ToolServer: o.server, Secrets: func(ctx context.Context) (record.Secrets, error) {
+		values := record.Secrets{}
+		for name, ref := range o.refs {
+			if p.cfg.Secrets == nil {
+				return nil, fmt.Errorf("secret %q: this service has no secret store", name)
+			}
+			value, err := p.cfg.Secrets.Resolve(ctx, ref)
+			if err != nil {
+				return nil, fmt.Errorf("secret %q: %w", name, err)
+			}
+			values[name] = value
 		}
-		s.Secrets[name] = value
-	}
-	if o.server.HTTP != nil {
-		s.Renew = func(ctx context.Context, name api.Name) (string, error) { return p.secret(ctx, o, name) }
-	}
+		return values, nil
+	}}
 	for _, f := range o.capability.Files {
 		s.Files = append(s.Files, toolclient.File{File: f, Open: func() (io.ReadCloser, error) {
 			content, err := p.cfg.Catalog.Get(p.ctx, f.Digest, f.Size)
 			return io.NopCloser(bytes.NewReader(content)), err
 		}})
 	}
-	return s, nil
-}
-
-func (p *Pool) secret(ctx context.Context, o *order, name api.Name) (string, error) {
-	if p.cfg.Secrets == nil {
-		return "", fmt.Errorf("secret %q: this service has no secret store", name)
-	}
-	value, err := p.cfg.Secrets.Resolve(ctx, o.refs[name])
-	if err != nil {
-		return "", fmt.Errorf("secret %q: %w", name, err)
-	}
-	return value, nil
+	return s
 }

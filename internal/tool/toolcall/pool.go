@@ -66,6 +66,7 @@ type Pool struct {
 	mu      sync.Mutex
 	closed  bool
 	sources map[key]*source
+	hosts   map[api.Digest]*host // of servers over HTTP, by key.server
 	known   map[api.Digest]known // by key.server; only servers with closed tools
 }
 
@@ -99,7 +100,7 @@ func New(cfg Config) *Pool {
 			cfg.Logger.Warn("a tool server", slog.String("server", string(server)), slog.String("says", line)) //nolint:sloglint // there is no context
 		}
 	}
-	p := &Pool{cfg: cfg, places: make(chan struct{}, cfg.Most), sources: map[key]*source{}, known: map[api.Digest]known{}}
+	p := &Pool{cfg: cfg, places: make(chan struct{}, cfg.Most), sources: map[key]*source{}, hosts: map[api.Digest]*host{}, known: map[api.Digest]known{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
@@ -225,7 +226,7 @@ func TestAChangedDefinitionClosesTheTool(t *testing.T) {
 	known(0, false)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pinned, err := toolclient.DefinitionDigest(w.server.Definitions[1])
+	pinned, err := catalog.DefinitionDigest(w.server.Definitions[1])
 	if err != nil || len(w.changed) != 1 {
 		t.Fatalf("changed: %v %v", w.changed, err)
 	}
@@ -393,11 +394,7 @@ func TestDefinitionsAreListedForAPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := w.pool.resolve(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	offer, err := toolclient.Definitions(t.Context(), w.pool.cfg.Client, s)
+	offer, err := toolclient.Definitions(t.Context(), w.pool.cfg.Client, w.pool.resolve(o))
 	if err != nil || len(differing(w.server, offer.Tools)) > 0 || len(offer.Tools) != 2 || offer.Unused != nil {
 		t.Errorf("%+v, %v", offer, err)
 	}

@@ -3,15 +3,15 @@ package toolcall
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
@@ -44,12 +44,12 @@ const maxChanges = 32
 
 // live is a session that was opened.
 type live struct {
+	host    *host
 	session *toolclient.Session
-	values  []string    // of the server's secrets
-	tokens  []string    // that the session got by itself; guarded by source.mu
-	redact  *redact.Set // guarded by source.mu
-	checked time.Time   // guarded by source.mu
-	stale   bool        // the server says that its tools have changed; guarded by source.mu
+	calls   sync.WaitGroup // that use it
+	opened  time.Time
+	checked time.Time // guarded by source.mu
+	stale   bool      // the server says that its tools have changed; guarded by source.mu
 }
 
 // work opens a session, or reads the definitions of one again.
@@ -105,7 +105,8 @@ func (s *source) done() {
 	s.idle.Reset(s.pool.cfg.Idle)
 }
 
-// ready returns a session whose definitions were compared with their pins.
+// ready returns a session whose definitions were compared with their pins. The caller
+// ends its use with calls.Done.
 func (s *source) ready(ctx context.Context) (*live, error) {
 	const tries = 4
 	for range tries {
@@ -137,6 +138,7 @@ func (s *source) current() (*live, *work, error) {
 	case s.work != nil:
 		return nil, s.work, nil
 	case alive && !s.live.stale && now.Sub(s.live.checked) < recheckTime:
+		s.live.calls.Add(1)
 		return s.live, nil, nil
 	case !alive && now.Before(s.retryAt):
 		return nil, nil, unsent("server %s failed and is started again in %s; the service's log has the reason", s.name(), max(time.Second, s.retryAt.Sub(now).Round(time.Second)))
@@ -185,43 +187,22 @@ func (s *source) open() error {
 	return s.check(l)
 }
 
-// connect waits for a place for a process and opens a session in it.
+// connect opens a session in a tool host.
 func (s *source) connect(ctx context.Context) (*live, error) {
-	server, err := s.pool.resolve(ctx, s.order)
+	h, err := s.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	release, err := s.place(ctx)
-	if err != nil {
+	l := &live{host: h, opened: s.pool.cfg.Now()}
+	if l.session, err = h.Open(ctx, func() { s.changed(l) }); err != nil {
+		if errors.Is(err, toolclient.ErrCredential) || h.Err() != nil {
+			s.pool.retire(h) // others share it: it has an older credential, or has ended
+		}
+		h.release()
 		return nil, err
 	}
-	l := &live{values: slices.Collect(maps.Values(server.Secrets))}
-	l.redact = redact.New(l.values)
-	l.session, err = toolclient.Open(ctx, s.pool.cfg.Client, server, func() { s.changed(l) })
-	if err != nil {
-		release()
-		return nil, err
-	}
-	s.pool.busy.Go(func() { <-l.session.Ended(); release() })
+	s.pool.busy.Go(func() { <-l.session.Ended(); h.release() })
 	return l, nil
-}
-
-// placeTime is how long a server waits for a place among the processes of the pool.
-const placeTime = 30 * time.Second
-
-// place takes a place for a process.
-func (s *source) place(ctx context.Context) (release func(), err error) {
-	if s.order.server.HTTP != nil {
-		return func() {}, nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, placeTime, errFull)
-	defer cancel()
-	select {
-	case s.pool.places <- struct{}{}:
-		return func() { <-s.pool.places }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // watch waits for the end of a session.
@@ -263,13 +244,13 @@ func (s *source) check(l *live) error {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.pool.ctx, checkTime)
 	defer cancel()
-	list, err := l.session.Definitions(ctx)
+	offer, err := l.session.Offer(ctx)
 	if err != nil {
 		s.log(ctx, "the definitions of a tool server could not be read", err)
 		_ = l.session.Close() // and watch puts off the next start
 		return unsent("server %s does not list its tools; the service's log has the reason", s.name())
 	}
-	closed := differing(s.order.server, list)
+	closed := differing(s.order.server, offer.Tools)
 	s.mu.Lock()
 	l.checked = s.pool.cfg.Now()
 	before := s.closed
@@ -331,7 +312,7 @@ func digestIn(list []api.ToolDefinition, name string) api.Digest {
 	if i < 0 {
 		return ""
 	}
-	digest, err := toolclient.DefinitionDigest(list[i])
+	digest, err := catalog.DefinitionDigest(list[i])
 	if err != nil {
 		return ""
 	}

@@ -98,7 +98,7 @@ func newWorld(t testing.TB, configure func(*Config)) *world {
 	}
 	w.program = api.File{Path: "bin/server", Mode: 0o755, Size: int64(len(content)), Digest: d}
 	cfg := Config{
-		Client:  toolclient.Config{Program: filepath.Join(dir, "bailiwick-toolhost"), Env: []string{"PATH=" + os.Getenv("PATH"), "SERVICE_SECRET=of the service"}},
+		Client:  toolclient.Config{Start: toolclient.Plain{Program: filepath.Join(dir, "bailiwick-toolhost"), Env: []string{"PATH=" + os.Getenv("PATH"), "SERVICE_SECRET=of the service"}}},
 		Catalog: w.store, Secrets: w, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 		Changed: func(_ api.Name, closed []Change) {
 			w.mu.Lock()

@@ -30,7 +30,7 @@ func (h *host) connect(ctx context.Context, j *jail.Jail) (stop func(), err erro
 	}
 	slots := make(chan struct{}, maxConns)
 	for port, l := range j.Ports() {
-		d, err := egress.Signed(h.start.Host.Connect[port])
+		d, err := egress.Signed(h.start.Server.Host().Connect[port])
 		if err != nil {
 			stop()
 			return nil, fmt.Errorf("connect %d: %w", port, err)
@@ -42,7 +42,7 @@ func (h *host) connect(ctx context.Context, j *jail.Jail) (stop func(), err erro
 		return stop, nil
 	}
 	b, err := broker.New(broker.Config{
-		Egress: h.start.Host.Egress, Record: io.Discard, Now: h.cfg.Now, Spent: func(string) {},
+		Egress: h.start.Server.Host().Egress, Record: io.Discard, Now: h.cfg.Now, Spent: func(string) {},
 		Refused: func(r record.EgressRefusal) { h.says.own("refused " + r.Form + " of " + r.Host + ": " + r.Reason) },
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package toolclient
+package mcpclient
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func sdkServer(t *testing.T, stateless bool, wrap func(http.Handler) http.Handle
 
 func open(t *testing.T, s Server, changed func()) *Session {
 	t.Helper()
-	session, err := Open(t.Context(), Config{}, s, changed)
+	session, err := OpenHTTP(t.Context(), Config{}, s, changed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +81,9 @@ func TestAServerOverHTTPIsCalled(t *testing.T) {
 			if a, err = callEcho(session, "fail"); err != nil || !a.IsError {
 				t.Errorf("%s, %v", a.Result, err)
 			}
-			list, err := session.Definitions(t.Context())
-			if err != nil || len(list) != 1 || list[0].Name != "echo" {
-				t.Errorf("%+v, %v", list, err)
+			offer, err := session.Offer(t.Context())
+			if err != nil || len(offer.Tools) != 1 || offer.Tools[0].Name != "echo" {
+				t.Errorf("%+v, %v", offer, err)
 			}
 			for range 100 { // until the stream is open, a notice is lost
 				s.AddTool(&mcp.Tool{Name: "other", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -104,7 +104,7 @@ func TestAServerOverHTTPIsCalled(t *testing.T) {
 func TestWhatNoAgentGetsIsListed(t *testing.T) {
 	for _, stateless := range []bool{false, true} {
 		_, plain := sdkServer(t, stateless, nil)
-		offer, err := Definitions(t.Context(), Config{}, Server{ToolServer: plain})
+		offer, err := open(t, Server{ToolServer: plain}, nil).Offer(t.Context())
 		if err != nil || len(offer.Tools) != 1 || offer.Unused != nil {
 			t.Errorf("a server with tools only: %+v, %v", offer, err)
 		}
@@ -131,41 +131,10 @@ func TestWhatNoAgentGetsIsListed(t *testing.T) {
 		}
 		front := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless}))
 		defer front.CloseClientConnections()
-		offer, err = Definitions(t.Context(), Config{}, Server{ToolServer: api.ToolServer{Name: "rich", HTTP: &api.HTTPServer{URL: front.URL}}})
+		offer, err = open(t, Server{ToolServer: api.ToolServer{Name: "rich", HTTP: &api.HTTPServer{URL: front.URL}}}, nil).Offer(t.Context())
 		if want := []string{"resources", "prompts", "completions", "instructions", "icons of 2 tools", "_meta of one tool"}; err != nil || !slices.Equal(offer.Unused, want) || len(offer.Tools) != 2 {
 			t.Errorf("stateless %t: %q, %v", stateless, offer.Unused, err)
 		}
-	}
-}
-
-// proves R-G5: the credential reaches the server, and is read again once it is refused
-func TestACredentialIsReadAgain(t *testing.T) {
-	var valid atomic.Value
-	valid.Store("Bearer one")
-	_, server := sdkServer(t, true, func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("X-Key") != valid.Load() {
-				w.WriteHeader(http.StatusUnauthorized)
-				return
-			}
-			h.ServeHTTP(w, r)
-		})
-	})
-	server.HTTP.Header = &api.Credential{Header: "X-Key", Prefix: "Bearer ", Secret: "key"}
-	renewals := 0
-	session := open(t, Server{ToolServer: server, Secrets: record.Secrets{"key": "one"}, Renew: func(context.Context, api.Name) (string, error) {
-		renewals++
-		return "two", nil
-	}}, nil)
-	valid.Store("Bearer two")
-	if _, err := callEcho(session, "x"); err != nil || renewals != 1 {
-		t.Errorf("%v after %d renewals", err, renewals)
-	}
-	valid.Store("Bearer three")
-	_, err := callEcho(session, "x")
-	var unsent *UnsentError
-	if !errors.As(err, &unsent) || renewals != 2 || strings.Contains(err.Error(), "two") {
-		t.Errorf("%v after %d renewals", err, renewals)
 	}
 }
 
@@ -217,7 +186,7 @@ func TestAnAccessTokenIsGotOnceUntilItExpires(t *testing.T) {
 			return d.DialContext(ctx, network, issuer.Listener.Addr().String())
 		},
 	}
-	session, err := Open(t.Context(), cfg, Server{ToolServer: server, Secrets: record.Secrets{"key": "s/cret"}}, nil)
+	session, err := OpenHTTP(t.Context(), cfg, Server{ToolServer: server, Secrets: record.Secrets{"key": "s/cret"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +292,7 @@ func TestAServerIsDialledWhereAHumanSaid(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.server), &h); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(t.Context(), Config{}, Server{ToolServer: api.ToolServer{HTTP: &h}}, nil)
+		_, err := OpenHTTP(t.Context(), Config{}, Server{ToolServer: api.ToolServer{HTTP: &h}}, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -331,7 +300,7 @@ func TestAServerIsDialledWhereAHumanSaid(t *testing.T) {
 	front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	defer front.Close()
 	u, _ := url.Parse(front.URL)
-	_, err := Open(t.Context(), Config{Roots: front.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}, Server{ToolServer: api.ToolServer{HTTP: &api.HTTPServer{URL: "https://example.com/", Address: u.Host}}}, nil)
+	_, err := OpenHTTP(t.Context(), Config{Roots: front.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}, Server{ToolServer: api.ToolServer{HTTP: &api.HTTPServer{URL: "https://example.com/", Address: u.Host}}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "HTTP 418") { // control: it was reached
 		t.Errorf("a signed address: %v", err)
 	}

@@ -1,4 +1,4 @@
-package toolclient
+package mcpclient
 
 import (
 	"bytes"

@@ -13,15 +13,15 @@ func TestAKilledToolHostIsReported(t *testing.T) {
 	killed := make(chan string, 2)
 	for _, script := range []string{"exit 3", "kill -9 $$"} {
 		program := filepath.Join(t.TempDir(), "host")
-		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(program, []byte("#!/bin/sh\ncat <&3 >/dev/null\n"+script+"\n"), 0o755); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}
-		p, err := run(Config{Program: program, Killed: func() { killed <- script }}, nil)
+		h, err := Start(t.Context(), Config{Start: Plain{Program: program, Killed: func() { killed <- script }}}, Server{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-p.exited
-		_, _ = p.close()
+		<-h.exited
+		_ = h.Close()
 	}
 	if script := <-killed; script != "kill -9 $$" {
 		t.Errorf("%q was reported as killed", script)

@@ -1,4 +1,4 @@
-package toolclient
+package mcpclient
 
 import (
 	"bytes"
@@ -49,7 +49,7 @@ func openHTTP(ctx context.Context, cfg Config, s Server, changed func()) (*Sessi
 	h.transport = egress.Relay(dial, cfg.Roots)
 	h.cred = credential{cfg: cfg, server: s}
 	h.ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
-	h.session = newSession(cfg, s.Name, h, changed)
+	h.session = newSession(cfg, h, changed)
 	if err := h.session.open(ctx, true); err != nil {
 		_ = h.session.Close()
 		return nil, err
@@ -117,7 +117,7 @@ func (h *httpLink) send(ctx context.Context, m outgoing) error {
 	defer context.AfterFunc(h.ctx, cancel)()
 	resp, err := h.post(ctx, m, false)
 	var status *StatusError
-	if errors.As(err, &status) && status.Code == http.StatusUnauthorized && h.cred.renewable() {
+	if errors.As(err, &status) && status.Code == http.StatusUnauthorized && h.cred.server.HTTP.OAuth != nil {
 		resp, err = h.post(ctx, m, true)
 	}
 	if err != nil {

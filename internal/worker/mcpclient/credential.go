@@ -1,4 +1,4 @@
-package toolclient
+package mcpclient
 
 import (
 	"context"
@@ -23,10 +23,9 @@ type credential struct {
 	server Server
 
 	mu      sync.Mutex
-	renewed map[api.Name]string // values that replaced those of server; guarded by mu
-	token   string              // guarded by mu
-	expires time.Time           // guarded by mu
-	before  []string            // that were replaced, which may still be valid elsewhere; guarded by mu
+	token   string    // guarded by mu
+	expires time.Time // guarded by mu
+	before  []string  // that were replaced, which may still be valid elsewhere; guarded by mu
 }
 
 // maxBefore bounds how many replaced credentials are redacted.
@@ -39,17 +38,12 @@ func (c *credential) replaced(old string) {
 	}
 }
 
-func (c *credential) renewable() bool {
-	h := c.server.HTTP
-	return h.OAuth != nil || h.Header != nil && c.server.Renew != nil
-}
-
-// put sets the header of the credential, with a new value after the server refused the
-// old one.
+// put sets the header of the credential, with a new access token after the server refused
+// the old one.
 func (c *credential) put(ctx context.Context, header http.Header, renew bool) error {
 	h := c.server.HTTP
 	if h.Header != nil {
-		value, err := c.value(ctx, h.Header.Secret, renew)
+		value, err := c.value(h.Header.Secret)
 		if err != nil {
 			return err
 		}
@@ -65,25 +59,8 @@ func (c *credential) put(ctx context.Context, header http.Header, renew bool) er
 	return nil
 }
 
-func (c *credential) value(ctx context.Context, name api.Name, renew bool) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.valueLocked(ctx, name, renew)
-}
-
-func (c *credential) valueLocked(ctx context.Context, name api.Name, renew bool) (string, error) {
-	if renew && c.server.Renew != nil {
-		value, err := c.server.Renew(ctx, name)
-		if err != nil {
-			return "", err
-		}
-		c.replaced(c.renewed[name])
-		c.renewed = map[api.Name]string{name: value}
-	}
-	value, ok := c.renewed[name]
-	if !ok {
-		value, ok = c.server.Secrets[name]
-	}
+func (c *credential) value(name api.Name) (string, error) {
+	value, ok := c.server.Secrets[name]
 	if !ok {
 		return "", fmt.Errorf("secret %q has no value", name)
 	}
@@ -106,7 +83,7 @@ func (c *credential) accessToken(ctx context.Context, renew bool) (string, error
 		return c.token, nil
 	}
 	g := c.server.HTTP.OAuth
-	secret, err := c.valueLocked(ctx, g.Secret, renew)
+	secret, err := c.value(g.Secret)
 	if err != nil {
 		return "", err
 	}
@@ -159,9 +136,6 @@ func (c *credential) tokens() []string {
 	list := slices.Clone(c.before)
 	if c.token != "" {
 		list = append(list, c.token)
-	}
-	for _, v := range c.renewed {
-		list = append(list, v)
 	}
 	return list
 }

@@ -1,4 +1,4 @@
-package toolclient
+package mcpclient
 
 import (
 	"bufio"
@@ -59,12 +59,9 @@ type Session struct {
 	ended chan struct{}
 }
 
-func newSession(cfg Config, server api.Name, l link, changed func()) *Session {
-	s := &Session{link: l, changed: changed, bucket: bucket{now: cfg.Now}, ended: make(chan struct{})}
+func newSession(cfg Config, l link, changed func()) *Session {
+	s := &Session{link: l, changed: changed, said: cfg.Said, bucket: bucket{now: cfg.Now}, ended: make(chan struct{})}
 	s.requests.waiting, s.requests.abandoned = map[int64]*request{}, map[int64]struct{}{}
-	if cfg.Said != nil {
-		s.said = func(line string) { cfg.Said(server, line) }
-	}
 	return s
 }
 

@@ -1,4 +1,4 @@
-package toolclient
+package mcpclient
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func (d *deaf) close() (string, error)             { d.closed = true; return "",
 // them is bounded.
 func TestCancelledRequestsWithoutAnswerAreBounded(t *testing.T) {
 	link := &deaf{}
-	s := newSession(Config{Now: time.Now}, "mute", link, nil)
+	s := newSession(Config{Now: time.Now}, link, nil)
 	for id := range int64(maxAbandoned) {
 		s.requests.waiting[id] = &request{}
 		s.abandon(t.Context(), id, false)

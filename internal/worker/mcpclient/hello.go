@@ -1,4 +1,4 @@
-package toolclient
+package mcpclient
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
 )
 
@@ -124,11 +123,11 @@ const (
 	maxDefinitions = 4 << 20 // bytes
 )
 
-// Definitions returns the definitions of all tools of the server in canonical form,
-// sorted by name.
-func (s *Session) Definitions(ctx context.Context) ([]api.ToolDefinition, error) {
-	list, _, err := s.definitions(ctx)
-	return list, err
+// Offer returns the definitions of all tools of the server in canonical form, sorted by
+// name, and what else it has.
+func (s *Session) Offer(ctx context.Context) (Offer, error) {
+	list, u, err := s.definitions(ctx)
+	return Offer{list, s.offer.list(u)}, err
 }
 
 // unused counts the tools whose definitions have parts that no agent gets.
@@ -266,13 +265,4 @@ func copyObject(value json.RawMessage, to *json.RawMessage) error {
 	}
 	*to = slices.Clone(value)
 	return nil
-}
-
-// DefinitionDigest returns the digest of a definition, which equal ones share.
-func DefinitionDigest(d api.ToolDefinition) (api.Digest, error) {
-	doc, err := canon.Marshal(d)
-	if err != nil {
-		return "", err
-	}
-	return api.DigestOf(doc), nil
 }
