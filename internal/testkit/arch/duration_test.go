@@ -16,13 +16,13 @@ import (
 // the number. All others call api.Span, which does not overflow.
 func bounded() map[string]string {
 	return map[string]string{
-		"api/artifact.go":                        "Span itself",
-		"api/log.go":                             "16 bits of days",
-		"internal/front/cli/token.go":            "16 bits of days",
-		"internal/base/cron/cron.go":             "the offset of a zone",
-		"internal/front/daemoncli/retention.go":  "at most 36525 days",
-		"internal/verify/receipt/stamp.go":       "refused above 1<<32 seconds",
-		"internal/tool/toolclient/credential.go": "at most 1<<20 seconds",
+		"api/artifact.go":                         "Span itself",
+		"api/log.go":                              "16 bits of days",
+		"internal/front/cli/token.go":             "16 bits of days",
+		"internal/base/cron/cron.go":              "the offset of a zone",
+		"internal/front/daemoncli/retention.go":   "at most 36525 days",
+		"internal/verify/receipt/stamp.go":        "refused above 1<<32 seconds",
+		"internal/worker/mcpclient/credential.go": "at most 1<<20 seconds",
 	}
 }
 

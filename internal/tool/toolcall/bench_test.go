@@ -27,7 +27,7 @@ func BenchmarkCall(b *testing.B) {
 		return err
 	}
 	over := newWorld(b, nil)
-	over.overHTTP(b)
+	over.overHTTP(b, func(h http.Handler) http.Handler { return h })
 	overHTTP := func(ctx context.Context) error {
 		_, err := over.pool.Call(ctx, Call{Owner: over.owner("d-1"), Tool: "do", Arguments: args})
 		return err
@@ -76,8 +76,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// overHTTP declares a server of the SDK over HTTP that answers as the honest one does.
-func (w *world) overHTTP(b *testing.B) {
+// overHTTP declares a server of the SDK over HTTP, whose tool answers with its arguments.
+func (w *world) overHTTP(b testing.TB, wrap func(http.Handler) http.Handler) {
 	w.hostile("honest")
 	tool := w.server.Definitions[0]
 	s := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
@@ -86,7 +86,8 @@ func (w *world) overHTTP(b *testing.B) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
 		})
 	}
-	front := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	front := httptest.NewServer(wrap(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true})))
+	b.Cleanup(front.Close)
 	b.Cleanup(front.CloseClientConnections)
 	tool.Annotations = nil
 	w.server.Definitions, w.server.Allow = []api.ToolDefinition{tool}, w.server.Allow[:1]

@@ -86,7 +86,7 @@ func (s *source) renewed(l *live, err error) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live != l { // another call was faster
+	if s.live != l { // another call has renewed it
 		return true
 	}
 	if s.pool.cfg.Now().Sub(l.opened) < renewTime {

@@ -1,10 +1,11 @@
 // Package toolcall calls tools of registered servers: MCP servers in jails of their own
 // or over streamable HTTP, and declared commands.
 //
-// It holds the credentials of servers, which come from the secret store and never from
-// an agent. It decides nothing: internal/tool/gateway has decided and logged a call before
+// A tool host, bailiwick-toolhost, has the server and its credential, which comes from the
+// secret store and never from an agent; this package starts it and asks it for calls. It
+// decides nothing: internal/tool/gateway has decided and logged a call before
 // it comes here. What a server says is hostile: each part has a bound, definitions are
-// compared with their pins, and its own requests are refused.
+// compared with their pins, and the tool host refuses its own requests.
 //
 // Carries R-G5 and R-G7.
 package toolcall

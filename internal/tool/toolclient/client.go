@@ -30,8 +30,8 @@ type Config struct {
 	Said func(server api.Name, line string)
 }
 
-// Starter starts bailiwick-toolhost for a server with standard streams, of which it closes
-// none: a Plain does in the account of its caller.
+// Starter starts bailiwick-toolhost for a server. It closes none of the standard streams. A
+// Plain does so in the account of its caller.
 type Starter interface {
 	Start(ctx context.Context, s Server, in, out, errs *os.File) (Process, error)
 }

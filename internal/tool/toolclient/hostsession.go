@@ -55,7 +55,7 @@ func (s *Session) Err() error {
 	}
 }
 
-// Close ends the session. The host goes on to run.
+// Close ends the session, and not its host.
 func (s *Session) Close() error {
 	s.finish(&EndedError{Why: "the session was closed"})
 	return nil
