@@ -43,7 +43,7 @@ func (s catalogPages) catalog(r *http.Request) (*view, error) {
 	}
 	roles := shelves[len(shelves)-1].Value
 	history := partOf(ctx, func(ctx context.Context) ([]api.CatalogRevision, error) {
-		return s.operator().Revisions(ctx, uint64(before), historyPage) //nolint:gosec // G115: not negative
+		return s.operator(ctx).Revisions(ctx, uint64(before), historyPage) //nolint:gosec // G115: not negative
 	})
 	older := ""
 	if n := len(history.Value); n > 0 && history.Value[n-1].Number > 1 {
@@ -58,7 +58,7 @@ func (s catalogPages) catalog(r *http.Request) (*view, error) {
 		Older   string // the revisions before those of History; may be empty
 		Seen    part[[]api.LogLine]
 	}{
-		partOf(ctx, s.operator().Status), shelves, partOf(ctx, s.operator().Grants),
+		partOf(ctx, s.operator(ctx).Status), shelves, partOf(ctx, s.operator(ctx).Grants),
 		partOf(ctx, func(ctx context.Context) (*matrix, error) { return s.matrix(ctx, roles) }),
 		history, older,
 		partOf(ctx, s.lines(api.LogQuery{Kinds: []string{"catalog.revision", "catalog.refused"}, Last: historyPage})),
@@ -68,7 +68,7 @@ func (s catalogPages) catalog(r *http.Request) (*view, error) {
 // artifacts reads all pages of a kind.
 func (s catalogPages) artifacts(ctx context.Context, kind api.Kind) (list []api.ArtifactInfo, err error) {
 	for cursor := ""; ; {
-		p, err := s.runtime().Artifacts(ctx, kind, "", cursor)
+		p, err := s.runtime(ctx).Artifacts(ctx, kind, "", cursor)
 		if list = append(list, p.Items...); err != nil || p.Next == "" {
 			return list, err
 		}
@@ -79,7 +79,7 @@ func (s catalogPages) artifacts(ctx context.Context, kind api.Kind) (list []api.
 func (s catalogPages) matrix(ctx context.Context, roles []api.ArtifactInfo) (*matrix, error) {
 	m := &matrix{Cells: map[string]map[api.Name]api.RoleTool{}}
 	for i := range roles {
-		role, err := s.runtime().RoleTools(ctx, roles[i].Name, false)
+		role, err := s.runtime(ctx).RoleTools(ctx, roles[i].Name, false)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (s catalogPages) matrix(ctx context.Context, roles []api.ArtifactInfo) (*ma
 // who shows the caller, principals, their ceilings and tokens, and stops.
 func (s catalogPages) who(r *http.Request) (*view, error) {
 	ctx := r.Context()
-	me, err := s.runtime().Who(ctx)
+	me, err := s.runtime(ctx).Who(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +109,17 @@ func (s catalogPages) who(r *http.Request) (*view, error) {
 		Stops      part[[]api.Stop]
 		Operators  part[api.OperatorKeys]
 		Head       part[api.OperatorHead]
-	}{me, partOf(ctx, s.operator().Principals), partOf(ctx, s.operator().Tokens), partOf(ctx, s.operator().Stops), partOf(ctx, s.operator().Keys), partOf(ctx, s.operator().Head)}}, nil
+	}{me, partOf(ctx, s.operator(ctx).Principals), partOf(ctx, s.operator(ctx).Tokens), partOf(ctx, s.operator(ctx).Stops), partOf(ctx, s.operator(ctx).Keys), partOf(ctx, s.operator(ctx).Head)}}, nil
 }
 
 // budgets lists budgets and what is left of them.
 func (s catalogPages) budgets(r *http.Request) (*view, error) {
-	list, err := s.runtime().Budgets(r.Context(), api.BudgetFilter{})
+	list, err := s.runtime(r.Context()).Budgets(r.Context(), api.BudgetFilter{})
 	return &view{"budgets", "Budgets", list}, err
 }
 
 func (s catalogPages) schedules(r *http.Request) (*view, error) {
-	list, err := s.operator().Schedules(r.Context())
+	list, err := s.operator(r.Context()).Schedules(r.Context())
 	return &view{"schedules", "Schedules", list}, err
 }
 
@@ -134,11 +134,11 @@ func (s catalogPages) schedule(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)
 	}
-	info, err := s.operator().Schedule(r.Context(), name, slotsNext)
+	info, err := s.operator(r.Context()).Schedule(r.Context(), name, slotsNext)
 	if err != nil {
 		return nil, err
 	}
-	slots, err := s.operator().Slots(r.Context(), name, 0, slotsPage)
+	slots, err := s.operator(r.Context()).Slots(r.Context(), name, 0, slotsPage)
 	return &view{"schedule", "Schedule " + string(name), struct {
 		api.ScheduleInfo
 		Slots []api.Slot

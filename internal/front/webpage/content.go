@@ -41,7 +41,7 @@ func (s *dispatchPages) output(w http.ResponseWriter, r *http.Request) error {
 		return api.Errorf(api.CodeNotFound, "dispatch %s has no output %.200q", d.ID, name)
 	}
 	return attachment(w, r, fileName(path.Base(name)), func(ctx context.Context, to io.Writer) error {
-		return s.runtime().Output(ctx, d.ID, attempt, name, to)
+		return s.runtime(r.Context()).Output(ctx, d.ID, attempt, name, to)
 	})
 }
 
@@ -107,7 +107,7 @@ func (s *dispatchPages) tools(r *http.Request) (*view, error) {
 		}
 	}
 	if err == nil {
-		err = s.runtime().Tools(r.Context(), d.ID, q, p.add)
+		err = s.runtime(r.Context()).Tools(r.Context(), d.ID, q, p.add)
 	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
@@ -128,7 +128,7 @@ func (s *dispatchPages) network(r *http.Request) (*view, error) {
 	p, err := newPage(r, func(l api.NetworkLine) int64 { return l.Number })
 	refused := r.URL.Query().Get("refused") == "true"
 	if err == nil {
-		err = s.runtime().Network(r.Context(), d.ID, attempt, refused, p.add)
+		err = s.runtime(r.Context()).Network(r.Context(), d.ID, attempt, refused, p.add)
 	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
@@ -147,7 +147,7 @@ func (s *dispatchPages) statement(r *http.Request) (*view, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	if err := s.runtime().Statement(r.Context(), d.ID, &b); err != nil {
+	if err := s.runtime(r.Context()).Statement(r.Context(), d.ID, &b); err != nil {
 		return nil, err
 	}
 	var envelope struct {
@@ -174,6 +174,6 @@ func (s *dispatchPages) downloadStatement(w http.ResponseWriter, r *http.Request
 		return err
 	}
 	return attachment(w, r, string(d.ID)+".dsse.json", func(ctx context.Context, to io.Writer) error {
-		return s.runtime().Statement(ctx, d.ID, to)
+		return s.runtime(r.Context()).Statement(ctx, d.ID, to)
 	})
 }

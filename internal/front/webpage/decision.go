@@ -32,11 +32,11 @@ func (s logPages) decision(r *http.Request) (*view, error) {
 		return nil, err
 	}
 	ctx := r.Context()
-	d, err := s.operator().Decision(ctx, n)
+	d, err := s.operator(ctx).Decision(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	head, err := s.operator().Head(ctx)
+	head, err := s.operator(ctx).Head(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func (s *dispatchPages) dispatches(r *http.Request) (*view, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	list, err := s.runtime().List(r.Context(), want)
+	list, err := s.runtime(r.Context()).List(r.Context(), want)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (s *dispatchPages) dispatchOf(r *http.Request) (d api.Dispatch, attempt int
 			return d, 0, api.Errorf(api.CodeInvalid, "attempt %.20q: want a number from 1", text)
 		}
 	}
-	d, err = s.runtime().Attempt(r.Context(), id, attempt)
+	d, err = s.runtime(r.Context()).Attempt(r.Context(), id, attempt)
 	return d, attempt, err
 }
 

@@ -37,7 +37,7 @@ type homePages struct{ source }
 
 func (s homePages) home(r *http.Request) (*view, error) {
 	runs := func(f api.RunFilter) func(context.Context) ([]api.Run, error) {
-		return func(ctx context.Context) ([]api.Run, error) { return s.runtime().Runs(ctx, f) }
+		return func(ctx context.Context) ([]api.Run, error) { return s.runtime(ctx).Runs(ctx, f) }
 	}
 	open, err := api.ParseRunStates(api.RunsOpen)
 	if err != nil {
@@ -52,15 +52,15 @@ func (s homePages) home(r *http.Request) (*view, error) {
 		Budgets                part[[]api.BudgetStatus]
 		Status                 part[api.ServiceStatus]
 	}{
-		partOf(ctx, s.runtime().Waiting),
+		partOf(ctx, s.runtime(ctx).Waiting),
 		partOf(ctx, runs(api.RunFilter{States: open, Limit: listed})),
 		partOf(ctx, runs(api.RunFilter{States: []api.RunState{api.RunFailed}, Since: since, Limit: listed})),
 		partOf(ctx, s.alone(api.DispatchFilter{States: []api.Event{api.EventAccepted, api.EventStarted, api.EventNeedsInput}})),
 		partOf(ctx, s.alone(api.DispatchFilter{States: []api.Event{api.EventFailed}, Since: since})),
 		partOf(ctx, func(ctx context.Context) ([]api.BudgetStatus, error) {
-			return s.runtime().Budgets(ctx, api.BudgetFilter{})
+			return s.runtime(ctx).Budgets(ctx, api.BudgetFilter{})
 		}),
-		partOf(ctx, s.operator().Status),
+		partOf(ctx, s.operator(ctx).Status),
 	}}, nil
 }
 
@@ -68,7 +68,7 @@ func (s homePages) home(r *http.Request) (*view, error) {
 func (s homePages) alone(f api.DispatchFilter) func(context.Context) ([]api.Dispatch, error) {
 	f.Limit = sought
 	return func(ctx context.Context) ([]api.Dispatch, error) {
-		list, err := s.runtime().List(ctx, f)
+		list, err := s.runtime(ctx).List(ctx, f)
 		list = slices.DeleteFunc(list, func(d api.Dispatch) bool { return d.Run != "" })
 		return list[:min(listed, len(list))], err
 	}

@@ -24,7 +24,7 @@ type waitingItem struct {
 // inbox shows what waits for a person, oldest first, with the commands for each.
 func (s homePages) inbox(r *http.Request) (*view, error) {
 	ctx := r.Context()
-	list, err := s.runtime().Waiting(ctx)
+	list, err := s.runtime(ctx).Waiting(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -36,12 +36,12 @@ func (s homePages) inbox(r *http.Request) (*view, error) {
 		switch w.Kind {
 		case api.WaitingQuestion:
 			var d api.Dispatch
-			if d, err = s.runtime().Describe(ctx, w.DispatchID, 0); err == nil && d.Attempt == w.Attempt {
+			if d, err = s.runtime(ctx).Describe(ctx, w.DispatchID, 0); err == nil && d.Attempt == w.Attempt {
 				item.Question = d.Question
 			}
 		case api.WaitingApproval:
 			var a api.ApprovalView
-			if a, err = s.runtime().Approval(ctx, w.Approval); err == nil {
+			if a, err = s.runtime(ctx).Approval(ctx, w.Approval); err == nil {
 				item.Request, item.Action = &a, pretty(a.Action)
 			}
 		case api.WaitingFailed: // its counts say it

@@ -58,7 +58,7 @@ func (s logPages) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Its error is that the browser has left, or that the service has: the browser connects
 	// again, and learns then.
-	_ = s.operator().Log(r.Context(), q, true, func(l api.LogLine) error {
+	_ = s.operator(r.Context()).Log(r.Context(), q, true, func(l api.LogLine) error {
 		var e event
 		if err := json.Unmarshal(l.Leaf, &e); err != nil {
 			return err

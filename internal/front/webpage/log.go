@@ -179,9 +179,9 @@ func (s logPages) entry(r *http.Request) (*view, error) {
 			ctx, cancel := context.WithTimeout(ctx, proofTime)
 			defer cancel()
 			var b bytes.Buffer
-			err := s.operator().Proof(ctx, n, &b)
+			err := s.operator(r.Context()).Proof(ctx, n, &b)
 			return b.String(), err
 		}),
-		partOf(r.Context(), s.operator().Status),
+		partOf(r.Context(), s.operator(r.Context()).Status),
 	}}, nil
 }

@@ -133,7 +133,7 @@ func (s *dispatchPages) logOf(r *http.Request) (*view, error) {
 	if len(p.Query) > logview.MaxQuery {
 		return nil, api.Errorf(api.CodeInvalid, "find: at most %d bytes", logview.MaxQuery)
 	}
-	err = s.logs.with(r.Context(), s.runtime(), &d, func(l *logview.Log) {
+	err = s.logs.with(r.Context(), s.runtime(r.Context()), &d, func(l *logview.Log) {
 		p.Total, p.Ended, p.Dropped = l.Lines(), l.Ended(), l.Dropped()
 		p.Rows = l.Window(from, logRows)
 		if p.Query == "" {
@@ -184,7 +184,7 @@ func (s *dispatchPages) logLines(w http.ResponseWriter, r *http.Request) error {
 		Lines []logview.Line `json:"lines"`
 	}
 	if err == nil {
-		err = s.logs.with(r.Context(), s.runtime(), &d, func(l *logview.Log) {
+		err = s.logs.with(r.Context(), s.runtime(r.Context()), &d, func(l *logview.Log) {
 			answer.Total, answer.Ended, answer.Lines = l.Lines(), l.Ended(), l.Window(from, logRows)
 		})
 	}
@@ -203,7 +203,7 @@ func (s *dispatchPages) rawLogOf(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return attachment(w, r, string(d.ID)+".log", func(ctx context.Context, to io.Writer) error {
-		return s.runtime().Log(ctx, d.ID, client.LogFrom{Attempt: d.Attempt}, func(c api.Chunk) error {
+		return s.runtime(r.Context()).Log(ctx, d.ID, client.LogFrom{Attempt: d.Attempt}, func(c api.Chunk) error {
 			_, err := to.Write(c.Data)
 			return err
 		})

@@ -59,7 +59,7 @@ func (s *dispatchPages) patchOf(r *http.Request) (*view, error) {
 		a := d.Outcome.Patch
 		p.Size, p.Redacted, p.Partial = a.Size, a.Redacted, d.Outcome.Partial
 		var text head
-		if err := s.runtime().Patch(r.Context(), d.ID, d.Attempt, &text); err != nil {
+		if err := s.runtime(r.Context()).Patch(r.Context(), d.ID, d.Attempt, &text); err != nil {
 			return nil, err
 		}
 		p.Diff = patch.Parse(text.kept)
@@ -120,6 +120,6 @@ func (s *dispatchPages) rawPatch(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return attachment(w, r, string(d.ID)+".patch", func(ctx context.Context, to io.Writer) error {
-		return s.runtime().Patch(ctx, d.ID, d.Attempt, to)
+		return s.runtime(r.Context()).Patch(ctx, d.ID, d.Attempt, to)
 	})
 }

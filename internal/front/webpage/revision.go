@@ -47,7 +47,7 @@ func (s catalogPages) revision(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	rev, err := s.operator().Revision(r.Context(), n)
+	rev, err := s.operator(r.Context()).Revision(r.Context(), n)
 	if err != nil {
 		return nil, err
 	}

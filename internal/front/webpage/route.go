@@ -1,6 +1,7 @@
 package webpage
 
 import (
+	"context"
 	"embed"
 	"html/template"
 	"net/http"
@@ -46,16 +47,19 @@ type view struct {
 	data     any
 }
 
-// source is what pages read: the service, and the time.
+// source is what pages read: the service, as who made a request, and the time.
 type source struct {
-	conn *client.Conn
+	conn func(context.Context) *client.Conn
 	now  func() time.Time
 }
 
-func (s source) runtime() client.Runtime   { return s.conn.Runtime() }
-func (s source) operator() client.Operator { return s.conn.Operator() }
+func (s source) runtime(ctx context.Context) client.Runtime   { return s.conn(ctx).Runtime() }
+func (s source) operator(ctx context.Context) client.Operator { return s.conn(ctx).Operator() }
 
-func (s *site) source() source { return source{s.Conn, s.Now} }
+// source returns what pages read: as the local account.
+func (s *site) source() source {
+	return source{func(context.Context) *client.Conn { return s.Conn }, s.Now}
+}
 
 // sessionRoutes is the paths of the page and of the signing page.
 func (s *site) sessionRoutes() []route {

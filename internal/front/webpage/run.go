@@ -32,7 +32,7 @@ func (s *runPages) runs(r *http.Request) (*view, error) {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	f.Limit = runsPage
-	list, err := s.runtime().Runs(r.Context(), f)
+	list, err := s.runtime(r.Context()).Runs(r.Context(), f)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *runPages) run(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)
 	}
-	run, err := s.runtime().Run(r.Context(), id, r.URL.Query().Get("after"), tasksPage)
+	run, err := s.runtime(r.Context()).Run(r.Context(), id, r.URL.Query().Get("after"), tasksPage)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func counted(counts map[api.TaskState]int) (list []count) {
 // lines reads entries of the log.
 func (s source) lines(q api.LogQuery) func(context.Context) ([]api.LogLine, error) {
 	return func(ctx context.Context) (list []api.LogLine, err error) {
-		err = s.operator().Log(ctx, q, false, func(l api.LogLine) error {
+		err = s.operator(ctx).Log(ctx, q, false, func(l api.LogLine) error {
 			list = append(list, l)
 			return nil
 		})

@@ -65,7 +65,7 @@ func (s *runPages) graph(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err)
 	}
-	run, err := s.runtime().WholeRun(r.Context(), id)
+	run, err := s.runtime(r.Context()).WholeRun(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -22,18 +22,18 @@ func (s homePages) search(r *http.Request) (*view, error) {
 		add("entry", "/log/"+strconv.FormatUint(n, 10))
 	}
 	if id, err := api.ParseRunID(text); err == nil {
-		if _, err := s.runtime().Run(r.Context(), id, "", 1); err == nil {
+		if _, err := s.runtime(r.Context()).Run(r.Context(), id, "", 1); err == nil {
 			add("run", "/runs/"+text)
 		}
 	}
 	if id, err := api.ParseDispatchID(text); err == nil {
-		if _, err := s.runtime().Describe(r.Context(), id, 0); err == nil {
+		if _, err := s.runtime(r.Context()).Describe(r.Context(), id, 0); err == nil {
 			add("dispatch", "/dispatches/"+text)
 		}
 	}
 	if name, err := api.ParseName(text); err == nil {
 		for _, kind := range []api.Kind{api.KindSubagent, api.KindCapability, api.KindEnv, api.KindModel, api.KindSource, api.KindTarget, api.KindRole} {
-			if p, err := s.runtime().Artifacts(r.Context(), kind, name, ""); err == nil && len(p.Items) > 0 {
+			if p, err := s.runtime(r.Context()).Artifacts(r.Context(), kind, name, ""); err == nil && len(p.Items) > 0 {
 				add(string(kind), "/catalog#"+string(kind)+"-"+text)
 			}
 		}

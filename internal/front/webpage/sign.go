@@ -78,11 +78,11 @@ func (s signPages) routes() []route {
 
 // pendingList shows what waits for signatures, and what may be submitted.
 func (s signPages) pendingList(r *http.Request) (*view, error) {
-	list, err := s.operator().PendingDecisions(r.Context())
+	list, err := s.operator(r.Context()).PendingDecisions(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.runtime().Approvals(r.Context(), false)
+	found, err := s.runtime(r.Context()).Approvals(r.Context(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s signPages) pending(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.operator().PendingDecision(r.Context(), id)
+	l, err := s.operator(r.Context()).PendingDecision(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -155,10 +155,10 @@ func (s signPages) postVote(w http.ResponseWriter, r *http.Request) error {
 	if err = errors.Join(err, err2); err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
-	who, err := s.runtime().Who(r.Context())
+	who, err := s.runtime(r.Context()).Who(r.Context())
 	var l api.PendingDecision
 	if err == nil {
-		l, err = s.operator().SubmitDecision(r.Context(), api.PendingRequest{Record: api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: digest}})
+		l, err = s.operator(r.Context()).SubmitDecision(r.Context(), api.PendingRequest{Record: api.OperatorRecord{Verb: verb, Principal: who.Principal, Approval: id, Content: digest}})
 	}
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (s signPages) postAssertion(w http.ResponseWriter, r *http.Request) error {
 	}
 	var l api.PendingDecision
 	if err == nil {
-		l, err = s.operator().SignPending(r.Context(), id, api.PendingSignature{Assertion: &by})
+		l, err = s.operator(r.Context()).SignPending(r.Context(), id, api.PendingSignature{Assertion: &by})
 	}
 	answer := struct {
 		State   api.PendingState `json:"state,omitempty"`

@@ -77,7 +77,7 @@ func (s steering) cancelRun(r *http.Request) (string, error) {
 	if f.err != nil {
 		return "", f.err
 	}
-	_, err := s.operator().CancelRun(r.Context(), id, req)
+	_, err := s.operator(r.Context()).CancelRun(r.Context(), id, req)
 	return "/runs/" + string(id), err
 }
 
@@ -87,7 +87,7 @@ func (s steering) pauseRun(r *http.Request) (string, error) {
 	if f.err != nil {
 		return "", f.err
 	}
-	_, err := s.operator().PauseRun(r.Context(), id)
+	_, err := s.operator(r.Context()).PauseRun(r.Context(), id)
 	return "/runs/" + string(id), err
 }
 
@@ -97,7 +97,7 @@ func (s steering) resumeRun(r *http.Request) (string, error) {
 	if f.err != nil {
 		return "", f.err
 	}
-	_, err := s.operator().ResumeRun(r.Context(), id)
+	_, err := s.operator(r.Context()).ResumeRun(r.Context(), id)
 	return "/runs/" + string(id), err
 }
 
@@ -110,11 +110,11 @@ func (s steering) retryRun(r *http.Request) (string, error) {
 	if f.err != nil {
 		return "", f.err
 	}
-	run, err := s.operator().RetryRun(r.Context(), id, api.RunRetry{Key: key})
+	run, err := s.operator(r.Context()).RetryRun(r.Context(), id, api.RunRetry{Key: key})
 	if err != nil {
 		return "", err
 	}
-	_ = s.operator().SeeRun(r.Context(), id) // else the settled run waits on for a person
+	_ = s.operator(r.Context()).SeeRun(r.Context(), id) // else the settled run waits on for a person
 	return "/runs/" + string(run.RunID), nil
 }
 
@@ -127,7 +127,7 @@ func (s steering) answerRun(r *http.Request) (string, error) {
 	if f.err != nil {
 		return "", f.err
 	}
-	_, err := s.operator().AnswerRun(r.Context(), id, req)
+	_, err := s.operator(r.Context()).AnswerRun(r.Context(), id, req)
 	return "/runs/" + string(id), err
 }
 
@@ -147,7 +147,7 @@ func (s steering) cancelDispatch(r *http.Request) (string, error) {
 	if f.err != nil {
 		return "", f.err
 	}
-	_, err := s.runtime().Cancel(r.Context(), id, reason)
+	_, err := s.runtime(r.Context()).Cancel(r.Context(), id, reason)
 	return "/dispatches/" + string(id), err
 }
 
@@ -157,6 +157,6 @@ func (s steering) answerDispatch(r *http.Request) (string, error) {
 	if f.err != nil {
 		return "", f.err
 	}
-	_, err := s.runtime().Answer(r.Context(), id, req)
+	_, err := s.runtime(r.Context()).Answer(r.Context(), id, req)
 	return "/dispatches/" + string(id), err
 }
