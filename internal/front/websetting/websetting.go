@@ -25,6 +25,11 @@ type Setting struct {
 	Listen           string
 	Certificate, Key string // PEM files
 	Secret           string // file with the secret of the page at the identity provider; may be empty
+
+	// Of the section login, which the service validates; ReadFile alone sets them.
+	Issuer  string // the identity provider
+	Address string // IP:PORT of a provider that is not public
+	CA      string // file with the certificates that its own chains to
 }
 
 // Host returns the name in Origin.
@@ -66,25 +71,43 @@ func Read(p *strictyaml.Parser, n *yaml.Node) (s Setting) {
 	return s
 }
 
-// ReadFile reads the section web of a configuration file and nothing else of it: the
-// service reads the rest. path is for messages.
+// ReadFile reads what bailiwick-web needs of a configuration file: the section web, and
+// where the identity provider is. The service reads the rest. path is for messages.
 func ReadFile(path string, b []byte) (s Setting, err error) {
 	p := &strictyaml.Parser{List: strictyaml.List{File: path}}
-	found := false
-	if n := p.Document(b); n != nil && n.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == "web" {
-				s, found = Read(p, n.Content[i+1]), true
+	n := p.Document(b)
+	if n == nil {
+		return Setting{}, p.Err()
+	}
+	web := member(n, "web")
+	if web == nil {
+		return Setting{}, fmt.Errorf("%s: no section web", path)
+	}
+	s = Read(p, web)
+	if login := member(n, "login"); login != nil {
+		for name, to := range map[string]*string{"issuer": &s.Issuer, "address": &s.Address, "ca": &s.CA} {
+			if value := member(login, name); value != nil {
+				*to = p.Line(value, "login."+name)
 			}
 		}
 	}
 	if err := p.Err(); err != nil {
 		return Setting{}, err
 	}
-	if !found {
-		return Setting{}, fmt.Errorf("%s: no section web", path)
-	}
 	return s, nil
+}
+
+// member returns the value of a key of a mapping; nil without one.
+func member(n *yaml.Node, key string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
 }
 
 // CheckOrigin refuses what is no origin of a page over TLS that can be the relying party of

@@ -8,13 +8,14 @@ import (
 const valid = `version: 1
 web: {origin: "https://bailiwick.example.com", listen: ":443", certificate: /etc/c.pem, key: /etc/k.pem}
 log: {level: "not looked at here"}
+login: {issuer: "https://id.example.com", client: bailiwick, ca: /etc/ca.pem}
 `
 
 // A page for several people has a name that passkeys can be for, and a certificate. Every
 // other section is for the service.
 func TestTheSectionWebIsReadStrictly(t *testing.T) {
 	s, err := ReadFile("service.yaml", []byte(valid))
-	if err != nil || s != (Setting{Origin: "https://bailiwick.example.com", Listen: ":443", Certificate: "/etc/c.pem", Key: "/etc/k.pem"}) || s.Host() != "bailiwick.example.com" {
+	if err != nil || s != (Setting{Origin: "https://bailiwick.example.com", Listen: ":443", Certificate: "/etc/c.pem", Key: "/etc/k.pem", Issuer: "https://id.example.com", CA: "/etc/ca.pem"}) || s.Host() != "bailiwick.example.com" {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	for want, c := range map[string][2]string{
