@@ -24,10 +24,20 @@ type layoutData struct {
 	Path   string // of the request
 	In     bool   // signed in
 	Signs  bool   // on the signing page
+	Sign   string // path below which decisions are signed, with a slash at its end; empty: not here
 	Search string
 	Steer  bool
-	Newest string // number of the newest entry when the page was read; empty: unknown
-	Data   any    // of the page
+	Team   bool
+	Person api.Who // of a page for several people
+	Token  string  // of the forms of a person's session
+	Newest string  // number of the newest entry when the page was read; empty: unknown
+	Data   any     // of the page
+}
+
+// May reports whether forms are offered that steer what belongs to an owner: to a person
+// of a team what policy lets them. The service decides, whatever is offered.
+func (d layoutData) May(owner api.Principal) bool {
+	return d.Steer && (!d.Team || d.Person.Operator || d.Person.Principal == owner)
 }
 
 // parseTemplates reads layout.html with each page of html/.
@@ -61,7 +71,7 @@ func (s *site) functions() template.FuncMap {
 		"exact":      func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"show":       func(s any) string { return Visible(fmt.Sprint(s)) },
 		"bytes":      bytesText,
-		"navigation": navigation,
+		"navigation": s.navigation,
 		"bounded":    bounded,
 		"counted":    counted,
 		"inc":        func(n int) int { return n + 1 },
@@ -78,7 +88,7 @@ type link struct {
 }
 
 // navigation is that of a page at a path.
-func navigation(at string) []link {
+func (s *site) navigation(at string) []link {
 	all := []link{
 		{Path: "/", Title: "Overview", Key: "o"},
 		{Path: "/inbox", Title: "Inbox", Key: "i"},
@@ -146,6 +156,9 @@ func Visible(text string) string {
 // render answers with a page.
 func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name string, d layoutData) {
 	d.Path, d.In, d.Search, d.Steer, d.Signs = r.URL.Path, name != "login" && s.logins.signedIn(r), r.URL.Query().Get("q"), s.Steer, s.signs
+	if s.signs {
+		d.Sign = "/"
+	}
 	var b bytes.Buffer
 	if err := s.templates[name].Execute(&b, d); err != nil {
 		s.Logger.LogAttrs(r.Context(), slog.LevelError, "cannot render a page", slog.String("page", name), slog.Any("err", err))

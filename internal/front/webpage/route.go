@@ -21,11 +21,12 @@ var files embed.FS
 type site struct {
 	Config
 
-	url       string // set once it listens
-	sign      string // the URL of the signing page, likewise; empty: it is not served
-	signs     bool   // this is the signing page
-	hosts     httpguard.HostList
-	logins    *logins
+	url    string // set once it listens
+	sign   string // the URL of the signing page, likewise; empty: it is not served
+	signs  bool   // this is the signing page
+	hosts  httpguard.HostList
+	logins *logins
+
 	templates map[string]*template.Template // by the name of the page
 	mux       *http.ServeMux
 }
@@ -70,12 +71,12 @@ func (s *site) sessionRoutes() []route {
 	}
 }
 
-// routes is every path of the page.
-func (s *site) routes() []route {
+// pages is every path that shows something.
+func (s *site) pages() []route {
 	from := s.source()
 	home, log, catalog := homePages{from}, logPages{from}, catalogPages{from}
 	runs, dispatches := &runPages{source: from}, &dispatchPages{source: from}
-	all := append(s.sessionRoutes(), []route{
+	return []route{
 		{pattern: "GET /{$}", page: home.home, live: true},
 		{pattern: "GET /inbox", page: home.inbox, live: true},
 		{pattern: "GET /search", page: home.search},
@@ -105,24 +106,35 @@ func (s *site) routes() []route {
 		{pattern: "GET /budgets", page: catalog.budgets, live: true},
 		{pattern: "GET /schedules", page: catalog.schedules},
 		{pattern: "GET /schedules/{name}", page: catalog.schedule},
-	}...)
+	}
+}
+
+// routes is every path of the page.
+func (s *site) routes() []route {
+	all := append(s.sessionRoutes(), s.pages()...)
 	if s.Steer {
-		all = append(all, steering{from}.routes()...)
+		all = append(all, steering{s.source()}.routes()...)
 	}
 	return all
 }
 
 func newSite(cfg Config) (*site, error) {
+	s, err := emptySite(cfg)
+	if err == nil {
+		s.handle(s.routes())
+	}
+	return s, err
+}
+
+// emptySite is a site without paths.
+func emptySite(cfg Config) (*site, error) {
 	hosts, err := httpguard.NewHostList(nil)
 	if err != nil {
 		return nil, err
 	}
 	s := &site{Config: cfg, hosts: hosts, logins: newLogins(cfg.Now), mux: http.NewServeMux()}
-	if s.templates, err = parseTemplates(s); err != nil {
-		return nil, err
-	}
-	s.handle(s.routes())
-	return s, nil
+	s.templates, err = parseTemplates(s)
+	return s, err
 }
 
 // handle serves routes, and refuses every other path.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -57,31 +58,37 @@ func (s *site) listenSign(ctx context.Context) (*signer, error) {
 	}
 	sign.logins, sign.url, sign.signs = s.logins, "http://"+host+"/", true
 	sign.mux = http.NewServeMux()
-	sign.handle(append(sign.sessionRoutes(), signPages{sign.source()}.routes()...))
+	pages := signPages{sign.source(), "/", SignHost}
+	sign.handle(append(append(sign.sessionRoutes(), route{pattern: "GET /enrol", page: pages.enrol}), pages.routes()...))
 	s.sign = sign.url
 	return &signer{site: sign, address: address, listeners: listeners}, nil
 }
 
-// signPages is the signing page. It submits votes and hands assertions to the service,
-// which alone verifies them.
-type signPages struct{ source }
+// signPages signs decisions, at a page of its own or below a path of the page of a team. It
+// submits votes and hands assertions to the service, which alone verifies them.
+type signPages struct {
+	source
+
+	at   string // path below which it is, with a slash at its end
+	rpID string // of the passkeys that sign here
+}
 
 func (s signPages) routes() []route {
+	list := s.at + "{$}"
+	if s.at != "/" {
+		list = strings.TrimSuffix(s.at, "/")
+	}
 	return []route{
-		{pattern: "GET /{$}", page: s.pendingList},
-		{pattern: "GET /enrol", page: s.enrol},
-		{pattern: "GET /{id}", page: s.pending},
-		{pattern: "POST /votes", data: s.postVote},
-		{pattern: "POST /{id}", data: s.postAssertion},
+		{pattern: "GET " + list, page: s.pendingList},
+		{pattern: "GET " + s.at + "{id}", page: s.pending},
+		{pattern: "POST " + s.at + "votes", data: s.postVote},
+		{pattern: "POST " + s.at + "{id}", data: s.postAssertion},
 	}
 }
 
 // pendingList shows what waits for signatures, and what may be submitted.
 func (s signPages) pendingList(r *http.Request) (*view, error) {
-	list, err := s.operator(r.Context()).PendingDecisions(r.Context())
-	if err != nil {
-		return nil, err
-	}
+	list := partOf(r.Context(), s.operator(r.Context()).PendingDecisions)
 	found, err := s.runtime(r.Context()).Approvals(r.Context(), false)
 	if err != nil {
 		return nil, err
@@ -93,7 +100,7 @@ func (s signPages) pendingList(r *http.Request) (*view, error) {
 		}
 	}
 	return &view{"signlist", "Sign", struct {
-		Pending   []api.PendingDecision
+		Pending   part[[]api.PendingDecision]
 		Approvals []api.ApprovalView
 	}{list, open}}, nil
 }
@@ -128,7 +135,7 @@ func (s signPages) pending(r *http.Request) (*view, error) {
 		PendingDecision: l, Payload: string(l.Payload), Challenge: base64.RawURLEncoding.EncodeToString(l.Challenge), Hex: hex.EncodeToString(l.Challenge), Open: l.State == api.PendingOpen,
 	}
 	for _, k := range l.Passkeys {
-		if k.RPID == SignHost {
+		if k.RPID == s.rpID {
 			v.Mine = append(v.Mine, passkeyView{Name: k.Name, Credential: base64.RawURLEncoding.EncodeToString(k.Credential)})
 		}
 	}
@@ -163,7 +170,7 @@ func (s signPages) postVote(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/"+string(l.ID), http.StatusSeeOther)
+	http.Redirect(w, r, s.at+string(l.ID), http.StatusSeeOther) //nolint:gosec // G710: an id of the service
 	return nil
 }
 

@@ -23,7 +23,7 @@ if (button) {
       const allowCredentials = Object.entries(button.dataset).filter(([k]) => k.startsWith('credential')).map(([, v]) => ({type: 'public-key', id: bytes(v)}));
       const got = await navigator.credentials.get({publicKey: {challenge: signed, rpId: location.hostname, allowCredentials, userVerification: 'required'}});
       const r = got.response;
-      const answer = await fetch('/' + button.dataset.id, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({
+      const answer = await fetch(location.pathname, {method: 'POST', headers: {'Content-Type': 'application/json', 'X-Csrf-Token': button.dataset.token}, body: JSON.stringify({
         authenticatorData: text(r.authenticatorData), clientDataJSON: text(r.clientDataJSON), credentialId: text(got.rawId), signature: text(r.signature),
       })});
       const said = await answer.json();
