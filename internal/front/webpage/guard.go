@@ -30,17 +30,24 @@ func setHeaders(h http.Header) {
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.without != guardHeaders {
 		setHeaders(w.Header())
+		if s.team != nil {
+			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+		}
 	}
 	switch {
 	case s.without != guardHost && !s.hosts.Allows(r.Host):
-		s.refuse(w, r, http.StatusMisdirectedRequest, "this server has no such host: use the address that bailiwick web open prints")
+		s.refuse(w, r, http.StatusMisdirectedRequest, "this server has no such host: "+s.addressHint())
 		return
-	case s.without != guardFetch && !ownRequest(r):
+	case s.without != guardFetch && !ownRequest(r, s.scheme()):
 		s.refuse(w, r, http.StatusForbidden, "the request was made by another site")
 		return
 	}
 	if r.Body != nil {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	}
+	if s.team != nil {
+		s.servePerson(w, r)
+		return
 	}
 	if open := strings.HasPrefix(r.URL.Path, "/static/") || r.URL.Path == "/login"; !open && s.without != guardSession && !s.logins.signedIn(r) {
 		if r.Method == http.MethodGet {
@@ -53,11 +60,27 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
+// addressHint says where the page is.
+func (s *site) addressHint() string {
+	if s.team != nil {
+		return "use " + s.team.Origin
+	}
+	return "use the address that bailiwick web open prints"
+}
+
+// scheme returns the scheme of the page's origin.
+func (s *site) scheme() string {
+	if s.team != nil {
+		return "https://"
+	}
+	return "http://"
+}
+
 // ownRequest reports whether a request comes from this page, from the user (an address
 // typed or bookmarked), or is a link of another site to here. Other ports of this
 // machine are the same site for a browser, and get its cookies, so the cookie alone
 // does not say that.
-func ownRequest(r *http.Request) bool {
+func ownRequest(r *http.Request, scheme string) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
@@ -65,5 +88,5 @@ func ownRequest(r *http.Request) bool {
 		return site == "" || site == "same-origin" || site == "none" || link
 	}
 	// A browser without Sec-Fetch-Site sends Origin with a form.
-	return http.NewCrossOriginProtection().Check(r) == nil && (site == "same-origin" || site == "" && r.Header.Get("Origin") == "http://"+r.Host)
+	return http.NewCrossOriginProtection().Check(r) == nil && (site == "same-origin" || site == "" && r.Header.Get("Origin") == scheme+r.Host)
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,6 +101,9 @@ func (s *site) navigation(at string) []link {
 		{Path: "/catalog", Title: "Catalog", Key: "c"},
 		{Path: "/who", Title: "Who", Key: "w"},
 	}
+	if s.team != nil {
+		all = slices.Insert(all, 2, link{Path: "/sign", Title: "Sign", Key: "g"})
+	}
 	for i := range all {
 		all[i].Here = at == all[i].Path || i > 0 && strings.HasPrefix(at, all[i].Path+"/")
 	}
@@ -158,6 +162,9 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	d.Path, d.In, d.Search, d.Steer, d.Signs = r.URL.Path, name != "login" && s.logins.signedIn(r), r.URL.Query().Get("q"), s.Steer, s.signs
 	if s.signs {
 		d.Sign = "/"
+	}
+	if s.team != nil {
+		s.team.describe(r, &d)
 	}
 	var b bytes.Buffer
 	if err := s.templates[name].Execute(&b, d); err != nil {

@@ -26,6 +26,7 @@ type site struct {
 	signs  bool   // this is the signing page
 	hosts  httpguard.HostList
 	logins *logins
+	team   *team // the page is for several people; nil: for this account
 
 	templates map[string]*template.Template // by the name of the page
 	mux       *http.ServeMux
@@ -57,8 +58,11 @@ type source struct {
 func (s source) runtime(ctx context.Context) client.Runtime   { return s.conn(ctx).Runtime() }
 func (s source) operator(ctx context.Context) client.Operator { return s.conn(ctx).Operator() }
 
-// source returns what pages read: as the local account.
+// source returns what pages read: as the local account, or as the person of a request.
 func (s *site) source() source {
+	if s.team != nil {
+		return source{s.team.conn, s.Now}
+	}
 	return source{func(context.Context) *client.Conn { return s.Conn }, s.Now}
 }
 

@@ -60,6 +60,7 @@ const (
 	guardFetch   guard = "fetch"
 	guardSession guard = "session"
 	guardHeaders guard = "headers"
+	guardToken   guard = "token"
 )
 
 const (
