@@ -36,8 +36,9 @@ type TeamConfig struct {
 type team struct {
 	websetting.Setting
 
-	service *client.Conn
-	limit   *addressLimit
+	service  *client.Conn
+	provider *provider
+	limit    *addressLimit
 }
 
 // ServeTeam serves the page at its address, over TLS, until ctx is done. Each person has a
@@ -88,7 +89,11 @@ func newTeamSite(cfg TeamConfig) (*site, error) {
 	if s.hosts, err = httpguard.NewHostList([]string{strings.TrimPrefix(cfg.Setting.Origin, "https://")}); err != nil {
 		return nil, err
 	}
-	s.team = &team{Setting: cfg.Setting, service: cfg.Conn, limit: newAddressLimit(cfg.Now)}
+	found, err := newProvider(cfg.Setting, cfg.Now)
+	if err != nil {
+		return nil, err
+	}
+	s.team = &team{Setting: cfg.Setting, service: cfg.Conn, provider: found, limit: newAddressLimit(cfg.Now)}
 	from := s.source()
 	all := append(s.pages(), steering{from}.routes()...)
 	all = append(all, signPages{from, "/sign/", cfg.Setting.Host()}.routes()...)
@@ -101,6 +106,8 @@ func (s *site) personRoutes() []route {
 	return []route{
 		{pattern: "GET /static/{file}", raw: s.static},
 		{pattern: "GET /login", raw: s.getLogin},
+		{pattern: "GET /login/oidc", raw: s.beginOIDC},
+		{pattern: "GET /login/callback", raw: s.finishOIDC},
 		{pattern: "POST /login/passkey/begin", raw: s.beginPasskey},
 		{pattern: "POST /login/passkey/finish", raw: s.finishPasskey},
 		{pattern: "GET /enrol", page: func(*http.Request) (*view, error) {
