@@ -26,6 +26,7 @@ import (
 // fakeService answers calls of the API by method and path, and keeps what it got.
 type fakeService struct {
 	socket string
+	before func(http.ResponseWriter, *http.Request) bool // answers a call itself and returns true; may be nil
 
 	mu      sync.Mutex
 	answers map[string]any // by METHOD PATH; guarded by mu
@@ -47,6 +48,9 @@ func newFakeService(t testing.TB) *fakeService {
 
 func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	if s.before != nil && s.before(w, r) {
+		return
+	}
 	s.mu.Lock()
 	s.got = append(s.got, strings.TrimSpace(r.Method+" "+r.URL.String()+" "+string(body)))
 	answer, ok := s.answers[r.Method+" "+r.URL.Path]
