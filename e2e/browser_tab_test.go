@@ -35,8 +35,24 @@ type tabRequest struct {
 // open opens an empty tab.
 func (b *browser) open() *tab {
 	b.t.Helper()
+	return b.openIn(members{})
+}
+
+// openApart opens an empty tab in a context of its own, which shares no cookie, storage or
+// authenticator with others, like a browser of another device.
+func (b *browser) openApart() *tab {
+	b.t.Helper()
+	var apart struct{ BrowserContextID string }
+	b.must("", "Target.createBrowserContext", members{}, &apart)
+	return b.openIn(members{"browserContextId": apart.BrowserContextID})
+}
+
+func (b *browser) openIn(context members) *tab {
+	b.t.Helper()
+	params := members{"url": "about:blank"}
+	maps.Copy(params, context)
 	var target struct{ TargetID string }
-	b.must("", "Target.createTarget", members{"url": "about:blank"}, &target)
+	b.must("", "Target.createTarget", params, &target)
 	var s struct{ SessionID string }
 	b.must("", "Target.attachToTarget", members{"targetId": target.TargetID, "flatten": true}, &s)
 	t := &tab{b: b, session: s.SessionID}

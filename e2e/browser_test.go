@@ -59,8 +59,8 @@ type devtools struct {
 	} `json:"error,omitempty"`
 }
 
-// newBrowser starts a browser that ends with the test.
-func newBrowser(t testing.TB) *browser {
+// newBrowser starts a browser that ends with the test, with further flags.
+func newBrowser(t testing.TB, flags ...string) *browser {
 	t.Helper()
 	profile, err := os.MkdirTemp("", "p") //nolint:usetesting // a short name: Chromium makes a socket in it
 	must(t, err)
@@ -76,7 +76,8 @@ func newBrowser(t testing.TB) *browser {
 		"--metrics-recording-only", "--no-pings", "--password-store=basic", "--use-mock-keychain", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars", "--mute-audio",
 		"--disable-background-timer-throttling", "--disable-renderer-backgrounding", "--disable-backgrounding-occluded-windows", "--lang=en-GB",
 		// Some of its own services have no switch: they get an address where nothing listens.
-		"--gaia-url="+nowhere, "--google-apis-url="+nowhere, "--google-url="+nowhere, "--apps-gallery-update-url="+nowhere, "--component-updater=url-source="+nowhere, "about:blank")
+		"--gaia-url="+nowhere, "--google-apis-url="+nowhere, "--google-url="+nowhere, "--apps-gallery-update-url="+nowhere, "--component-updater=url-source="+nowhere)
+	b.cmd.Args = append(append(b.cmd.Args, flags...), "about:blank")
 	if os.Getuid() == 0 {
 		b.cmd.Args = slices.Insert(b.cmd.Args, 1, "--no-sandbox") // Chromium's sandbox does not work for root
 	}

@@ -1,8 +1,9 @@
-// Command bailiwick-web serves the page to a browser on this machine. It is a client
-// of the service and holds no power of its own.
+// Command bailiwick-web serves the page: to a browser on this machine, or on the address of
+// a team to several people. It is a client of the service and holds no power of its own.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/front/webpage"
+	"github.com/bailiwick-dev/bailiwick/internal/front/websetting"
 )
 
 func main() {
@@ -36,20 +38,21 @@ func main() {
 
 // options are the flags.
 type options struct {
-	socket, address, sign, format string
-	steer, version                bool
+	socket, address, sign, format, config string
+	steer, version                        bool
 }
 
 func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.socket, "socket", "", "unix `socket` of the service (default: the first that exists)")
 	flags.StringVar(&o.address, "addr", webpage.DefaultAddress, "of serve: `HOST:PORT` of this machine; port 0 is a free one")
 	flags.StringVar(&o.sign, "sign-addr", "", "of serve: `HOST:PORT` of this machine for the signing page (default: it is not served)")
+	flags.StringVar(&o.config, "config", "", "of team: the service's `file` with the section web (default: service.yaml of the installation)")
 	flags.StringVar(&o.format, "o", "text", "text, json, jsonl or name: the `form` of the address and the code")
 	flags.BoolVar(&o.steer, "steer", false, "of serve: also answer, cancel, pause, resume and retry")
 	flags.BoolVar(&o.version, "version", false, "print the version")
 }
 
-// run is the program: serve or open.
+// run is the program: serve, open or team.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("bailiwick-web", flag.ContinueOnError)
@@ -61,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stderr, "Usage: bailiwick-web [serve|open] [flags]")
+			fmt.Fprintln(stderr, "Usage: bailiwick-web [serve|open|team] [flags]")
 			flags.SetOutput(stderr)
 			flags.PrintDefaults()
 			return flag.ErrHelp
@@ -82,19 +85,46 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			err = o.show(stdout, i)
 		}
 		return err
-	case verb != "serve":
-		return api.Errorf(api.CodeInvalid, "no such verb %q", verb).WithHint("want serve or open; see: bailiwick-web --help")
+	case verb != "serve" && verb != "team":
+		return api.Errorf(api.CodeInvalid, "no such verb %q", verb).WithHint("want serve, open or team; see: bailiwick-web --help")
 	}
 	if err := dirs.Check(); err != nil {
 		return err
 	}
+	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	conn := client.New(client.Config{Socket: o.socket, Dirs: dirs, UIDs: place.UIDs})
 	defer conn.Close()
+	if verb == "team" {
+		return o.team(ctx, conn, dirs, logger, stdout)
+	}
 	return webpage.Serve(ctx, webpage.Config{
-		Conn: conn, UID: os.Getuid(), Now: time.Now, Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Conn: conn, UID: os.Getuid(), Now: time.Now, Logger: logger,
 		Address: o.address, SignAddress: o.sign, Control: dirs.Page(), Steer: o.steer,
 		Listening: func(i webpage.Invitation) { _ = o.show(stdout, i) }, // the page is served all the same
 	})
+}
+
+// maxConfig bounds the service's configuration file, in bytes.
+const maxConfig = 1 << 20
+
+// team serves the page for several people, as the service's configuration says.
+func (o *options) team(ctx context.Context, conn *client.Conn, dirs api.Dirs, logger *slog.Logger, stdout io.Writer) error {
+	path := cmp.Or(o.config, dirs.ServiceConfig())
+	f, err := os.Open(path) //nolint:gosec // G304: the administrator names it
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "configuration: %w", err).WithHint("write the section web there; see docs/configuration.md")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxConfig))
+	var set websetting.Setting
+	if err = errors.Join(err, f.Close()); err == nil {
+		set, err = websetting.ReadFile(path, b)
+	}
+	if err != nil {
+		return err
+	}
+	return webpage.ServeTeam(ctx, webpage.TeamConfig{Conn: conn, Now: time.Now, Logger: logger, Setting: set, Listening: func(origin string) {
+		fmt.Fprintf(stdout, "page  %s\n", origin)
+	}})
 }
 
 // show prints where the page is and how to sign in.

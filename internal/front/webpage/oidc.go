@@ -132,7 +132,7 @@ func (p *provider) config(ctx context.Context, at *api.OIDCProvider) (*oauth2.Co
 	return c, nil
 }
 
-// gone says that the provider does not answer. Open sessions go on.
+// gone says that the provider does not answer. Open sessions stay valid.
 func gone(issuer string, err error) error {
 	return api.Errorf(api.CodeUnavailable, "the identity provider %s does not answer: %w", issuer, err).WithHint("sign in with a passkey, or try again later; open sessions stay valid")
 }
@@ -199,7 +199,7 @@ func (s *site) finishOIDC(w http.ResponseWriter, r *http.Request) {
 func (s *site) exchangeCode(ctx context.Context, q url.Values, l loginState) (opened api.PersonSession, err error) {
 	if refusal := q.Get("error"); refusal != "" {
 		return opened, api.Errorf(api.CodeUnauthenticated, "the identity provider refused: %.*s %.*s", maxRefusal, refusal, maxRefusal, q.Get("error_description")).
-			WithHint("ask whoever runs the provider whether you may use this page")
+			WithHint("ask the administrator of the provider whether you may use this page")
 	}
 	c, err := s.oidcConfig(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// teamProvider is an identity provider over TLS that gives a code to whoever asks.
+// teamProvider is an identity provider over TLS that gives a code to every browser.
 type teamProvider struct {
 	*httptest.Server
 
@@ -146,7 +146,7 @@ func TestSigningInWithTheTeamsAccount(t *testing.T) {
 	}
 }
 
-// While the provider is away a login says so and what to do; who is signed in goes on.
+// While the provider is away a login says so and what to do; open sessions stay valid.
 func TestTheProviderIsAway(t *testing.T) {
 	w, p := newProvidedWorld(t)
 	cookies, state := p.begin(w, "/")
@@ -158,7 +158,7 @@ func TestTheProviderIsAway(t *testing.T) {
 	away.want("who is signed in", asked{path: "/runs"}, 200)
 	w = newTeamWorld(t, nil)
 	w.want("without a provider", asked{path: "/login/oidc", handle: "-"}, 501, "no identity provider")
-	w.want("a page that nobody can sign in to", asked{path: "/login", handle: "-"}, 200, "passkey")
+	w.want("a login page", asked{path: "/login", handle: "-"}, 200, "passkey")
 	w.service.answer("GET /v1/login", api.LoginMethods{})
-	w.want("a page that nobody can sign in to", asked{path: "/login", handle: "-"}, 200, "bailiwick operators invite")
+	w.want("a login page without a method", asked{path: "/login", handle: "-"}, 200, "bailiwick operators invite")
 }

@@ -47,7 +47,7 @@ func admit(w http.ResponseWriter, opened api.PersonSession) {
 // beginPasskey asks the service for a challenge to the passkeys of this page.
 func (s *site) beginPasskey(w http.ResponseWriter, r *http.Request) {
 	c, err := s.team.service.Login().PasskeyBegin(r.Context(), s.team.Origin)
-	shown := struct { // no names: whoever asks is not signed in
+	shown := struct { // no names: the reader is not signed in
 		ID          string   `json:"id"`
 		Challenge   []byte   `json:"challenge"`
 		Credentials [][]byte `json:"credentials"`

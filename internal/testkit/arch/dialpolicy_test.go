@@ -79,9 +79,13 @@ func networked() map[string]map[string]string {
 		"internal/front/mcphttp":   {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
 		"internal/front/runverbs":  {"github.com/spf13/cobra": flags},
 		"internal/front/mcpserve":  {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
-		"internal/state/login":     {"github.com/coreos/go-oidc/v3/oidc": "uses the HTTP client that it gets in the context of each call"},
-		"internal/state/oauth":     {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
-		"internal/document/seal":   {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; uses only network types of certificates"},
+		"internal/front/webpage": {
+			"github.com/coreos/go-oidc/v3/oidc": "uses the HTTP client that it gets in the context of each call",
+			"golang.org/x/oauth2":               "likewise",
+		},
+		"internal/state/login":   {"github.com/coreos/go-oidc/v3/oidc": "uses the HTTP client that it gets in the context of each call"},
+		"internal/state/oauth":   {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
+		"internal/document/seal": {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; uses only network types of certificates"},
 		"internal/state/store": {
 			"modernc.org/sqlite":     "its C library has sockets; SQLite uses none",
 			"modernc.org/sqlite/lib": "its C library has sockets; SQLite uses none",

@@ -136,7 +136,7 @@ func closure() map[string][]string {
 		"cmd/bailiwick-mcp":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "internal/base/cuttext", "internal/base/strictyaml", "internal/front/websetting", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
-		"cmd/bailiwick-web":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
+		"cmd/bailiwick-web":      {"api", "internal/base/installation", "internal/base/strictyaml", "internal/front/websetting", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
 	}
 }
 

@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
+)
+
+// teamHost is the name of the page of a team in tests; browsers resolve it to loopback.
+const teamHost = "team.bailiwick.localhost"
+
+// teamPage is the page of a team, served over TLS, and a browser that trusts its
+// certificate.
+type teamPage struct {
+	*browser
+	w      *world
+	origin string
+	pin    string // SHA-256 of the certificate's public key, in base64
+}
+
+// teamFree returns a port of loopback that is free now.
+func teamFree(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// teamSettings writes a certificate, its key and the section web of the configuration, with
+// more sections, before the service starts.
+func (w *world) teamSettings(more string) *teamPage {
+	w.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(w.t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: teamHost}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{teamHost}}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(w.t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	must(w.t, err)
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	must(w.t, err)
+	w.write("tls/cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})), 0o644)
+	w.write("tls/key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), 0o600)
+	port, sum := teamFree(w.t), sha256.Sum256(spki)
+	p := &teamPage{w: w, origin: fmt.Sprintf("https://%s:%d", teamHost, port), pin: base64.StdEncoding.EncodeToString(sum[:])}
+	w.write("config/bailiwick/service.yaml", fmt.Sprintf("version: 1\nweb: {origin: %q, listen: \"127.0.0.1:%d\", certificate: %q, key: %q}\n%s", p.origin, port, w.path("tls/cert.pem"), w.path("tls/key.pem"), more), 0o644)
+	return p
+}
+
+// serve serves the page until the test ends, and starts the browser.
+func (p *teamPage) serve() {
+	p.w.t.Helper()
+	cmd := p.w.command(filepath.Join(bin, "bailiwick-web"), "team")
+	out, err := cmd.StdoutPipe()
+	must(p.w.t, err)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	must(p.w.t, cmd.Start())
+	first, err := bufio.NewReader(out).ReadString('\n')
+	p.w.t.Cleanup(func() { teamStop(p.w.t, cmd, out, &errs) })
+	if err != nil || strings.TrimSpace(first) != "page  "+p.origin {
+		p.w.t.Fatalf("bailiwick-web team prints %q: %v", first, err)
+	}
+	p.browser = newBrowser(p.w.t, "--ignore-certificate-errors-spki-list="+p.pin)
+}
+
+func teamStop(t testing.TB, cmd *exec.Cmd, out io.Reader, errs *strings.Builder) {
+	t.Helper()
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have exited
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil || errs.Len() > 0 {
+		t.Errorf("bailiwick-web team: %v: %s", err, errs.String())
+	}
+}
+
+// device opens a browser of a person with an authenticator that copies nothing.
+func (p *teamPage) device() *tab {
+	p.t.Helper()
+	t := p.openApart()
+	t.scheme("light")
+	t.authenticator(members{"transport": "internal", "defaultBackupEligibility": false, "defaultBackupState": false})
+	return t
+}
+
+// invite returns the link of an invitation.
+func (p *teamPage) invite(who string) string {
+	p.w.t.Helper()
+	return strings.TrimSpace(p.w.must("operators", "invite", who, "-o", "name"))
+}
+
+// enrolled opens a link, makes a passkey, and returns the fingerprint that the page shows.
+func (p *teamPage) enrolled(t *tab, link, who string) string {
+	p.t.Helper()
+	if status := t.visit(link); status != http.StatusOK {
+		p.t.Fatalf("%s has status %d", link, status)
+	}
+	t.awaitText("#invited", who)
+	if at := t.value("location.href"); at != p.origin+"/enrol" {
+		p.t.Errorf("the code stays in the address bar: %s", at)
+	}
+	t.fill("#name", "laptop")
+	t.click("#enrol")
+	t.await("document.getElementById('fingerprint').textContent !== ''")
+	return t.text("#fingerprint")
+}
+
+// signIn signs a person in with the passkey of the tab.
+func (p *teamPage) signIn(t *tab, who string) {
+	p.t.Helper()
+	if status := t.visit(p.origin + "/inbox"); status != http.StatusUnauthorized {
+		p.t.Errorf("without a session the page answers with status %d", status)
+	}
+	t.loads("the page after the login", func() { t.click("#passkey") })
+	if got := t.value("location.pathname"); got != "/inbox" || t.text(".person") != who {
+		p.t.Fatalf("after the login of %s: at %s:\n%s", who, got, t.text("body"))
+	}
+	t.forget()
+}
+
+// vote reads an approval and signs with the passkey of the tab.
+func (p *teamPage) vote(t *tab, id string) {
+	p.t.Helper()
+	t.visit(p.origin + "/sign")
+	t.loads("the vote", func() { t.click("[data-approval=" + id + "] button") })
+	if shown := t.text("#text"); !strings.Contains(shown, id) {
+		p.t.Fatalf("the page does not show %s: %s", id, t.text("body"))
+	}
+	t.loads("the signature", func() { t.click("#sign") })
+	t.awaitText("#receipt", "log entry")
+}
+
+// Two people on two devices: invited by link, enrolled in their browsers, admitted by an
+// operator's signature, signed in by passkey, they approve a task together. The evidence
+// names both offline. Controls: a passkey that was not admitted does not sign in; an
+// operator who has the wrong fingerprint admits nothing; one person's vote is not two; the
+// session of one with the assertion of the other is refused.
+//
+// proves R-B9, R-P1, R-A7
+func TestFourEyesOnTwoDevices(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0, subagent{name: "look", script: "true"})
+	p := w.teamSettings("")
+	w.upRuns()
+	w.downAtEnd()
+	first := w.trust()
+	for _, who := range []string{"human:ann", "human:bob"} {
+		w.must("principal", "add", who)
+	}
+	p.serve()
+	ann, bob := p.device(), p.device()
+	link := p.invite("human:ann")
+	print1 := p.enrolled(ann, link, "human:ann")
+	w.refused(1, []string{"has another fingerprint"}, "operators", "admit", "human:ann", "0000 0000 0000 0000 0000")
+	w.refused(1, []string{"has not used the link yet"}, "operators", "admit", "human:bob", func() string { p.invite("human:bob"); return print1 }())
+	if ann.visit(p.origin + "/login"); ann.count("#passkey") != 0 {
+		t.Error("the page offers a passkey that was not admitted")
+	}
+	if said := w.must("operators", "invitations"); strings.Contains(said, strings.ReplaceAll(print1, " ", "")) {
+		t.Errorf("the list shows the fingerprint: %s", said)
+	}
+	w.must("operators", "admit", "human:ann", print1)
+	ann.visit(link) // used up
+	ann.awaitText("#problem", "the link is not valid")
+	ann.forget()
+	w.must("operators", "admit", "human:bob", p.enrolled(bob, p.invite("human:bob"), "human:bob"))
+	p.signIn(ann, "human:ann")
+	p.signIn(bob, "human:bob")
+
+	w.write("eyes.yaml", "id: eyes\nsource: {name: repo}\ntasks:\n  - {id: build, subagent: look}\n  - {id: ship, depends_on: [build], approval: {by: [\"human:ann\", \"human:bob\"], count: 2}}\n", 0o644)
+	w.must("run", "submit", w.path("eyes.yaml"), "-q")
+	id := w.awaitAsked("eyes", "ship")
+	p.vote(ann, id)
+	if got := w.run("eyes"); got.State == api.RunDone {
+		t.Fatalf("the run is %s with one person", got.State)
+	}
+	ann.visit(p.origin + "/sign")
+	if n := ann.count("[data-approval=" + id + "]"); n != 0 {
+		t.Error("one person is offered a second vote")
+	}
+	p.stolen(bob, ann, id)
+	p.vote(bob, id)
+	if got := w.awaitSettled("eyes"); got.State != api.RunDone {
+		t.Fatalf("the run is %s", got.State)
+	}
+
+	bundle, said := w.exported("eyes"), ""
+	for _, c := range []struct {
+		trust  evidence.Trust
+		status int
+	}{{first, 0}, {func() evidence.Trust { other := first; other.Operators = nil; return other }(), 1}} {
+		text, err := c.trust.Encode()
+		must(t, err)
+		w.write("auditor.json", string(text), 0o644)
+		d := w.verifyOffline(bundle, "--trust", w.path("auditor.json"))
+		if d.status != c.status {
+			t.Errorf("want exit status %d: %s", c.status, d)
+		}
+		if c.status == 0 {
+			said = d.stdout
+		}
+	}
+	wantIn(t, "bailiwick-verify", said, "human:ann", "human:bob")
+}
+
+// stolen sends what Ann's passkey signs about Bob's vote, as it would if a page lied to her,
+// in the session of Bob. It is refused.
+func (p *teamPage) stolen(bob, ann *tab, id string) {
+	p.t.Helper()
+	var root struct {
+		Keys []struct {
+			Principal api.Principal
+			Passkey   *struct{ ID string }
+		}
+	}
+	must(p.t, json.Unmarshal(p.w.operatorKeys().Root, &root))
+	credential := ""
+	for _, k := range root.Keys {
+		if k.Principal == "human:ann" {
+			credential = k.Passkey.ID
+		}
+	}
+	bob.visit(p.origin + "/sign")
+	bob.loads("the vote", func() { bob.click("[data-approval=" + id + "] button") })
+	challenge := bob.value("document.getElementById('sign').dataset.challenge")
+	var assertion string
+	ann.eval(`(async () => {
+		const text = b => btoa(String.fromCharCode(...new Uint8Array(b)));
+		const bytes = s => Uint8Array.from(atob(s.replaceAll('-', '+').replaceAll('_', '/')), c => c.charCodeAt(0));
+		const got = await navigator.credentials.get({publicKey: {challenge: bytes(`+quoted(challenge)+`), rpId: location.hostname, userVerification: 'required', allowCredentials: [{type: 'public-key', id: bytes(`+quoted(credential)+`)}]}});
+		const r = got.response;
+		return JSON.stringify({authenticatorData: text(r.authenticatorData), clientDataJSON: text(r.clientDataJSON), credentialId: text(got.rawId), signature: text(r.signature)});
+	})()`, &assertion)
+	var answer struct {
+		Status int
+		Body   json.RawMessage
+	}
+	bob.eval(`fetch(location.pathname, {method: 'POST', headers: {'Content-Type': 'application/json', 'X-Csrf-Token': document.getElementById('sign').dataset.token}, body: `+quoted(assertion)+`}).then(async r => ({status: r.status, body: await r.json()}))`, &answer)
+	if answer.Status == http.StatusOK || !strings.Contains(string(answer.Body), "own key") {
+		p.t.Errorf("the assertion of another person is answered with %d %s", answer.Status, answer.Body)
+	}
+	bob.forget()
+}
