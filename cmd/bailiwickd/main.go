@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
@@ -42,10 +44,21 @@ func main() {
 	status := daemoncli.Run(ctx, daemoncli.Config{
 		Output: console.Output{Stdout: os.Stdout, Stderr: os.Stderr, Screen: term.IsTerminal(int(os.Stdout.Fd())), Env: os.Environ(), Now: time.Now},
 		Args:   os.Args[1:], Stdin: os.Stdin, Dirs: place.Dirs, UIDs: place.UIDs, UID: os.Getuid(), Login: login,
-		Self: self, Version: api.Version(),
+		Self: self, Version: api.Version(), Supervisor: supervisor(),
 	})
 	stop()
 	os.Exit(status)
+}
+
+// supervisor returns the service manager that started this process, by sd_notify(3),
+// sd_listen_fds(3) and sd_watchdog_enabled(3).
+func supervisor() (s daemoncli.Supervisor) {
+	s.Sockets = activation.Files(true)
+	if os.Getenv("NOTIFY_SOCKET") != "" {
+		s.Notify = func(state string) error { _, err := daemon.SdNotify(false, state); return err }
+	}
+	s.Watchdog, _ = daemon.SdWatchdogEnabled(false) // an invalid value is none
+	return s
 }
 
 // login returns the login name of an account.

@@ -28,6 +28,7 @@ type Config struct {
 	UIDs           []int // accounts whose service is trusted
 	UID            int
 	Login          func(uid uint32) (string, error)
+	Supervisor     Supervisor
 	Self           string // path of this executable; the other programs are beside it
 	Version        string
 }

@@ -21,7 +21,7 @@ import (
 type front struct {
 	listener *net.UnixListener
 	path     string
-	file     fs.FileInfo // the socket file itself
+	file     fs.FileInfo // the socket file itself; nil: the service manager owns it
 	address  *address
 }
 
@@ -33,15 +33,20 @@ func (t *tree) claimFront(ctx context.Context, set settings) (f *front, err erro
 		return nil, err
 	}
 	failpoint.Hit(failpoint.ServiceOpened, "")
-	if f.listener, err = t.listen(t.socketPath()); err != nil {
-		return nil, errors.Join(err, f.address.f.Close())
+	f.path = t.socketPath()
+	if f.listener, err = t.passed(f.path); err == nil && f.listener == nil {
+		if f.listener, err = t.listen(f.path); err == nil {
+			f.file, err = os.Lstat(f.path)
+		}
 	}
-	f.path = f.listener.Addr().String()
-	if f.file, err = os.Lstat(f.path); err == nil {
+	if err == nil {
 		err = writePrivate(t.Dirs.Private(), append(set.private(), f.path))
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.listener.Close(), f.address.f.Close())
+		if f.listener != nil {
+			err = errors.Join(err, f.listener.Close())
+		}
+		return nil, errors.Join(err, f.address.f.Close())
 	}
 	return f, nil
 }

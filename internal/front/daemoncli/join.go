@@ -216,7 +216,7 @@ func (a *address) set(socket string) {
 func (a *address) release(socket string, was fs.FileInfo) error {
 	_ = a.f.Truncate(0)
 	var err error
-	if now, statErr := os.Lstat(socket); statErr == nil && os.SameFile(now, was) {
+	if now, statErr := os.Lstat(socket); was != nil && statErr == nil && os.SameFile(now, was) {
 		err = os.Remove(socket)
 	}
 	return errors.Join(err, a.f.Close())

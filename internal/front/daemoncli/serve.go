@@ -119,6 +119,9 @@ func (t *tree) serve(ctx context.Context) error {
 		if err == nil && first {
 			f, err = t.claimFront(ctx, set)
 		}
+		if err == nil && first {
+			defer t.supervised(ctx, logger, f.path)()
+		}
 		if err == nil {
 			var again bool
 			if again, err = s.serve(ctx, stop, f, first); again {
@@ -160,6 +163,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 	if first {
 		f.address.set(s.socket)
 		failpoint.Hit(failpoint.ServiceListening, s.socket)
+		s.t.tell(s.logger, notifyReady)
 		s.t.report(report{Listening: s.socket})
 	}
 	select {
@@ -185,6 +189,9 @@ func (s *service) shutdown(srv *server.Server, again bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	running := s.dispatch.Running()
+	if !again {
+		s.t.tell(s.logger, notifyStopping)
+	}
 	failpoint.Hit(failpoint.ServiceStopping, "")
 	var standIn http.Handler
 	if why := s.store.Poisoned(); again && why != nil {

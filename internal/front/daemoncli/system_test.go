@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		place := installation.Find(os.Getenv, os.Getuid())
 		status := Run(ctx, Config{
 			Output: console.Output{Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ(), Now: time.Now}, Args: os.Args[1:], Stdin: os.Stdin,
-			Dirs: place.Dirs, UIDs: place.UIDs, UID: os.Getuid(), Self: os.Args[0], Version: "test",
+			Dirs: place.Dirs, UIDs: place.UIDs, UID: os.Getuid(), Supervisor: testSupervisor(), Self: os.Args[0], Version: "test",
 			Login: func(uid uint32) (string, error) {
 				u, err := user.LookupId(strconv.Itoa(int(uid)))
 				if err != nil {
@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 		})
 		stop()
 		os.Exit(status)
+	}
+	if os.Getenv(asManager) != "" {
+		passSocket()
 	}
 	os.Exit(m.Run())
 }
