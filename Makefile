@@ -17,10 +17,12 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COSIGN := $(TOOLS)/cosign-3.1.3
 VERSITYGW := $(TOOLS)/versitygw-1.8.0
 WEBAUTHN := $(TOOLS)/webauthn-0.18.2
+NFPM := $(TOOLS)/nfpm-2.45.1
+CYCLONEDX := $(TOOLS)/cyclonedx-gomod-1.10.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-fetch bailiwick-toolhost bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
 
-.PHONY: help build tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz vm setup clean
+.PHONY: help build dist install uninstall tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz vm setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +30,17 @@ help: ## list the targets
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
 	go build -ldflags "-X github.com/bailiwick-dev/bailiwick/api.commit=$(COMMIT)" -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+
+DIST ?= $(CURDIR)/dist
+dist: build $(PACKAGERS) ## build the packages, deb and rpm for amd64 and arm64, into dist/ (VERSION=, ARCHES=)
+	@BIN=$(BIN) NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) scripts/dist $(DIST) $(PROGRAMS)
+
+PREFIX ?= /usr/local
+install: build ## install what was built in PREFIX, below DESTDIR if that is set
+	$(BIN)/bailiwick-deploy install --prefix $(PREFIX) $(if $(DESTDIR),--root $(DESTDIR))
+
+uninstall: ## remove what install put into PREFIX; data and accounts stay
+	$(BIN)/bailiwick-deploy remove --prefix $(PREFIX)
 
 setup: ## install the Debian packages that the tests need beside Go (root or sudo)
 	@scripts/setup
@@ -60,8 +73,17 @@ $(WEBAUTHN): e2e/webauthn/go.mod e2e/webauthn/go.sum e2e/webauthn/main.go
 	@mkdir -p $(TOOLS)
 	cd e2e/webauthn && go build -ldflags "-s -w" -o $@ .
 
+$(NFPM): packaging/nfpm/go.mod packaging/nfpm/go.sum
+	@mkdir -p $(TOOLS)
+	cd packaging/nfpm && go build -ldflags "-s -w" -o $@ github.com/goreleaser/nfpm/v2/cmd/nfpm
+
+$(CYCLONEDX): packaging/cyclonedx/go.mod packaging/cyclonedx/go.sum
+	@mkdir -p $(TOOLS)
+	cd packaging/cyclonedx && go build -ldflags "-s -w" -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+
 LINT := $(GOLANGCI) $(GOFUMPT)
 FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW) $(WEBAUTHN)
+PACKAGERS := $(NFPM) $(CYCLONEDX)
 
 tools: ## build the tools of the checks and the tests into .cache/tools, keyed by version
 	@$(MAKE) --no-print-directory -j2 $(LINT) $(FOREIGN)

@@ -57,7 +57,7 @@ func supervisor() (s daemoncli.Supervisor) {
 	if os.Getenv("NOTIFY_SOCKET") != "" {
 		s.Notify = func(state string) error { _, err := daemon.SdNotify(false, state); return err }
 	}
-	s.Watchdog, _ = daemon.SdWatchdogEnabled(false) // an invalid value is none
+	s.Watchdog, _ = daemon.SdWatchdogEnabled(false) // an invalid value means no watchdog
 	return s
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// Supervisor is the service manager that started this process; the zero value is none.
+// Supervisor is the service manager that started this process; the zero value means that nothing did.
 type Supervisor struct {
 	Notify   func(state string) error // sd_notify; nil: it wants no messages
 	Watchdog time.Duration            // it ends a service that is silent for so long; 0: never

@@ -73,6 +73,7 @@ var manual string
 
 func (p *program) root() *cobra.Command {
 	catalogs, inspect, agents, operators := &catalogVerbs{program: p}, &inspectVerbs{p}, &agentVerbs{p}, &operatorVerbs{p}
+	machine := &machineVerbs{p}
 	deployKeys, operatorKeys := &keyVerbs{p, deployKey(p.Dirs)}, &keyVerbs{p, operatorKey(p.Dirs)}
 	root := console.ParseManual(manual).Command(console.Verbs{
 		"":                 p.programFlags,
@@ -94,6 +95,8 @@ func (p *program) root() *cobra.Command {
 		"operator sign":    operators.signCommand,
 		"operator passkey": operators.passkeyCommand,
 		"operator show":    operatorKeys.showCommand,
+		"install":          machine.installCommand,
+		"remove":           machine.removeCommand,
 		"man":              console.Man(nil),
 	})
 	root.SetHelpCommandGroupID("Help:")

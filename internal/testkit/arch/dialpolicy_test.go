@@ -72,6 +72,10 @@ func networked() map[string]map[string]string {
 			"github.com/minio/minio-go/v7":                 "uses the HTTP client that it gets, as a test checks",
 			"github.com/minio/minio-go/v7/pkg/credentials": "holds static credentials; its providers are not used",
 		},
+		"cmd/bailiwickd": {
+			"github.com/coreos/go-systemd/v22/activation": "makes files of the sockets that systemd passes",
+			"github.com/coreos/go-systemd/v22/daemon":     "sends datagrams to the socket of systemd that NOTIFY_SOCKET names",
+		},
 		"internal/front/cli":       {"github.com/spf13/cobra": flags},
 		"internal/front/console":   {"github.com/spf13/cobra": flags, "github.com/spf13/pflag": flags},
 		"internal/front/daemoncli": {"github.com/spf13/cobra": flags},

@@ -22,6 +22,7 @@ func starters() map[string]string {
 		"internal/front/cli":         "programs in the folder of this one",
 		"internal/front/console":     "the pager of the user",
 		"internal/front/daemoncli":   "this program",
+		"internal/front/installer":   "tools of systemd, and programs of the installation",
 		"internal/front/deploycli":   "npm, to install agents",
 		"internal/run/executor":      "the worker",
 		"internal/testkit/faultdisk": "the kernel's fault disk, in tests",

@@ -17,7 +17,7 @@ type room struct {
 // rooms on lower floors, and of its own room those on lower floors there.
 func house() [][]room {
 	return [][]room{
-		{{"api", [][]string{{"api"}}}},
+		{{"api", [][]string{{"api"}}}, {"packaging", [][]string{{"packaging"}}}},
 		{{"internal/base", [][]string{
 			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "installation", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
 			{"gitexec", "httpguard", "mcpwire", "strictyaml", "usererror"},
@@ -43,7 +43,7 @@ func house() [][]room {
 		},
 		{{"internal/run", [][]string{{"executor", "retention"}, {"dispatch"}, {"orchestrator"}, {"schedule"}}}},
 		{{"internal/front", [][]string{
-			{"console", "mcpserve", "telemetry", "webpage/graph", "webpage/logview", "webpage/patch", "websetting"},
+			{"console", "installer", "mcpserve", "telemetry", "webpage/graph", "webpage/logview", "webpage/patch", "websetting"},
 			{"decisiontext", "mcphttp", "readiness", "runverbs", "webpage"},
 			{"cli", "deploycli", "server"},
 			{"daemoncli"},

@@ -1,0 +1,91 @@
+package deploycli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/front/console"
+	"github.com/bailiwick-dev/bailiwick/internal/front/installer"
+)
+
+// machineVerbs put an installation in mode system on this machine and take it off.
+type machineVerbs struct{ *program }
+
+func (p *machineVerbs) host() installer.Host { return installer.Host{Say: p.print} }
+
+// asRoot refuses an account that cannot change the machine.
+func asRoot() error {
+	if os.Getuid() != 0 {
+		return api.Errorf(api.CodeInvalid, "only root changes the installation of a machine").WithHint("repeat the command with sudo")
+	}
+	return nil
+}
+
+func (p *machineVerbs) installCommand(v *console.Verb) {
+	t, root := installer.Tree{Prefix: "/usr/local"}, ""
+	v.Do(func(ctx context.Context, _ []string) (err error) {
+		if t.From == "" {
+			t.From = p.Beside
+		}
+		if t.From, err = filepath.Abs(t.From); err != nil {
+			return err
+		}
+		if !filepath.IsAbs(t.Prefix) {
+			return api.Errorf(api.CodeInvalid, "--prefix %s: want an absolute path", t.Prefix)
+		}
+		if root != "" {
+			return t.Install(ctx, root)
+		}
+		if err := asRoot(); err != nil {
+			return err
+		}
+		if err := t.Install(ctx, "/"); err != nil {
+			return err
+		}
+		if err := p.host().Accounts(ctx); err != nil {
+			return err
+		}
+		p.print("installed in %s; next: sudo bailiwick-deploy setup", t.Prefix)
+		return p.host().Systemctl(ctx, "daemon-reload")
+	})
+	v.Flag(&t.Prefix, "prefix")
+	v.Flag(&t.From, "from")
+	v.Flag(&root, "root")
+}
+
+func (p *machineVerbs) removeCommand(v *console.Verb) {
+	t := installer.Tree{Prefix: "/usr/local"}
+	v.Do(func(ctx context.Context, _ []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		if t.Prefix == "/usr" {
+			return api.Errorf(api.CodeInvalid, "/usr has the programs of a package").WithHint("apt remove bailiwick, or: dnf remove bailiwick")
+		}
+		if err := p.host().Stop(ctx); err != nil {
+			return err
+		}
+		if err := t.Remove("/"); err != nil {
+			return api.Errorf(api.CodeUnavailable, "remove: %w", err).WithHint("repeat the command when the cause is gone")
+		}
+		for _, place := range installer.Data(api.SystemDirs(p.getenv)) {
+			p.print("%s stays; bailiwick-deploy purge removes it", place)
+		}
+		p.print("the accounts bailiwick and bailiwick-web and the group bailiwick-deploy stay")
+		return p.host().Systemctl(ctx, "daemon-reload")
+	})
+	v.Flag(&t.Prefix, "prefix")
+}
+
+// getenv is the value of a variable of the environment.
+func (p *program) getenv(name string) string {
+	for _, kv := range p.Env {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

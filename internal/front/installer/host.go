@@ -1,0 +1,78 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Host makes the changes to a machine that systemd's tools make.
+type Host struct {
+	Say func(format string, args ...any) // for people
+}
+
+// Accounts creates the accounts and the directories of an installation. What exists
+// stays.
+func (h Host) Accounts(ctx context.Context) error {
+	for _, argv := range [][]string{{"systemd-sysusers", "bailiwick.conf"}, {"systemd-tmpfiles", "--create", "bailiwick.conf"}} {
+		if err := h.run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Booted reports whether systemd runs this machine.
+func Booted() bool {
+	st, err := os.Stat("/run/systemd/system")
+	return err == nil && st.IsDir()
+}
+
+// Systemctl runs systemctl if systemd runs this machine, and says what to do otherwise.
+func (h Host) Systemctl(ctx context.Context, args ...string) error {
+	if !Booted() {
+		h.Say("systemd does not run this machine; where it does, this follows: systemctl %s", strings.Join(args, " "))
+		return nil
+	}
+	return h.run(ctx, append([]string{"systemctl"}, args...)...)
+}
+
+func (h Host) run(ctx context.Context, argv ...string) error {
+	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput() //nolint:gosec // G204: constants of this package
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Stop stops the installation with all its workers, and keeps it from starting again.
+func (h Host) Stop(ctx context.Context) error {
+	if !Booted() {
+		return nil
+	}
+	for _, args := range [][]string{
+		{"--no-reload", "disable", "--now", "bailiwick-web.service", "bailiwick.service", "bailiwick.socket", "bailiwick-launch.socket"},
+		// Without its launcher and its service a worker has nobody who reads its result.
+		{"kill", "--kill-whom=all", "bailiwick-launch.service"},
+		{"stop", "bailiwick-launch.service"},
+	} {
+		if err := h.run(ctx, append([]string{"systemctl"}, args...)...); err != nil && args[0] != "kill" { // it fails where nothing runs
+			return err
+		}
+	}
+	return nil
+}
+
+// Data lists the places of an installation with data, those that exist.
+func Data(d api.Dirs) (places []string) {
+	for _, p := range []string{d.Trust, d.State, d.Data, d.LauncherState()} {
+		if _, err := os.Lstat(p); err == nil {
+			places = append(places, p)
+		}
+	}
+	return places
+}
