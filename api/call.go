@@ -170,8 +170,10 @@ type CallSpec struct {
 
 // maxBody is the bound of most requests; that of a run leaves room around a plan.
 const (
-	maxBody    = 1 << 20
-	maxRunBody = MaxPlan + 64<<10
+	maxBody = 1 << 20
+	// maxLoginBody bounds what is read of a caller that is nobody yet.
+	maxLoginBody = 64 << 10
+	maxRunBody   = MaxPlan + 64<<10
 )
 
 // CallTable returns every call of the service.
@@ -189,11 +191,11 @@ func CallTable() map[Call]CallSpec {
 		CallRefused:        {},
 		CallApprovalVote:   {},
 		CallHTTPReady:      {Repeatable: true},
-		CallSession:        {Repeatable: true},
-		CallEnrol:          {},
-		CallLoginOIDC:      {},
-		CallPasskeyBegin:   {Repeatable: true},
-		CallPasskeyFinish:  {},
+		CallSession:        {Repeatable: true, MaxBody: maxLoginBody},
+		CallEnrol:          {MaxBody: 2 * maxLoginBody},
+		CallLoginOIDC:      {MaxBody: maxLoginBody},
+		CallPasskeyBegin:   {Repeatable: true, MaxBody: maxLoginBody},
+		CallPasskeyFinish:  {MaxBody: maxLoginBody},
 		CallSessionEnd:     {Repeatable: true},
 
 		CallRunCancel:   {Action: "run.cancel", Operation: "run.cancel", Steers: true, Repeatable: true},

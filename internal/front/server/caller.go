@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -48,10 +50,11 @@ type callers struct {
 	*Config
 	sessions *sessions
 	refusals *quota[struct{}] // log entries about refused requests
+	remote   *bounds
 }
 
 func newCallers(cfg *Config) *callers {
-	return &callers{Config: cfg, sessions: newSessions(cfg.Now), refusals: newQuota[struct{}](cfg.Now, refusalRate, refusalBurst)}
+	return &callers{Config: cfg, sessions: newSessions(cfg.Now), refusals: newQuota[struct{}](cfg.Now, refusalRate, refusalBurst), remote: newBounds(cfg.Now)}
 }
 
 type peerKey struct{}
@@ -62,11 +65,18 @@ type peer struct {
 	pid int32 // 0: not visible from the service's pid namespace
 	err error
 
-	from string // address of a remote caller
+	remote  bool       // over TLS: it has no account
+	from    string     // address of a remote caller
+	address netip.Addr // likewise, as bounds count it
 }
 
 // channel names what a person's session is valid over.
-func (p peer) channel() string { return "unix:" + strconv.FormatUint(uint64(p.uid), 10) }
+func (p peer) channel() string {
+	if p.remote {
+		return "tls"
+	}
+	return "unix:" + strconv.FormatUint(uint64(p.uid), 10)
+}
 
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	p, err := peerOf(c)
@@ -74,8 +84,15 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
+// noAccount is the uid of a peer without one: no account has it.
+const noAccount = math.MaxUint32
+
 // peerOf returns the process that connected c and its account at that time.
 func peerOf(c net.Conn) (peer, error) {
+	if tls, ok := c.(*remoteConn); ok {
+		host, _, err := net.SplitHostPort(tls.RemoteAddr().String())
+		return peer{uid: noAccount, remote: true, from: host, address: tls.address}, err
+	}
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		return peer{}, errors.New("not a unix socket")
@@ -110,7 +127,7 @@ func LocalPrincipal(uid uint32, login func(uint32) (string, error)) (api.Princip
 // establish returns the caller of a request, or logs the refusal. A request
 // with a handle is the handle's principal's or refused: it never falls back to
 // the account.
-func (c *callers) establish(r *http.Request) (caller, error) {
+func (c *callers) establish(r *http.Request, call api.Call) (caller, error) {
 	p, ok := r.Context().Value(peerKey{}).(peer)
 	if err := p.err; !ok || err != nil {
 		if err == nil {
@@ -123,24 +140,32 @@ func (c *callers) establish(r *http.Request) (caller, error) {
 			WithHint("a token belongs in the body of POST /v1/session and nowhere else; if it was one, rotate it: bailiwick token rotate")
 		return caller{}, c.refuse(r.Context(), refusal{via: "unix", claimed: "a token in " + where, err: err})
 	}
+	if p.remote {
+		return c.establishRemote(r, p, call)
+	}
 	if handles := r.Header.Values(api.SessionHeader); len(handles) > 0 {
-		if person, ok, err := c.findPerson(handles, p); ok {
-			if err != nil {
-				return caller{}, c.refuse(r.Context(), refusal{via: "session", claimed: person.ID, err: err})
-			}
-			return caller{Caller: dispatch.Caller{Principal: person.Principal, Ceiling: declared(r.Header)}, person: person}, nil
-		}
-		opened, err := c.sessions.find(handles, p)
-		if err != nil {
-			return caller{}, c.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
-		}
-		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), TokenValid: opened.active}, true, opened, login.Session{}}, nil
+		return c.byHandle(r, handles, p)
 	}
 	who, err := LocalPrincipal(p.uid, c.Login)
 	if err != nil {
 		return caller{}, c.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
 	}
 	return caller{dispatch.Caller{Principal: who, Ceiling: declared(r.Header)}, false, session{}, login.Session{}}, nil
+}
+
+// byHandle returns the caller whose handle a request has.
+func (c *callers) byHandle(r *http.Request, handles []string, p peer) (caller, error) {
+	if person, ok, err := c.findPerson(handles, p); ok {
+		if err != nil {
+			return caller{}, c.refuse(r.Context(), refusal{via: "session", claimed: person.ID, err: err})
+		}
+		return caller{Caller: dispatch.Caller{Principal: person.Principal, Ceiling: declared(r.Header)}, person: person}, nil
+	}
+	opened, err := c.sessions.find(handles, p)
+	if err != nil {
+		return caller{}, c.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
+	}
+	return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), TokenValid: opened.active}, true, opened, login.Session{}}, nil
 }
 
 // findPerson returns the person's session of a handle, and whether it is one.
@@ -179,6 +204,8 @@ func (c *callers) orInactive(ctx context.Context, who caller, err error) error {
 	}
 	return err
 }
+
+var errBrowser = errors.New("the page of a browser asks; the API is for programs")
 
 func unestablished(err error) *api.Error {
 	return api.Errorf(api.CodeUnauthenticated, "the caller could not be established: %w", err)

@@ -24,7 +24,7 @@ func TestHandlesAreBoundedForEachToken(t *testing.T) {
 	here := peer{uid: 1, pid: 2}
 	begin := func(id api.TokenID) string {
 		now = now.Add(time.Millisecond)
-		process, err := openProcess(int32(os.Getpid())) //nolint:gosec // G115: a process
+		process, err := openProcess(peer{pid: int32(os.Getpid())}) //nolint:gosec // G115: a process
 		if err != nil {
 			t.Fatal(err)
 		}

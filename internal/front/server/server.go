@@ -1,8 +1,9 @@
-// Package server serves the API of the service on a unix socket.
+// Package server serves the API of the service on a unix socket, and over TLS.
 //
-// It establishes the caller from the socket's peer (SO_PEERCRED) or from the
-// handle that a process got for a token, and from nothing else in a request; what
-// a request declares only lowers its ceiling. api.CallTable lists every call. The
+// It establishes the caller from the socket's peer (SO_PEERCRED), or from the handle that a
+// caller got for a token or by logging in, and from nothing else in a request; a caller over
+// TLS has no account, and without a handle it can only log in. What a
+// request declares only lowers its ceiling. api.CallTable lists every call. The
 // runtime calls may be driven by an AI; the operator calls are for people and
 // never for a caller by token. An unauthenticated caller, a malformed request and
 // a denied call each get an entry in the log (R-A3).
@@ -86,6 +87,7 @@ type Server struct {
 	callers *callers
 	catalog *catalogCalls
 	http    *drain
+	remote  *drain // over TLS
 }
 
 // New returns a server that does not listen yet. It panics if a call of the
@@ -101,7 +103,7 @@ func New(cfg Config) *Server {
 	mux.Handle("/", s.serve("", func(_ http.ResponseWriter, r *request) error {
 		return api.Errorf(api.CodeNotFound, "%s %s: no such call", r.Method, r.URL.Path)
 	}))
-	s.http = newDrain(NewHTTP(s.admit(mux), cfg.Logger))
+	s.http, s.remote = newDrain(NewHTTP(s.admit(mux), cfg.Logger)), newDrain(NewHTTP(s.admit(mux), cfg.Logger))
 	return s
 }
 
@@ -141,7 +143,7 @@ func (s *Server) Serve(l *net.UnixListener) error {
 // answers requests that arrive meanwhile; nil refuses them.
 func (s *Server) Shutdown(ctx context.Context, standIn http.Handler) error {
 	s.gate.close(standIn)
-	err := s.http.end(ctx)
+	err := errors.Join(s.http.end(ctx), s.remote.end(ctx))
 	s.callers.sessions.close()
 	return errors.Join(err, s.summarize(ctx))
 }
@@ -150,7 +152,15 @@ func (s *Server) Shutdown(ctx context.Context, standIn http.Handler) error {
 func (s *Server) serve(call api.Call, h handler) http.Handler {
 	spec := call.Spec()
 	return s.observed(call, http.HandlerFunc(func(w http.ResponseWriter, hr *http.Request) {
-		who, err := s.callers.establish(hr)
+		p, _ := hr.Context().Value(peerKey{}).(peer)
+		who, err := s.callers.establish(hr, call)
+		if err == nil && p.remote && who.Principal != "" {
+			if s.callers.remote.begin(who.Principal) {
+				defer s.callers.remote.end(who.Principal)
+			} else {
+				err = tooMany()
+			}
+		}
 		if who.byToken { // its log entries name the token
 			hr = hr.WithContext(record.WithToken(hr.Context(), who.session.token))
 		}
@@ -222,7 +232,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, err er
 		bounded.Problems = e.Problems[:api.MaxProblems]
 		e = &bounded
 	}
-	if who.byToken {
+	if p, _ := r.Context().Value(peerKey{}).(peer); who.byToken || p.remote {
 		e = usererror.ForAgents(e)
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -31,8 +31,8 @@ type session struct {
 	principal api.Principal
 	token     api.TokenID
 	active    func() bool // whether the token is still active
-	peer      peer        // the process that got the handle
-	process   process     // the same
+	peer      peer        // the process that got the handle, or a remote caller
+	process   process     // the same; none for a remote caller
 	expires   time.Time
 }
 
@@ -104,7 +104,9 @@ func (s *sessions) find(handles []string, p peer) (session, *api.Error) {
 	switch {
 	case !ok:
 		return session{}, noSession("unknown handle")
-	case o.peer.pid != p.pid || o.peer.uid != p.uid || o.process.exited():
+	case o.peer.remote != p.remote:
+		return o, noSession("the handle belongs to a caller over %s", o.peer.channel())
+	case !p.remote && (o.peer.pid != p.pid || o.peer.uid != p.uid || o.process.exited()):
 		return o, noSession("the handle belongs to another process")
 	case !s.now().Before(o.expires):
 		return o, noSession("the handle has expired")
@@ -131,7 +133,7 @@ func (c *callers) exchange(w http.ResponseWriter, r *request) error {
 		return malformed(api.CodeInvalid, "session: want application/json with one member: token")
 	}
 	p, _ := r.Context().Value(peerKey{}).(peer) // establish has checked it
-	process, err := openProcess(p.pid)
+	process, err := openProcess(p)
 	if err != nil {
 		return &malformedError{api.Errorf(api.CodeInvalid, "session: cannot bind a handle to the calling process: %w", err).
 			WithHint("run it where the service sees its processes, on Linux 5.3 or later")}
@@ -180,20 +182,28 @@ func (c *callers) authenticate(ctx context.Context, text string) (session, error
 // refers to another process that gets the same pid later.
 type process struct{ fd int }
 
-// openProcess opens the process of a pid that the kernel has just reported.
-func openProcess(pid int32) (process, error) {
-	if pid <= 0 {
+// openProcess opens the process of a peer that the kernel has just reported; none for a
+// remote one.
+func openProcess(p peer) (process, error) {
+	if p.remote {
+		return process{-1}, nil
+	}
+	if p.pid <= 0 {
 		return process{}, errors.New("the process is not visible from here")
 	}
-	fd, err := unix.PidfdOpen(int(pid), 0)
+	fd, err := unix.PidfdOpen(int(p.pid), 0)
 	if err != nil {
-		return process{}, fmt.Errorf("process %d: %w", pid, err)
+		return process{}, fmt.Errorf("process %d: %w", p.pid, err)
 	}
 	return process{fd}, nil
 }
 
-// exited reports whether the process has exited; true if that is unknown.
+// exited reports whether the process has exited; true if that is unknown, and false for a
+// remote caller, which has none.
 func (p process) exited() bool {
+	if p.fd < 0 {
+		return false
+	}
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, 0) //nolint:gosec // G115: a descriptor
 		if !errors.Is(err, unix.EINTR) {
@@ -202,4 +212,8 @@ func (p process) exited() bool {
 	}
 }
 
-func (p process) close() { _ = unix.Close(p.fd) } // only a reference
+func (p process) close() {
+	if p.fd >= 0 {
+		_ = unix.Close(p.fd) // only a reference
+	}
+}

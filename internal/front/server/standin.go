@@ -16,7 +16,7 @@ func StandIn(status func() api.ServiceStatus, why func() *api.Error) http.Handle
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		who, ok := r.Context().Value(peerKey{}).(peer)
-		if r.Method+" "+r.URL.Path == string(api.CallStatus) && ok && who.err == nil && int(who.uid) == os.Geteuid() {
+		if r.Method+" "+r.URL.Path == string(api.CallStatus) && ok && who.err == nil && !who.remote && int(who.uid) == os.Geteuid() {
 			_ = json.NewEncoder(w).Encode(status()) // the caller may be gone
 			return
 		}
