@@ -46,6 +46,7 @@ type ServiceStatus struct {
 	Dispatches    map[string]int  `json:"dispatches"` // by state
 	Isolation     []string        `json:"isolation"`  // active isolation layers, one line each
 	Socket        string          `json:"socket"`
+	Remote        string          `json:"remote,omitempty"` // address of remote callers, over TLS; empty: none are served
 	StateDir      string          `json:"stateDir"`
 	CatalogDir    string          `json:"catalogDir"`
 	TrustRoot     string          `json:"trustRoot"`

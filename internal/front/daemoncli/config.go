@@ -26,6 +26,7 @@ type settings struct {
 	Retention retentionSettings
 	OAuth     oauthSettings
 	Login     loginSettings
+	Server    serverSettings
 	Keys      keySettings
 	Anchors   anchorsSettings
 	Notify    []notifySettings
@@ -53,7 +54,7 @@ type tracingSettings struct {
 // private returns the file of the configuration and the keys and secrets that it
 // names, which no jail is shown.
 func (s settings) private() (places []string) {
-	places = append(places, s.File, s.Keys.Statements, s.Web.Key, s.Web.Secret)
+	places = append(places, s.File, s.Server.Key, s.Keys.Statements, s.Web.Key, s.Web.Secret)
 	for _, a := range s.Anchors.List {
 		places = append(places, a.Credentials)
 	}
@@ -74,6 +75,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"retention": r.retention,
 		"oauth":     r.oauth,
 		"login":     r.login,
+		"server":    r.server,
 		"keys":      r.keys,
 		"anchors":   r.anchors,
 		"notify":    r.notify,

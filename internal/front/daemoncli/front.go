@@ -23,6 +23,7 @@ type front struct {
 	path     string
 	file     fs.FileInfo // the socket file itself; nil: the service manager owns it
 	address  *address
+	remote   *remote // nil: remote callers are not served
 }
 
 // claimFront creates the socket and says which places no jail is shown. The state
@@ -82,7 +83,11 @@ func (f *front) listen() (*net.UnixListener, error) {
 
 // close removes the socket. It comes last: awaitEnd waits for it.
 func (f *front) close() error {
-	return errors.Join(f.listener.Close(), f.address.release(f.path, f.file))
+	var err error
+	if f.remote != nil {
+		err = f.remote.listener.Close()
+	}
+	return errors.Join(err, f.listener.Close(), f.address.release(f.path, f.file))
 }
 
 // socketPath returns the path of --socket, or the first default whose parent

@@ -37,6 +37,7 @@ func (s *settings) meaning(state string) map[string]string {
 		all["log.format"] = "json"
 	}
 	s.Login.meaning(all)
+	s.Server.meaning(all)
 	s.Retention.meaning(all)
 	for _, a := range s.Anchors.all(state) {
 		a = a.within(state)

@@ -65,6 +65,7 @@ type service struct {
 	logger    *slog.Logger
 	started   time.Time
 	socket    string
+	remote    string // address of remote callers; empty: none are served
 	reserve   *store.Reserve
 	store     *store.Store
 	ledger    *audit.Ledger
@@ -118,6 +119,11 @@ func (t *tree) serve(ctx context.Context) error {
 		set, logger = s.set, s.logger // read again
 		if err == nil && first {
 			f, err = t.claimFront(ctx, set)
+			if err == nil {
+				if f.remote, err = s.listenRemote(ctx); err != nil {
+					err = errors.Join(err, f.close())
+				}
+			}
 		}
 		if err == nil && first {
 			defer t.supervised(ctx, logger, f.path)()
@@ -156,9 +162,13 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
-	failed, room := make(chan error, 1), make(chan bool, 1)
+	failed, room := make(chan error, 2), make(chan bool, 1)
 	watching, unwatch := context.WithCancel(ctx)
 	go func() { failed <- srv.Serve(listener) }()
+	if f.remote != nil {
+		s.remote = f.remote.listener.Addr().String()
+		go func() { failed <- f.remote.serve(srv) }()
+	}
 	go func() { room <- awaitRoom(watching, s.store, s.reserve, s.logger) }()
 	if first {
 		f.address.set(s.socket)
@@ -390,7 +400,7 @@ func (s *service) identity(socket string) api.ServiceStatus {
 	d := s.t.Dirs
 	return api.ServiceStatus{
 		Version: s.t.Version, PID: os.Getpid(), Mode: s.t.mode(), StartedAt: s.started, Isolation: active(s.report),
-		Socket: socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
+		Socket: socket, Remote: s.remote, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
 		ConfigFile: s.set.File, ConfigDigest: s.set.Digest, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
 	}
 }
