@@ -31,6 +31,8 @@ const (
 	ExecutorLocked    Name = "executor.locked"    // it is created and locked
 	ExecutorFile      Name = "executor.file"      // a file is in it
 	ExecutorListening Name = "executor.listening" // the socket is in it
+	LaunchClaimed     Name = "launch.claimed"     // it is durable that the attempt is about to start
+	LaunchStarted     Name = "launch.started"     // the worker's process runs, and only the launcher knows
 	ExecutorStarted   Name = "executor.started"   // the worker's process runs
 	ExecutorConnected Name = "executor.connected" // the service is connected to it
 	StartCommit       Name = "start.commit"       // before the worker's key is bound
@@ -207,7 +209,7 @@ func Names() []Name {
 	return []Name{
 		ServiceOpened, ServiceListening, ServiceStopping, ServiceStopped, ServiceClosed,
 		RecoverBegin, RecoverOne, RecoverAttached, RecoverFound, RecoverRefire, RecoverSweep, RecoverEnd,
-		AcceptCommit, AcceptCommitted, ReuseCommit, ReuseCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, ExecutorStarted, ExecutorConnected,
+		AcceptCommit, AcceptCommitted, ReuseCommit, ReuseCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, LaunchClaimed, LaunchStarted, ExecutorStarted, ExecutorConnected,
 		StartCommit, StartCommitted, StartProceed,
 		WorkerBegin, WorkerLocked, WorkerReady, WorkerProceed, WorkerWorkspace, WorkerJail, WorkerJailed, WorkerAgent, WorkerAgentEnded,
 		WorkerCapture, WorkerKeep, WorkerKept, WorkerCaptured, WorkerCheck, WorkerSeal, WorkerResultFile, WorkerResultPlaced,

@@ -39,7 +39,7 @@ func house() [][]room {
 		{
 			{"deploy", [][]string{{"deploy"}}},
 			{"internal/tool", [][]string{{"toolclient"}, {"toolcall"}, {"gateway"}}},
-			{"internal/worker", [][]string{{"mounttree"}, {"agent", "broker", "capture", "jail", "mcpclient"}, {"account", "checkoutcache", "sourcefetch", "toolhost"}, {"supervisor"}}},
+			{"internal/worker", [][]string{{"mounttree"}, {"agent", "broker", "capture", "jail", "mcpclient"}, {"account", "checkoutcache", "sourcefetch", "toolhost"}, {"launch", "supervisor"}}},
 		},
 		{{"internal/run", [][]string{{"executor", "retention"}, {"dispatch"}, {"orchestrator"}, {"schedule"}}}},
 		{{"internal/front", [][]string{
