@@ -130,9 +130,14 @@ func (d Dirs) LaunchConfig() string { return filepath.Join(d.Trust, "launch.yaml
 // mode system only.
 func (d Dirs) SecretsRecipient() string { return filepath.Join(d.Trust, "secrets.pub") }
 
-// LauncherState is the directory of the launcher: its marks, and the identity that
-// decrypts secrets. In mode system only.
-func (d Dirs) LauncherState() string { return d.State + "-launch" }
+// LauncherState is the directory of the launcher: what it started, and in mode system its
+// marks and the identity that decrypts secrets.
+func (d Dirs) LauncherState() string {
+	if d.Mode == ModeSystem {
+		return d.State + "-launch"
+	}
+	return filepath.Join(d.State, "launch")
+}
 
 // LauncherSocket is the unix socket of the launcher. In mode system only.
 func (d Dirs) LauncherSocket() string { return d.Runtime + "-launch/launch.sock" }

@@ -7,9 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // bench starts workers directly, with manifests that the service did not make.
@@ -68,6 +71,29 @@ func (b *bench) sign(m record.Manifest, key seal.Signer) []byte {
 	return envelope
 }
 
+// Worker starts the worker of any manifest, as nothing that is shipped does.
+func (b *bench) Worker(_ context.Context, a *launch.Attempt) (*launch.Process, error) {
+	began, err := os.CreateTemp(b.w.t.TempDir(), "began")
+	if err != nil {
+		return nil, err
+	}
+	defer began.Close() //nolint:errcheck // the worker has its own copy
+	b.w.write("no-secrets", "{}", 0o600)
+	secrets, err := os.Open(b.w.path("no-secrets"))
+	if err != nil {
+		return nil, err
+	}
+	defer secrets.Close()                                                                                                                  //nolint:errcheck // likewise
+	cmd := exec.Command(filepath.Join(bin, "bailiwick-worker"), "--attempt", a.Dir.Name(), "--manifest", string(api.DigestOf(a.Manifest))) //nolint:noctx // it outlives the call
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = b.w.env, "/", a.Log, a.Log
+	cmd.ExtraFiles = []*os.File{a.Control, a.Lock, secrets, began}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &launch.Process{PID: cmd.Process.Pid, Wait: cmd.Wait, Kill: cmd.Process.Kill}, nil
+}
+
 // ending holds the members of a result that a worker can always set: one that
 // could not read its manifest does not know its dispatch.
 type ending struct {
@@ -106,7 +132,7 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 	t.Helper()
 	dir := job.Dir
 	must(t, os.MkdirAll(dir, 0o700))
-	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
+	local := executor.Local{Launcher: b, Logger: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	worker, err := local.Start(ctx, job)
@@ -338,7 +364,7 @@ func TestWorkerWaitsForProceed(t *testing.T) {
 	m := b.manifest
 	m.Expires = time.Now().Add(time.Second)
 	dir := b.w.path("bench/never", string(m.ID), "1")
-	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
+	local := executor.Local{Launcher: b, Logger: slog.New(slog.DiscardHandler)}
 	worker, err := local.Start(t.Context(), jobOf(dir, b.sign(m, b.key), `{"n":"1"}`))
 	must(t, err)
 	for e := range worker.Events() {

@@ -1,7 +1,7 @@
 // Command bailiwick-worker supervises one dispatch. bailiwickd starts it with
-// the directory of the attempt, with the socket to listen on as descriptor 3,
-// the lock of the attempt as descriptor 4, and the values of its secrets as
-// descriptor 5.
+// the directory of the attempt and the digest of its manifest, with the socket to
+// listen on as descriptor 3, the lock of the attempt as descriptor 4, the values of
+// its secrets as descriptor 5, and what records that it began as descriptor 6.
 package main
 
 import (
@@ -37,6 +37,7 @@ func run() error {
 	flags := flag.NewFlagSet("bailiwick-worker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	dir := flags.String("attempt", "", "directory of the attempt")
+	manifest := flags.String("manifest", "", "digest of its signed manifest")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		return usererror.OfFlag(err, "bailiwickd --help; it starts this program")
@@ -45,13 +46,14 @@ func run() error {
 		_, err := fmt.Printf("bailiwick-worker version %s\n", api.Version())
 		return err
 	}
-	if *dir == "" || flags.NArg() > 0 {
+	if *dir == "" || *manifest == "" || flags.NArg() > 0 {
 		return errors.New("bailiwickd starts this program; do not run it by hand")
 	}
 	// Child processes must not inherit them.
 	syscall.CloseOnExec(3)
 	syscall.CloseOnExec(4)
 	syscall.CloseOnExec(5)
+	syscall.CloseOnExec(6)
 	secrets, err := readSecrets(os.NewFile(5, "secrets"))
 	if err != nil {
 		return fmt.Errorf("descriptor 5 has no secrets: %w", err)
@@ -65,7 +67,7 @@ func run() error {
 		return err
 	}
 	return supervisor.Run(context.Background(), supervisor.Config{
-		Dir: *dir, Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
+		Dir: *dir, Manifest: api.Digest(*manifest), Began: os.NewFile(6, "started"), Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"os"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolcall"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // wire opens what decides, dispatches and runs, each part with the parts that it calls.
@@ -50,10 +52,16 @@ func (s *service) wire(ctx context.Context) (err error) {
 	if err := s.gateway.Recover(ctx); err != nil { // of earlier calls, before the ends of their dispatches
 		return err
 	}
+	launcher, err := launch.New(launch.Config{
+		Dirs: s.t.Dirs, State: s.t.Dirs.LauncherState(), Worker: s.t.program("bailiwick-worker"), Env: s.t.workerEnv(), UID: os.Geteuid(), Now: s.t.Now, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
 		Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements,
 		Operator: s.me, Registry: s.registry, InForce: s.inForce, Secrets: s.secrets, Tools: s.gateway, People: s.approvals, Observer: s.events,
-		Executor: &executor.Local{Program: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), Logger: s.logger},
+		Executor: &executor.Local{Launcher: launcher, Keys: s.keys.history, Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), Logger: s.logger},
 		Mode:     s.t.mode(), Sweep: sweep, Now: s.t.Now, Logger: s.logger,
 	})
 	if err != nil {

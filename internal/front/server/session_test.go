@@ -156,7 +156,7 @@ func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 	rules := must[*inforce.Reader](t)(inforce.Open(t.Context(), inforce.Config{Dirs: dirs, Store: h.store, Ledger: h.ledger, Operator: "local:root", Logger: logger}))
 	d := must[*dispatch.Service](t)(dispatch.Open(t.Context(), dispatch.Config{
 		Dirs: dirs, InForce: rules, Store: h.store, Ledger: h.ledger, Blobs: blobs, Key: h.service, Operator: "local:root", Registry: h.registry, Tools: noTools{}, People: nobody{}, Secrets: noSecrets{}, Observer: noObserver{},
-		Executor: &executor.Local{Program: "/nonexistent", Logger: logger}, Sweep: func() {}, Now: h.now, Logger: logger,
+		Executor: &executor.Local{Logger: logger}, Sweep: func() {}, Now: h.now, Logger: logger,
 	}))
 	t.Cleanup(func() { _ = d.Close() })
 	cfg := Config{

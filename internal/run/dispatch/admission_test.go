@@ -59,14 +59,14 @@ func newGate(t testing.TB) gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(dir, "worker")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n: > '"+g.mark+"'\n"), 0o700); err != nil {
+	worker := filepath.Join(dir, "worker")
+	if err := os.WriteFile(worker, []byte("#!/bin/sh\n: > '"+g.mark+"'\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
 	g.Service = newService(t.Context(), Config{
 		Dirs: api.Dirs{State: dir}, Store: st, Blobs: blobs, Key: key, Ledger: ledger, Registry: registry, Now: time.Now, Logger: logger,
-		Executor: &executor.Local{Program: program, Logger: logger},
+		Executor: &executor.Local{Launcher: program(worker), Logger: logger},
 		Tools:    noTools{}, People: nobody{}, Secrets: noSecrets{}, Observer: noObserver{}, Sweep: func() {},
 	})
 	g.readCatalog(t)
@@ -150,7 +150,7 @@ func TestWorkerStartsOnlyWithItsAdmission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(t)
 			adm, r := c.use(g, testRow("dispatch-1"))
-			g.start(adm, r, executor.Job{Dir: g.files.dir(&r)})
+			g.start(adm, r, jobFor(g, &r))
 			if g.started(t) != c.starts {
 				t.Errorf("started = %v, want %v", !c.starts, c.starts)
 			}
@@ -211,7 +211,7 @@ func TestRestartStartsAdmittedDispatches(t *testing.T) {
 func TestWorkerWithoutResultIsLost(t *testing.T) {
 	g := newGate(t)
 	r := testRow("dispatch-1")
-	g.start(g.admission(t, r), r, executor.Job{Dir: g.files.dir(&r)})
+	g.start(g.admission(t, r), r, jobFor(g, &r))
 	if !g.started(t) {
 		t.Fatal("not started")
 	}

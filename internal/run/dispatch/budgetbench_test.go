@@ -37,7 +37,7 @@ var budgeted = []struct {
 func newSpendGate(tb testing.TB) gate {
 	tb.Helper()
 	g := newCatalogGate(tb, budgetManifest)
-	g.cfg.Executor.Program = g.mark
+	g.cfg.Executor.Launcher = program(g.mark)
 	return g
 }
 

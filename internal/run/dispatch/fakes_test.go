@@ -3,15 +3,20 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
-
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/gateway"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // readCatalog has the service read the catalog of its directory, which may not exist.
@@ -22,6 +27,25 @@ func (g gate) readCatalog(t testing.TB) {
 	if c.InForce, err = inforce.Open(t.Context(), inforce.Config{Dirs: c.Dirs, Store: c.Store, Ledger: c.Ledger, Operator: c.Operator, Logger: c.Logger}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// program starts a program as every worker, whatever the manifest says.
+type program string
+
+func (p program) Worker(_ context.Context, a *launch.Attempt) (*launch.Process, error) {
+	cmd := exec.Command(string(p), "--attempt", a.Dir.Name())
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = []string{}, "/", a.Log, a.Log
+	cmd.ExtraFiles = []*os.File{a.Control, a.Lock}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &launch.Process{PID: cmd.Process.Pid, Wait: cmd.Wait, Kill: cmd.Process.Kill}, nil
+}
+
+// jobFor returns the job of a dispatch that program starts.
+func jobFor(g gate, r *row) executor.Job {
+	none := func(io.Writer) error { return nil }
+	return executor.Job{Dir: g.files.dir(r), Files: map[string]executor.Content{record.WorkManifest: none}}
 }
 
 // noTools is a service whose agents have no tools.

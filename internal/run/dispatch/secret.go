@@ -2,13 +2,13 @@ package dispatch
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // Secrets resolves references to secrets. Its errors name no value.
@@ -33,7 +33,9 @@ func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 		defer cancel()
 		defer l.reads.done(r.record.ID)
 		var err error
-		job.Secrets, err = readSecrets(ctx, l.cfg.Secrets, m.Secrets)
+		job.Secrets, err = launch.ReadSecrets(ctx, func(ctx context.Context, ref api.SecretRef) (string, error) {
+			return l.cfg.Secrets.Resolve(ctx, ref.Ref)
+		}, m.Secrets)
 		switch {
 		case l.life.Err() != nil: // the next service starts it
 		case err != nil:
@@ -79,26 +81,6 @@ func (s *secretReads) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.end)
-}
-
-// readSecrets returns the values of refs.
-func readSecrets(ctx context.Context, from Secrets, refs []api.SecretRef) (record.Secrets, error) {
-	values := record.Secrets{}
-	for _, ref := range refs {
-		v, ok := values[ref.Name]
-		var err error
-		if !ok {
-			v, err = from.Resolve(ctx, ref.Ref)
-		}
-		if err == nil {
-			err = api.CheckSecretUse(ref.Use, v)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("secret %q: %w", ref.Name, err)
-		}
-		values[ref.Name] = v
-	}
-	return values, nil
 }
 
 // failSecrets ends an attempt whose worker was not started.

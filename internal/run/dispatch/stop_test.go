@@ -353,7 +353,7 @@ func TestWorkerThatIgnoresCancelIsKilled(t *testing.T) {
 
 func testCancelledAndDeaf(t *testing.T, g gate) {
 	t.Helper()
-	if err := os.WriteFile(g.cfg.Executor.Program, []byte("#!/bin/sh\necho $$ > \"$2/"+record.WorkLock+"\"\nexec sleep 1000\n"), 0o700); err != nil {
+	if err := os.WriteFile(string(g.cfg.Executor.Launcher.(program)), []byte("#!/bin/sh\necho $$ > \"$2/"+record.WorkLock+"\"\nexec sleep 1000\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	var deaf []*active

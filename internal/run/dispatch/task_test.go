@@ -449,7 +449,7 @@ func TestRestartStartsAdmittedTasks(t *testing.T) {
 	o := g.taskRequest(t, "d-task")
 	o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x.txt", "content\n")}
 	whole := g.cfg
-	g.cfg.Executor = &executor.Local{Program: filepath.Join(t.TempDir(), "none"), Logger: g.cfg.Logger}
+	g.cfg.Executor = &executor.Local{Launcher: program(filepath.Join(t.TempDir(), "none")), Logger: g.cfg.Logger}
 	g.stop() // nothing is started from here on, as when the service is killed
 	d := g.submitTask(t, o)
 	if g.started(t) {

@@ -17,9 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -27,14 +25,24 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // Local runs workers as processes of this machine.
 type Local struct {
-	Program string   // path of bailiwick-worker
-	Fetcher string   // path of bailiwick-fetch
-	Env     []string // of both; their jails get none of it
-	Logger  *slog.Logger
+	Launcher Launcher
+	Keys     seal.History // of the service
+	Fetcher  string       // path of bailiwick-fetch
+	Env      []string     // of it; its jails get none of it
+	Logger   *slog.Logger
+}
+
+// Launcher starts the worker of a signed attempt, and nothing else. *launch.Launcher does, in
+// this process.
+type Launcher interface {
+	Worker(ctx context.Context, a *launch.Attempt) (*launch.Process, error)
 }
 
 // Job is an attempt to start.
@@ -74,18 +82,18 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	}
 	defer listener.Close() //nolint:errcheck // the worker has its own copy
 	failpoint.Hit(failpoint.ExecutorListening, job.Dir)
-	cmd, err := l.start(job, listener, lock)
+	p, err := l.start(ctx, job, listener, lock)
 	if err != nil {
 		return nil, err
 	}
 	failpoint.Hit(failpoint.ExecutorStarted, job.Dir)
 	var w *Worker
-	if err = durable.SetOwner(lock, cmd.Process.Pid); err == nil {
-		w, err = connect(ctx, job.Dir, cmd, l.Logger)
+	if err = durable.SetOwner(lock, p.PID); err == nil {
+		w, err = connect(ctx, job.Dir, p, l.Logger)
 	}
 	if err != nil {
 		// The worker waits for a proceed message and has had no effect yet.
-		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+		return nil, errors.Join(err, p.Kill(), p.Wait())
 	}
 	failpoint.Hit(failpoint.ExecutorConnected, job.Dir)
 	return w, nil
@@ -112,35 +120,28 @@ func write(path string, mode int, content Content) error {
 	return errors.Join(content(f), f.Close())
 }
 
-// start runs the worker in its own session, so that no terminal and no signal to
-// the service's process group reaches it.
-func (l *Local) start(job Job, listener *net.UnixListener, lock *os.File) (*exec.Cmd, error) {
-	dir := job.Dir
-	socket, err := listener.File()
+// start has the worker started with what it inherits.
+func (l *Local) start(ctx context.Context, job Job, listener *net.UnixListener, lock *os.File) (*launch.Process, error) {
+	a := launch.Attempt{Keys: l.Keys, Secrets: job.Secrets, Lock: lock}
+	var err error
+	if a.Manifest, err = blob.ReadBounded(filepath.Join(job.Dir, record.WorkManifest), launch.MaxManifest); err != nil {
+		return nil, err
+	}
+	// Closed below: the worker has copies.
+	if a.Dir, err = os.Open(job.Dir); err != nil {
+		return nil, err
+	}
+	defer a.Dir.Close() //nolint:errcheck // see above
+	if a.Control, err = listener.File(); err != nil {
+		return nil, err
+	}
+	defer a.Control.Close()                                                                                         //nolint:errcheck // see above
+	a.Log, err = os.OpenFile(filepath.Join(job.Dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return nil, err
 	}
-	defer socket.Close()                                                                                          //nolint:errcheck // the worker has its own copy
-	output, err := os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: our own directory
-	if err != nil {
-		return nil, err
-	}
-	defer output.Close() //nolint:errcheck // the worker has its own copy
-	secrets, err := handOver(job.Secrets)
-	if err != nil {
-		return nil, err
-	}
-	defer secrets.Close()                            //nolint:errcheck // the worker has its own copy
-	cmd := exec.Command(l.Program, "--attempt", dir) //nolint:gosec,noctx // G204: our own program; it outlives every context here
-	cmd.Env = l.Env
-	cmd.Dir = "/"
-	cmd.Stdout, cmd.Stderr = output, output
-	cmd.ExtraFiles = []*os.File{socket, lock, secrets} // descriptors 3, 4 and 5
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("worker %s: %w", l.Program, err)
-	}
-	return cmd, nil
+	defer a.Log.Close() //nolint:errcheck // see above
+	return l.Launcher.Worker(ctx, &a)
 }
 
 // Attach connects to the worker that holds dir. The error is ErrNoWorker when none

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // Worker is the service's connection to a running worker.
@@ -31,12 +31,12 @@ type Worker struct {
 	mu sync.Mutex // serialises writes
 }
 
-func connect(ctx context.Context, dir string, cmd *exec.Cmd, logger *slog.Logger) (*Worker, error) {
+func connect(ctx context.Context, dir string, process *launch.Process, logger *slog.Logger) (*Worker, error) {
 	conn, err := dial(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	return newWorker(ctx, dir, conn, cmd, logger), nil
+	return newWorker(ctx, dir, conn, process, logger), nil
 }
 
 // endingWorker returns a worker without a connection, which is about to exit.
@@ -46,14 +46,14 @@ func endingWorker(ctx context.Context, dir string, logger *slog.Logger) *Worker 
 	return newWorker(ctx, dir, silent, nil, logger)
 }
 
-func newWorker(ctx context.Context, dir string, conn net.Conn, cmd *exec.Cmd, logger *slog.Logger) *Worker {
+func newWorker(ctx context.Context, dir string, conn net.Conn, process *launch.Process, logger *slog.Logger) *Worker {
 	w := &Worker{dir: dir, conn: conn, events: make(chan record.WorkerMessage), exited: make(chan struct{})}
-	go w.receive(context.WithoutCancel(ctx), cmd, logger)
+	go w.receive(context.WithoutCancel(ctx), process, logger)
 	return w
 }
 
 // receive passes on the messages of the worker and then waits for its exit.
-func (w *Worker) receive(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
+func (w *Worker) receive(ctx context.Context, process *launch.Process, logger *slog.Logger) {
 	lines := bufio.NewScanner(w.conn)
 	lines.Buffer(nil, record.MaxWorkLine)
 	for lines.Scan() {
@@ -66,9 +66,9 @@ func (w *Worker) receive(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger
 	}
 	close(w.events)
 	_ = w.conn.Close()
-	if cmd != nil {
+	if process != nil {
 		// The exit status does not matter: the result, or its absence, is the outcome.
-		_ = cmd.Wait()
+		_ = process.Wait()
 	}
 	if err := awaitUnlocked(w.dir); err != nil {
 		logger.ErrorContext(ctx, "waiting for the exit of a worker failed", attemptOf(w.dir), slog.Any("err", err))
@@ -139,7 +139,7 @@ func (w *Worker) Kill(why string) error {
 		_, err := fmt.Fprintf(f, "the service killed it: %s\n", why)
 		return err
 	})
-	err = unix.Kill(-pid, unix.SIGKILL) // it leads a session: see start
+	err = unix.Kill(-pid, unix.SIGKILL) // it leads a session: see launch
 	return errors.Join(noted, err, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0), unix.Close(fd))
 }
 

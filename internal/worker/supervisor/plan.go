@@ -48,7 +48,7 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if api.DigestOf(envelope) != a.envelope {
+	if api.DigestOf(envelope) != a.cfg.Manifest {
 		return fmt.Errorf("manifest changed while it was read")
 	}
 	// The service may have rotated its key since it signed the manifest.

@@ -18,6 +18,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -42,6 +43,8 @@ type Config struct {
 	Dirs     api.Dirs     // catalog, trust root and public key of the service
 	Listener net.Listener // where the service connects
 	Lock     *os.File     // of Dir, locked by the service before it started this worker
+	Manifest api.Digest   // of the envelope of the manifest that the launcher verified
+	Began    *os.File     // of the launcher: where a worker records that it begins
 	Secrets  record.Secrets
 	Tool     string // path of bailiwick-tool on this machine
 	// Certificates is the file of those that upstream servers must chain to; empty: the
@@ -167,11 +170,25 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := a.control.awaitProceed(ctx, a.manifest.Expires.Sub(a.cfg.Now())); err != nil {
 		return err
 	}
+	if err := begin(a.cfg.Began); err != nil {
+		return fail(api.ReasonIntegrity, "record that the attempt begins: %w", err)
+	}
 	failpoint.Hit(failpoint.WorkerProceed, a.cfg.Dir)
 	if err := a.verifyManifest(ctx); err != nil {
 		return err
 	}
 	return a.work(ctx)
+}
+
+// begin durably records that the attempt begins: its launcher starts it no more.
+func begin(began *os.File) error {
+	if _, err := began.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
+	if _, err := began.WriteString("proceeded\n"); err != nil {
+		return err
+	}
+	return began.Sync()
 }
 
 // load reads the manifest without verifying it: it is needed to know how long to
@@ -181,7 +198,9 @@ func (a *attempt) load() error {
 	if err != nil {
 		return fail(api.ReasonIntegrity, "%w", err)
 	}
-	a.envelope = api.DigestOf(b)
+	if a.envelope = api.DigestOf(b); a.envelope != a.cfg.Manifest {
+		return fail(api.ReasonIntegrity, "manifest: %s is in the directory, but the launcher verified %s", a.envelope.Short(), a.cfg.Manifest.Short())
+	}
 	payload, err := seal.Payload(b, seal.Manifest)
 	if err != nil {
 		return fail(api.ReasonIntegrity, "manifest: %w", err)
