@@ -256,7 +256,7 @@ func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 		{"more processes than the target allows", func(m *record.Manifest) { m.Limits.Processes = 500 }, "processes"},
 		{"no limit", func(m *record.Manifest) { m.Limits.Disk = 0 }, "limit"},
 		{"an open network", func(m *record.Manifest) { m.Egress = []string{"example.com"} }, "egress"},
-		{"no capabilities", func(m *record.Manifest) { m.Capabilities = nil }, "capabilities"},
+		{"no capabilities", func(m *record.Manifest) { m.Capabilities = nil }, "does not name"},
 		{"unpinned capabilities", func(m *record.Manifest) { m.Capabilities = append(m.Capabilities, "other") }, "not pinned"},
 		{"unpinned envs", func(m *record.Manifest) { m.Envs = append(m.Envs, "nope") }, "not pinned"},
 		{"an unpinned source", func(m *record.Manifest) { m.Source = &api.PinnedSource{Name: "nope", Commit: m.Source.Commit} }, "not pinned"},

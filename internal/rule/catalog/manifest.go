@@ -56,7 +56,10 @@ func (r *Revision) Bind(m *record.Manifest) (n Named, err error) {
 	if servers := r.ToolServers(m.Role); !slices.Equal(m.Tools, servers) {
 		return n, fmt.Errorf("manifest: tool servers %q differ from %q of role %q", m.Tools, servers, m.Role)
 	}
-	return n, m.Limits.Within(n.Subagent.Limits.Or(api.DefaultLimits()).Least(n.Target.Limits))
+	if err := m.Limits.Within(n.Subagent.Limits.Or(api.DefaultLimits()).Least(n.Target.Limits)); err != nil {
+		return n, fmt.Errorf("manifest: %w", err)
+	}
+	return n, nil
 }
 
 // CheckPins refuses a manifest that pins anything but the artifacts that the revision doc
@@ -66,14 +69,23 @@ func CheckPins(doc *api.Revision, m *record.Manifest) error {
 		return fmt.Errorf("manifest: %s is revision %d, not revision %d", m.RevisionDigest.Short(), doc.Number, m.Revision)
 	}
 	refs := m.Refs()
-	if len(m.Artifacts) != len(refs) {
-		return fmt.Errorf("manifest: %d artifacts are pinned, want %d", len(m.Artifacts), len(refs))
-	}
 	for i, ref := range refs {
-		p := m.Artifacts[i]
-		if entry, ok := doc.Artifacts[ref]; p.Ref != ref || !ok || entry.Digest != p.Digest {
-			return fmt.Errorf("manifest: %s is not the artifact of catalog revision %d", ref, m.Revision)
+		want, err := m.Pinned(ref)
+		if err != nil {
+			return err
 		}
+		entry, ok := doc.Artifacts[ref]
+		switch {
+		case !ok:
+			return fmt.Errorf("manifest: %s is not in catalog revision %d", ref, m.Revision)
+		case entry.Digest != want:
+			return fmt.Errorf("manifest: pins %s as %s, catalog revision %d has %s", ref, want.Short(), m.Revision, entry.Digest.Short())
+		case m.Artifacts[i].Ref != ref:
+			return fmt.Errorf("manifest: pins %s, which it does not name there", m.Artifacts[i].Ref)
+		}
+	}
+	if len(m.Artifacts) != len(refs) {
+		return fmt.Errorf("manifest: pins %s, which it does not name", m.Artifacts[len(refs)].Ref)
 	}
 	return nil
 }
@@ -94,8 +106,8 @@ func CheckManifest(m *record.Manifest, s *api.Subagent, t *api.Target, want *Acc
 		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, t.Level, m.Target)
 	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
 		return fmt.Errorf("manifest: capabilities do not begin with the capabilities of subagent %q", s.Name)
-	case m.Limits.Least(s.Limits).Least(t.Limits) != m.Limits:
-		return fmt.Errorf("manifest: limits exceed the limits of subagent %q or target %q", s.Name, m.Target)
+	case m.Limits.Within(s.Limits.Least(t.Limits)) != nil:
+		return fmt.Errorf("manifest: subagent %q, target %q: %w", s.Name, m.Target, m.Limits.Within(s.Limits.Least(t.Limits)))
 	case m.VerifyTime != 0 && m.VerifyTime != s.Verify.Time():
 		return fmt.Errorf("manifest: the time of verify differs from the time of subagent %q", s.Name)
 	case m.Drain != 0 && m.Drain != record.DrainOf(m.Endpoint):
@@ -106,6 +118,51 @@ func CheckManifest(m *record.Manifest, s *api.Subagent, t *api.Target, want *Acc
 		return fmt.Errorf("manifest: endpoint differs from model %q of subagent %q", s.Model, m.Subagent)
 	case !slices.Equal(m.Secrets, want.Secrets):
 		return fmt.Errorf("manifest: secrets differ from the secrets of model %q and the envs", s.Model)
+	}
+	return nil
+}
+
+// Permits refuses what humans withdrew since the revision that a manifest names: r, the newer
+// one, gives its subagent and target no less authority.
+func (r *Revision) Permits(m *record.Manifest) error {
+	wrong := func(what string) error {
+		return fmt.Errorf("manifest: %s of revision %d is not in revision %d any more: submit the work again", what, m.Revision, r.Number())
+	}
+	s, _, err := r.Subagent(m.Subagent)
+	if err != nil {
+		return wrong(fmt.Sprintf("subagent %q", m.Subagent))
+	}
+	t, _, err := r.Target(m.Target)
+	if err != nil {
+		return wrong(fmt.Sprintf("target %q", m.Target))
+	}
+	ceiling, err := t.Mode.Ceiling()
+	if err != nil {
+		return err
+	}
+	access, err := r.Access(s, t, m.Envs)
+	switch {
+	case err != nil:
+		return wrong("an env, a model or a secret")
+	case m.Tier > s.Tier || m.Ceiling > ceiling || m.Role != s.Role:
+		return wrong("the tier, the role or the mode")
+	case m.Endpoint != nil && (access.Endpoint == nil || *m.Endpoint != *access.Endpoint):
+		return wrong("the model")
+	}
+	for _, host := range m.Egress {
+		if !slices.Contains(access.Egress, host) {
+			return wrong(fmt.Sprintf("host %q", host))
+		}
+	}
+	for _, secret := range m.Secrets {
+		if !slices.Contains(access.Secrets, secret) {
+			return wrong(fmt.Sprintf("secret %q", secret.Name))
+		}
+	}
+	for _, server := range m.Tools {
+		if !slices.Contains(r.ToolServers(m.Role), server) {
+			return wrong(fmt.Sprintf("tool server %q", server))
+		}
 	}
 	return nil
 }
