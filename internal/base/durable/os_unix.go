@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/uidblock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -75,5 +77,5 @@ func SyncParents(dir string) error {
 // root: no other account can have put it there or can change its mode.
 func Trusted(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
+	return ok && (st.Uid == uidblock.Root() || int(st.Uid) == os.Geteuid())
 }

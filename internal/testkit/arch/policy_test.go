@@ -19,6 +19,7 @@ func house() [][]room {
 	return [][]room{
 		{{"api", [][]string{{"api"}}}, {"packaging", [][]string{{"packaging"}}}},
 		{{"internal/base", [][]string{
+			{"uidblock"},
 			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "installation", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
 			{"gitexec", "httpguard", "mcpwire", "strictyaml", "usererror"},
 		}}},
@@ -117,8 +118,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/front/cli": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/front/cli": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/front/webpage/graph":   {"api", "internal/base/cuttext"},
 		"internal/front/webpage/logview": {"api", "internal/base/cuttext", "internal/base/visibletext"},
@@ -131,8 +132,8 @@ func closure() map[string][]string {
 		"internal/front/mcphttp":  {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcpserve", "internal/base/mcpwire"},
 		"cmd/bailiwick-tool":      {"api", "internal/base/eventstream"}, // it runs in jails, and asks the gateway
 		// They run what a human signed, each with one credential or one server, and decide nothing.
-		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/sourcefetch"},
-		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/mcpclient", "internal/worker/toolhost"},
+		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/sourcefetch"},
+		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/mcpclient", "internal/worker/toolhost"},
 		"cmd/bailiwick-mcp":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "internal/base/cuttext", "internal/base/strictyaml", "internal/front/websetting", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
@@ -144,7 +145,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/base/cuttext", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/verify/bundle", "internal/verify/receipt", "internal/verify/report", "internal/base/usererror", "internal/document/ballot", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
+		"api", "internal/base/canon", "internal/base/cuttext", "internal/rule/catalog", "internal/base/cron", "internal/base/durable", "internal/base/uidblock", "internal/verify/bundle", "internal/verify/receipt", "internal/verify/report", "internal/base/usererror", "internal/document/ballot", "internal/document/logproof", "internal/rule/plan", "internal/rule/policy", "internal/document/record", "internal/document/seal", "internal/base/strictyaml", "internal/base/visibletext",
 	}
 }
 

@@ -5,13 +5,15 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/uidblock"
 )
 
 // Block is an account for one program: [Size] consecutive host uids, and the gids of the same numbers.
 type Block struct{ First int }
 
 // Size is the number of ids of a block.
-const Size = 3
+const Size = uidblock.Size
 
 // ID is one id of a block, by the number that it has in the program's user namespace.
 type ID int

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/uidblock"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
@@ -104,4 +105,4 @@ func runInBlock(t *testing.T, args ...string) []byte {
 }
 
 // realRoot reports whether these tests run as root of the machine.
-func realRoot() bool { return os.Geteuid() == 0 && !inBlock() }
+func realRoot() bool { return os.Geteuid() == 0 && !uidblock.Inside() }

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/uidblock"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
@@ -33,7 +32,7 @@ func newMapping(root bool) (*mapping, error) {
 	if !root {
 		return &mapping{uid: os.Geteuid(), gid: os.Getegid()}, nil
 	}
-	if inBlock() {
+	if uidblock.Inside() {
 		return &mapping{root: true, block: true, uid: 1, gid: 1}, nil
 	}
 	var random [4]byte
@@ -42,24 +41,6 @@ func newMapping(root bool) (*mapping, error) {
 	}
 	id := firstID + int(binary.NativeEndian.Uint32(random[:])%((lastID-firstID+1)/2))*2
 	return &mapping{root: true, uid: id, gid: id}, nil
-}
-
-// blockSize is the number of ids of a block, see package account.
-const blockSize = 3
-
-// inBlock reports whether this process is root of a user namespace that maps three uids and gids and nothing else. The kernel
-// says so: no variable and no argument can.
-func inBlock() bool {
-	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return false
-		}
-		if f := strings.Fields(string(text)); len(f) != 3 || f[0] != "0" || f[2] != strconv.Itoa(blockSize) {
-			return false
-		}
-	}
-	return true
 }
 
 func (m *mapping) agent() (uid, gid int) {

@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/uidblock"
 )
 
 // fingerprint is everything about a tree that a jail must not change.
@@ -291,7 +293,7 @@ func TestJailsOfRootHaveSeparateHostUids(t *testing.T) {
 
 // proves R-S1, R-S2
 func TestAJailInABlockHasItsOtherUids(t *testing.T) {
-	if !inBlock() {
+	if !uidblock.Inside() {
 		return // TestAllTestsPassInABlock runs it there
 	}
 	j := mustStart(t, Spec{Lower: []string{lowerDir(t, map[string]string{"a": "text"})}})
