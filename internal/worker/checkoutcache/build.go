@@ -92,20 +92,30 @@ func (s *Store) load(ctx context.Context, dir string) (*capture.Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := x.Touch(dir); err != nil {
+	touch := x.Touch
+	if s.readOnly {
+		touch = x.CheckTime
+	}
+	if err := touch(dir); err != nil {
 		return damaged(err)
 	}
 	tree := filepath.Join(dir, treeDir)
 	if err := x.Verify(ctx, tree); err != nil {
 		return nil, err
 	}
-	if boot, err := blob.ReadBounded(filepath.Join(dir, bootFile), maxAbout); err == nil && s.boot != "" && string(boot) == s.boot {
+	if s.verified(dir) {
 		return x, nil
 	}
-	if err := x.VerifyContent(ctx, tree); err != nil {
-		return nil, err
+	if err := x.VerifyContent(ctx, tree); err != nil || s.readOnly {
+		return x, err
 	}
 	return x, s.writeBoot(dir)
+}
+
+// verified reports whether the content of a directory was written or verified in this boot.
+func (s *Store) verified(dir string) bool {
+	boot, err := blob.ReadBounded(filepath.Join(dir, bootFile), maxAbout)
+	return err == nil && s.boot != "" && string(boot) == s.boot
 }
 
 // writeBoot notes that the content was verified in this boot. Two processes may

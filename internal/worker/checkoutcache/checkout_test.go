@@ -15,12 +15,17 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
 
 // builderEnv makes this program a process that uses a checkout until its
 // standard input ends: the arguments are store, source and commit.
-const builderEnv = "CHECKOUT_TEST_BUILDER"
+const (
+	builderEnv = "CHECKOUT_TEST_BUILDER"
+	readOnly   = "read-only" // its value for a process that only sees the store
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(builderEnv) != "" {
@@ -34,6 +39,12 @@ func TestMain(m *testing.M) {
 }
 
 func builder(store, source, commit string) error {
+	if os.Getenv(builderEnv) == readOnly {
+		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(store, store, "", unix.MS_BIND, ""),
+			unix.Mount("", store, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")); err != nil {
+			return err
+		}
+	}
 	dir, err := os.MkdirTemp("", "builder")
 	if err != nil {
 		return err
@@ -47,7 +58,7 @@ func builder(store, source, commit string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Worktree(context.Background(), repo); err != nil {
+	if _, err := c.Worktree(context.Background(), repo); err != nil && os.Getenv(builderEnv) != readOnly {
 		return err
 	}
 	fmt.Println("holds")
@@ -507,5 +518,52 @@ func TestSweepRemovesOnlyGarbage(t *testing.T) {
 	}
 	if n, err := New(filepath.Join(t.TempDir(), "none")).Sweep(); n != 0 || err != nil {
 		t.Errorf("swept %d in a missing store, %v", n, err)
+	}
+}
+
+// reader is a process to which the store is shown read-only, in a mount namespace of its own.
+func (s *scene) reader() (output string, err error) {
+	s.t.Helper()
+	self, err := os.Executable()
+	must(s.t, err)
+	cmd := exec.Command(self, s.store.dir, s.source, s.commit)
+	cmd.Env = []string{builderEnv + "=" + readOnly, "PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// proves R-S4
+func TestAReaderOfTheStoreUsesWhatIsReadyAndAddsNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // the mount takes root
+	}
+	s := newScene(t, 20)
+	must(t, os.MkdirAll(s.store.dir, 0o700))
+	if out, err := s.reader(); err == nil || !strings.Contains(out, ErrReadOnly.Error()) || s.names() != "" {
+		t.Errorf("without a checkout: %v %s; the store has %q", err, out, s.names())
+	}
+	scratch := filepath.Join(t.TempDir(), "scratch")
+	must(t, s.store.Prepare(t.Context(), s.source, s.source, s.commit, scratch, 0))
+	if _, err := os.Lstat(scratch); err == nil {
+		t.Error("scratch is left")
+	}
+	if out, err := s.reader(); err != nil {
+		t.Errorf("a checkout that is ready: %v %s", err, out)
+	}
+	before := s.one()
+	old := before.LastUsed.Add(-time.Hour)
+	must(t, os.Chtimes(s.store.path(before.Key), old, old))
+	must(t, s.store.Prepare(t.Context(), "/nowhere", s.source, s.commit, scratch, 0)) // it is there, and only marked as used
+	if used := s.one().LastUsed; !used.After(old) {
+		t.Errorf("used at %v, prepared again after %v", used, old)
+	}
+	must(t, os.WriteFile(filepath.Join(s.store.path(before.Key), treeDir, "dir0", "file0"), []byte("another"), 0o644))
+	if out, err := s.reader(); err == nil || !strings.Contains(out, ErrReadOnly.Error()) {
+		t.Errorf("a changed checkout: %v %s", err, out)
+	}
+	s.use() // the control: its owner makes it again
+	if out, err := s.reader(); err != nil {
+		t.Errorf("made again: %v %s", err, out)
 	}
 }

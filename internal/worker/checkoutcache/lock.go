@@ -16,6 +16,9 @@ import (
 // lock locks key, so that only this process creates or removes it, until unlock.
 func (s *Store) lock(ctx context.Context, key string) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		if errors.Is(err, unix.EROFS) {
+			err = fmt.Errorf("%w: %w", ErrReadOnly, err)
+		}
 		return nil, err
 	}
 	var f *os.File

@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 )
@@ -24,9 +27,13 @@ import (
 //	KEY.new-…                        being created
 //	KEY.gone-…                       being removed, or to be removed after use
 type Store struct {
-	dir  string
-	boot string // id of the current boot; empty: unknown, so content is always verified
+	dir      string
+	boot     string // id of the current boot; empty: unknown, so content is always verified
+	readOnly bool   // dir is mounted read-only, as for a worker with a uid of its own
 }
+
+// ErrReadOnly means that a store that is only shown to this process lacks a checkout, or that it has changed.
+var ErrReadOnly = errors.New("the shared checkouts are read-only here, and this one is not ready")
 
 // New returns the store in dir, which is created when first written to.
 func New(dir string) *Store {
@@ -34,7 +41,8 @@ func New(dir string) *Store {
 	if err != nil {
 		id = nil
 	}
-	return &Store{dir: dir, boot: strings.TrimSpace(string(id))}
+	readOnly := errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS)
+	return &Store{dir: dir, boot: strings.TrimSpace(string(id)), readOnly: readOnly}
 }
 
 // Checkout is a checkout in use, which cannot be removed until it is closed.
@@ -72,7 +80,7 @@ func (s *Store) path(key string) string { return filepath.Join(s.dir, key) }
 
 // Acquire returns the checkout of a commit (full object name) of the repository
 // source, which repo borrows from. It creates a checkout that is missing or
-// changed. From then on repo knows the commit's tree without reading it.
+// changed; where it may only read, the error is ErrReadOnly then. From then on repo knows the commit's tree without reading it.
 func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit string) (*Checkout, error) {
 	key, err := keyOf(source, commit)
 	if err != nil {
@@ -90,6 +98,32 @@ func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit 
 		return nil, errors.Join(fmt.Errorf("checkout of %s: %w", commit, err), c.Close())
 	}
 	return c, nil
+}
+
+// Prepare makes the checkout of a commit of the repository at path, for processes that may only read the store, and marks it as
+// used now. It is for the account that owns the store. scratch is a directory that does not exist; most bounds the checkout's
+// bytes.
+func (s *Store) Prepare(ctx context.Context, path, source, commit, scratch string, most int64) error {
+	key, err := keyOf(source, commit)
+	if err != nil {
+		return err
+	}
+	if dir := s.path(key); s.verified(dir) {
+		now := time.Now()
+		if err := os.Chtimes(dir, now, now); !errors.Is(err, fs.ErrNotExist) { // else it was removed at this moment
+			return err
+		}
+	}
+	repo, err := capture.CreateRepo(ctx, scratch, path)
+	if err != nil {
+		return err
+	}
+	repo.MaxCheckout = most
+	c, err := s.Acquire(ctx, repo, source, commit)
+	if err == nil {
+		err = c.Close()
+	}
+	return errors.Join(err, os.RemoveAll(scratch))
 }
 
 // Worktree returns a directory with a .git that, laid over Tree, makes it a git
@@ -129,6 +163,9 @@ func (c *Checkout) acquire(ctx context.Context, dir string, a about, fill func(t
 	x, err := use()
 	if !unusable(err) {
 		return x, err
+	}
+	if c.store.readOnly {
+		return nil, fmt.Errorf("%w: %w", ErrReadOnly, err)
 	}
 	unlock, err := c.store.lock(ctx, c.key)
 	if err != nil {

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,12 +25,31 @@ func (ws *workspace) checkout(ctx context.Context) (err error) {
 		return nil
 	}
 	ws.tree = ws.manifest.Source.Commit
-	ws.cached, err = checkoutcache.New(ws.dirs.Checkouts()).Acquire(ctx, ws.repo, ws.plan.source.Repo, ws.tree)
+	// A worker with a uid of its own reads the shared checkouts and changes none. What they lack it makes for itself.
+	for _, dir := range []string{ws.dirs.Checkouts(), filepath.Join(ws.dir, ownCheckouts)} {
+		ws.cached, err = checkoutcache.New(dir).Acquire(ctx, ws.repo, ws.plan.source.Repo, ws.tree)
+		if !errors.Is(err, checkoutcache.ErrReadOnly) {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
 	ws.base, ws.lower, ws.config.Index = ws.cached.Tree, []string{ws.cached.Tree}, ws.cached.Index
 	return nil
+}
+
+// worktree returns the directory with the .git that makes the workspace a git work tree, of the cache or of this attempt.
+func (ws *workspace) worktree(ctx context.Context) (string, error) {
+	dir, err := ws.cached.Worktree(ctx, ws.repo)
+	if !errors.Is(err, checkoutcache.ErrReadOnly) {
+		return dir, err
+	}
+	dir = filepath.Join(ws.dir, ownWorktree)
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
+		return "", err
+	}
+	return dir, errors.Join(os.Chmod(dir, 0o755), ws.repo.Worktree(ctx, ws.tree, dir)) //nolint:gosec // G302: likewise, whatever the umask is
 }
 
 // under returns the layers below the capabilities in a jail, topmost first: the

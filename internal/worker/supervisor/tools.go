@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -65,13 +67,19 @@ func placeTool(program, temp, shared string) (string, error) {
 		return dir, nil
 	}
 	const mode = 0o755
-	if err := errors.Join(os.MkdirAll(shared, mode), os.Mkdir(temp, mode), os.Chmod(temp, mode)); err != nil { //nolint:gosec // G301, G302: jails read it as others
+	if err := errors.Join(os.Mkdir(temp, mode), os.Chmod(temp, mode)); err != nil { //nolint:gosec // G301, G302: jails read it as others
 		return "", err
 	}
 	if err := copyTool(path, filepath.Join(temp, filepath.Base(program))); err != nil {
 		return "", err
 	}
+	if err := os.MkdirAll(shared, mode); errors.Is(err, unix.EROFS) { //nolint:gosec // G301: likewise
+		return temp, nil // a worker with a uid of its own adds nothing to what others use
+	}
 	err = os.Rename(temp, dir)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EXDEV) {
+		return temp, nil // likewise
+	}
 	if _, found := os.Stat(dir); found == nil {
 		return dir, nil // made by this attempt, or by another at the same time
 	}

@@ -51,8 +51,16 @@ type workspace struct {
 
 func overlayDir(dir string) string { return filepath.Join(dir, "overlay") }
 
+// Directories of an attempt whose worker cannot add to what all attempts share.
+const (
+	ownCheckouts = "checkouts"
+	ownWorktree  = "worktree"
+)
+
 // scratch returns the directories that are not kept.
-func scratch() []string { return []string{"overlay", resumedDir, checkDir, "git"} }
+func scratch() []string {
+	return []string{"overlay", resumedDir, checkDir, "git", ownCheckouts, ownWorktree, record.WorkTool}
+}
 
 // removeScratch removes them, and lets the cache remove the checkout.
 func (ws *workspace) removeScratch(dir string) (err error) {
@@ -105,7 +113,7 @@ func (a *attempt) prepare(ctx context.Context) error {
 	}
 	ws.config.Exclude = append(ws.config.Exclude, gitDir)
 	var err error
-	if ws.git, err = ws.cached.Worktree(ctx, ws.repo); err != nil {
+	if ws.git, err = ws.worktree(ctx); err != nil {
 		return explain(ctx, api.ReasonFetch, err)
 	}
 	return nil
