@@ -172,6 +172,11 @@ func LoadHistory(dir string) (History, error) {
 	return h, nil
 }
 
+// HistoryFiles are the files that LoadHistory reads. None has a private key, and one may be missing.
+func HistoryFiles(dir string) []string {
+	return []string{filepath.Join(dir, historyFile), filepath.Join(dir, serviceKeyFile+publicSuffix)}
+}
+
 // Save replaces the history in the state directory dir, atomically.
 func (h History) Save(dir string) error {
 	if err := h.Validate(); err != nil {

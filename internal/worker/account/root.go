@@ -191,6 +191,9 @@ func (r *root) mount(m Mount) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
+	if st.Uid == 0 || st.Gid == 0 {
+		return errors.New("it belongs to root, whose files are never shown as another account's")
+	}
 	key := [3]int{int(st.Uid), int(st.Gid), r.block.host(m.As)}
 	if r.spaces[key] == nil {
 		if r.spaces[key], err = mounttree.Owner(key[0], key[1], key[2], key[2]); err != nil {

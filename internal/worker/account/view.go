@@ -1,0 +1,136 @@
+package account
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
+)
+
+// Path is a file or directory of the host that a program sees at the same path.
+type Path struct {
+	At string
+	// From is what to show; nil: what is at At, to which no symbolic link may lead.
+	From     *os.File
+	Write    bool // the service's, and the program may change what is below
+	Agent    bool // the agents of its jails get it in their workspace
+	Optional bool // it may be missing
+	Trusted  bool // root's or the service's: the program takes it for root's
+	// Links follows symbolic links to At, which root or people with that right named.
+	Links bool
+}
+
+// WorkerPaths lists what a worker sees of an installation: its attempt's directory, dir, and what is to read. Repository is what its
+// source is checked out from, if it has one, and others are paths that humans signed for its jails.
+func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, others []string) []Path {
+	paths := []Path{
+		{At: attempt, From: dir, Write: true, Agent: true},
+		{At: d.Checkouts(), Agent: true, Optional: true},
+		{At: d.Tool(), Optional: true},
+		{At: d.Private(), Trusted: true},
+		{At: d.TrustRoot(), Trusted: true},
+		{At: d.Catalog()},
+		{At: d.Agents(), Optional: true},
+	}
+	for _, file := range seal.HistoryFiles(d.State) {
+		paths = append(paths, Path{At: file, Optional: true, Trusted: true})
+	}
+	if repository != "" {
+		paths = append(paths, Path{At: repository, Links: !within(repository, d.State)})
+	}
+	for _, p := range others {
+		paths = append(paths, Path{At: p, Links: true})
+	}
+	return slices.DeleteFunc(paths, func(p Path) bool {
+		return slices.ContainsFunc(System(), func(s string) bool { return within(p.At, s) }) // they are shown already
+	})
+}
+
+// Open opens paths as the mounts of a program. What is owned by the service, an account of the uid, is the program's to read; of
+// other accounts the program reads what everybody may. The caller closes the mounts after the start.
+func Open(service int, paths []Path) (_ Opened, err error) {
+	var all Opened
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, all.Close())
+		}
+	}()
+	for _, p := range paths {
+		f, err := p.open()
+		if p.Optional && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("show %s: %w", p.At, err)
+		}
+		m := Mount{At: p.At, From: f, As: Self, Write: p.Write}
+		all = append(all, m)
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil { //nolint:gosec // a descriptor
+			return nil, fmt.Errorf("show %s: %w", p.At, err)
+		}
+		switch {
+		case int(st.Uid) == service:
+		case p.Write || p.Agent || p.Trusted && st.Uid != 0:
+			return nil, fmt.Errorf("show %s: it belongs to uid %d, not to the service's uid %d", p.At, st.Uid, service)
+		default:
+			all[len(all)-1].As = Nobody
+		}
+		if p.Agent {
+			f, err := duplicate(f)
+			if err != nil {
+				return nil, fmt.Errorf("show %s: %w", p.At, err)
+			}
+			all = append(all, Mount{At: mounttree.AgentView + p.At, From: f, As: Agent})
+		}
+	}
+	return all, nil
+}
+
+func (p Path) open() (*os.File, error) {
+	switch {
+	case p.From != nil:
+		return duplicate(p.From)
+	case p.Links:
+		real, err := filepath.EvalSymlinks(p.At)
+		if err != nil {
+			return nil, err
+		}
+		return os.OpenFile(real, unix.O_PATH|unix.O_NOFOLLOW, 0) //nolint:gosec // G304: named by humans
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, p.At, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), p.At), nil //nolint:gosec // a descriptor
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil //nolint:gosec // a descriptor
+}
+
+// Opened are mounts whose files are the caller's to close.
+type Opened []Mount
+
+// Close closes their files.
+func (all Opened) Close() error {
+	var errs []error
+	for _, m := range all {
+		errs = append(errs, m.From.Close())
+	}
+	return errors.Join(errs...)
+}
