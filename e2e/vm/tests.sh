@@ -3,16 +3,12 @@
 #
 #   run_tests PACKAGE PATTERN [FLAG...]
 run_tests() {
-  local package=$1 pattern=$2 out=/run/vm/tests.out status
+  local package=$1 pattern=$2 out status
   shift 2
+  out=$(mktemp)
   cd "$VM/src/$package" || return 1
-  "$VM/tests/$(echo "$package" | tr / -).test" -test.v -test.run "$pattern" -test.timeout 3h "$@" > "$out" 2>&1
-  status=$?
-  grep -E '^(=== RUN|--- |    --- |ok|FAIL|PASS|panic)|^ +[a-z_]+_test.go' "$out" | grep -v '=== RUN' || :
-  {
-    echo "$package: passed $(grep -c '^--- PASS' "$out")"
-    echo "$package: failed $(grep -c '^--- FAIL' "$out")"
-    echo "$package: skipped $(grep -c '^--- SKIP' "$out")"
-  } | sed 's/: /-/' >> "$FIGURES"
-  [ $status -eq 0 ] && grep -q '^--- PASS' "$out"
+  "$VM/tests/$(echo "$package" | tr / -).test" -test.v -test.run "$pattern" -test.timeout 3h "$@" 2>&1 | tee "$out" | grep --line-buffered -vE '^=== '
+  status=${PIPESTATUS[0]}
+  echo "$package $(grep -c '^--- PASS' "$out") passed, $(grep -c '^--- FAIL' "$out") failed, $(grep -c '^--- SKIP' "$out") skipped" >> "$FIGURES"
+  [ "$status" -eq 0 ] && grep -q '^--- PASS' "$out"
 }

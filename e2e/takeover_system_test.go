@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+)
+
+// team is a machine with an installation in mode system, as package and setup leave it:
+// alice has deploy key and operator key, bob has neither.
+type team struct {
+	*machine.Machine
+	t *testing.T
+}
+
+func newTeam(t *testing.T) *team {
+	t.Helper()
+	s := &team{machine.New(t), t}
+	s.MkdirAll("/etc/bailiwick", 0, 0, 0o755)
+	s.MkdirAll("/var/lib/bailiwick", machine.Service, machine.Service, 0o700)
+	s.MkdirAll("/var/lib/bailiwick-catalog", 0, machine.Deploy, 0o2775)
+	s.MkdirAll("/var/lib/bailiwick-launch", 0, 0, 0o700)
+	s.Write("/var/lib/bailiwick-launch/identity", "the identity of the secrets", 0, 0, 0o600)
+	s.MkdirAll("/run/bailiwick", machine.Service, machine.Service, 0o755)
+	s.MkdirAll("/run/bailiwick-launch", 0, 0, 0o755)
+	l, err := net.Listen("unix", s.Path("/run/bailiwick-launch/launch.sock"))
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	must(t, os.Chown(s.Path("/run/bailiwick-launch/launch.sock"), 0, machine.Service))
+	must(t, os.Chmod(s.Path("/run/bailiwick-launch/launch.sock"), 0o660))
+	for _, person := range []struct {
+		uid  int
+		name string
+	}{{machine.Alice, "alice"}, {machine.Bob, "bob"}} {
+		s.ok(person.uid, "cd && BAILIWICK_MODE=same-user bailiwick init --insecure-unencrypted project && BAILIWICK_MODE=same-user bailiwick catalog apply -f project/bailiwick.yaml")
+	}
+	for _, name := range []string{"trust.json", "operators.json"} {
+		b, err := os.ReadFile(s.Path("/home/alice/.local/share/bailiwick/" + name))
+		must(t, err)
+		s.Write("/etc/bailiwick/"+name, string(b), 0, 0, 0o644)
+	}
+	s.ok(machine.Alice, "cp -r ~/.local/share/bailiwick/catalog /var/lib/bailiwick-catalog/")
+	ctx, stop := context.WithCancel(t.Context())
+	cmd := s.Command(ctx, machine.Service, filepath.Join(bin, "bailiwickd"), "serve", "--system")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(errs.String())
+		}
+	})
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "listening on /run/bailiwick/api.sock\n" {
+		stop()
+		_ = cmd.Wait()
+		t.Fatalf("%q\n%s", line, errs.String())
+	}
+	return s
+}
+
+// sh executes a script under an account, with our programs in its PATH.
+func (s *team) sh(uid int, script string) (string, error) {
+	return s.Run(uid, "timeout", "60", "/bin/sh", "-c", "PATH="+bin+":$PATH; export NO_COLOR=1; "+script)
+}
+
+func (s *team) ok(uid int, script string) string {
+	s.t.Helper()
+	out, err := s.sh(uid, script)
+	if err != nil {
+		s.t.Fatalf("uid %d: %s: %v\n%s", uid, script, err, out)
+	}
+	return out
+}
+
+// In mode system each account is taken over in turn: whatever code runs in its place has
+// that account and no capability. It reaches no trust, no state, no identity of secrets
+// and no launcher but by its own right. The control of each attack is root, or the account
+// whose right it is.
+//
+// proves R-B9, R-S2
+func TestNoAccountOfAMachineReachesAnothers(t *testing.T) {
+	t.Parallel()
+	s := newTeam(t)
+	connect := func(path string) string {
+		return `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0) or die; connect(S, sockaddr_un("` + path + `")) or die "$!\n"'`
+	}
+	accounts := map[string]int{"a person with keys": machine.Alice, "a person without": machine.Bob, "the page": machine.Page, "the service": machine.Service}
+	for _, a := range []struct {
+		what, script string
+		may          string // the account whose right it is, beside root
+	}{
+		{"write the trust root", "echo >> /etc/bailiwick/trust.json", ""},
+		{"write the operators", "echo >> /etc/bailiwick/operators.json", ""},
+		{"add a file to the trust", "touch /etc/bailiwick/launch.yaml", ""},
+		{"replace the trust", "mv /etc/bailiwick /etc/b && mv /etc/b /etc/bailiwick", ""},
+		{"read the identity of the secrets", "cat /var/lib/bailiwick-launch/identity", ""},
+		{"list the marks of the launcher", "ls /var/lib/bailiwick-launch/", ""},
+		{"connect to the launcher", connect("/run/bailiwick-launch/launch.sock"), "the service"},
+		{"list the state", "ls /var/lib/bailiwick/", "the service"},
+		{"read the log and the key of the service", "tar c -C /var/lib bailiwick > /dev/null", "the service"},
+		{"write the state", "touch /var/lib/bailiwick/planted && rm /var/lib/bailiwick/planted", "the service"},
+		{"replace the socket of the API", "mv /run/bailiwick/api.sock /run/bailiwick/a && mv /run/bailiwick/a /run/bailiwick/api.sock", "the service"},
+		{"write the catalog", "touch /var/lib/bailiwick-catalog/planted && rm -f /var/lib/bailiwick-catalog/planted", "a person with keys"},
+		{"read the keys of a person", "cat /home/alice/.config/bailiwick/*.key", "a person with keys"},
+		{"replace the program of a person", "touch /home/alice/bailiwick && rm /home/alice/bailiwick", "a person with keys"},
+	} {
+		for name, uid := range accounts {
+			out, err := s.sh(uid, a.script)
+			if (err == nil) != (a.may == name) {
+				t.Errorf("%s: %s: %v %s", name, a.what, err, out)
+			}
+		}
+		if out, err := s.sh(machine.Root, a.script); err != nil {
+			t.Errorf("control: root: %s: %v %s", a.what, err, out)
+		}
+	}
+}
+
+// An AI with a person's shell, without the person's keys: it writes files of the catalog,
+// and what the service does with them is nothing.
+//
+// proves R-B5
+func TestAPersonsAccountDefinesNothingWithoutAKey(t *testing.T) {
+	t.Parallel()
+	s := newTeam(t)
+	if out := s.ok(machine.Alice, "bailiwick status"); !strings.Contains(out, "system") {
+		t.Errorf("status does not say the mode: %s", out)
+	}
+	t.Log("its requests are decided by policy: bob has no grant")
+	if out, err := s.sh(machine.Bob, "bailiwick dispatch run greet --set name=Bob"); err == nil || !strings.Contains(out, `no grant lets local:bob dispatch subagent "greet"`) {
+		t.Errorf("%v %s", err, out)
+	}
+	if out, err := s.sh(machine.Bob, "bailiwick can local:bob dispatch greet"); err == nil {
+		t.Errorf("%s", out)
+	}
+	t.Log("consent needs an operator's key: bob's own counts for nothing, alice's does")
+	if out, err := s.sh(machine.Bob, "bailiwick ceiling set local:bob reversible"); err == nil {
+		t.Errorf("%s", out)
+	}
+	s.ok(machine.Alice, "bailiwick ceiling set local:alice reversible")
+	s.ok(machine.Alice, "bailiwick can local:alice dispatch greet")
+
+	t.Log("a catalog that other keys signed: nothing is dispatched")
+	s.MkdirAll("/home/alice/planted", machine.Alice, machine.Alice, 0o755)
+	s.ok(machine.Root, "cp -r /home/bob/.local/share/bailiwick/catalog/. /home/alice/planted/ && chown -R alice /home/alice/planted")
+	s.ok(machine.Alice, "mv /var/lib/bailiwick-catalog/catalog ~/genuine && cp -r ~/planted /var/lib/bailiwick-catalog/catalog")
+	out, err := s.sh(machine.Alice, "bailiwick can local:alice dispatch greet; bailiwick dispatch run greet --set name=Ann")
+	if err == nil || !strings.Contains(out, "the catalog is refused") {
+		t.Errorf("%v %s", err, out)
+	}
+	s.ok(machine.Alice, "rm -rf /var/lib/bailiwick-catalog/catalog && mv ~/genuine /var/lib/bailiwick-catalog/catalog")
+	if out, err := s.sh(machine.Alice, "bailiwick can local:alice dispatch greet"); err != nil {
+		t.Errorf("control: the catalog that alice signed: %v %s", err, out)
+	}
+}
