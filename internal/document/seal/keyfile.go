@@ -197,12 +197,20 @@ func LoadPublic(path string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	var k Key
-	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &k); err != nil {
+	k, err := ParsePublic(b)
+	if err != nil {
 		return Key{}, fmt.Errorf("public key %s: %w", path+publicSuffix, err)
 	}
-	if err := k.Validate(); err != nil {
-		return Key{}, fmt.Errorf("public key %s: %w", path+publicSuffix, err)
+	return k, nil
+}
+
+// ParsePublic parses the public half of a key as CreateKey writes it.
+func ParsePublic(b []byte) (k Key, err error) {
+	if err = canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &k); err == nil {
+		err = k.Validate()
+	}
+	if err != nil {
+		return Key{}, err
 	}
 	return k, nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -63,6 +64,18 @@ func (h Host) Stop(ctx context.Context) error {
 		if err := h.run(ctx, append([]string{"systemctl"}, args...)...); err != nil && args[0] != "kill" { // it fails where nothing runs
 			return err
 		}
+	}
+	return nil
+}
+
+// rootOwns refuses a directory that is missing, or that another account owns.
+func rootOwns(dir string) error {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("%w; the package makes it: systemd-tmpfiles --create bailiwick.conf", err)
+	}
+	if owner, ok := st.Sys().(*syscall.Stat_t); !ok || owner.Uid != 0 || !st.IsDir() {
+		return fmt.Errorf("%s: want a directory of root", dir)
 	}
 	return nil
 }
