@@ -97,6 +97,7 @@ func (p *program) root() *cobra.Command {
 		"operator show":    operatorKeys.showCommand,
 		"install":          machine.installCommand,
 		"remove":           machine.removeCommand,
+		"setup":            machine.setupCommand,
 		"man":              console.Man(nil),
 	})
 	root.SetHelpCommandGroupID("Help:")

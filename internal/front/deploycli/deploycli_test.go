@@ -18,6 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	places "github.com/bailiwick-dev/bailiwick/internal/base/installation"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		os.Exit(Run(ctx, Config{
-			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Dirs: api.DirsFrom(os.Getenv, os.Getuid()),
+			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Dirs: places.Find(os.Getenv, os.Getuid()).Dirs, Env: os.Environ(),
 			Login: "tester", Host: "here", Version: "test",
 		}, os.Args[1:]))
 	}, "make-record": func() {

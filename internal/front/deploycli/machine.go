@@ -1,14 +1,20 @@
 package deploycli
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 	"github.com/bailiwick-dev/bailiwick/internal/front/installer"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 )
 
 // machineVerbs put an installation in mode system on this machine and take it off.
@@ -88,4 +94,56 @@ func (p *program) getenv(name string) string {
 		}
 	}
 	return ""
+}
+
+func (p *machineVerbs) setupCommand(v *console.Verb) {
+	from, yes := "", false
+	v.Do(func(ctx context.Context, _ []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		s := installer.Setup{Dirs: api.SystemDirs(p.getenv), Catalog: p.emptyCatalog}
+		if err := s.AlreadySetUp(); err != nil {
+			return err
+		}
+		if err := p.host().Accounts(ctx); err != nil {
+			return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("install the package first, or: bailiwick-deploy install")
+		}
+		ask := installer.Asker{In: bufio.NewReader(p.Stdin), Out: p.Stderr}
+		var err error
+		if from != "" {
+			s.Answers, err = installer.ReadAnswers(from)
+		} else {
+			s.Answers, err = ask.Answers()
+		}
+		if err == nil {
+			err = s.Show(p.print)
+		}
+		if err == nil && !yes {
+			err = ask.Confirm("Write this")
+		}
+		if err == nil {
+			err = s.Write(ctx, p.host())
+		}
+		if err != nil {
+			return err
+		}
+		p.print("this machine is set up; its people run: bailiwick can")
+		return p.host().Systemctl(ctx, "enable", "--now", "bailiwick.service")
+	})
+	v.Flag(&from, "from")
+	v.Flag(&yes, "yes")
+}
+
+// emptyCatalog creates the catalog unless an interrupted setup has.
+func (p *program) emptyCatalog(dir string, root seal.TrustRoot) error {
+	cfg := deploy.Config{Dir: dir, TrustRoot: root, Now: p.Now}
+	c, err := deploy.Open(cfg)
+	if errors.Is(err, blob.ErrNoStore) || errors.Is(err, fs.ErrNotExist) {
+		c, err = deploy.Create(cfg)
+	}
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }

@@ -1,5 +1,5 @@
-// Package machine gives a test a machine of its own: /etc, /run and /var/lib with the
-// accounts of an installation in mode system, in a private mount namespace.
+// Package machine gives a test a machine of its own: /etc, /home, /run, /usr/local and
+// /var/lib with the accounts of an installation in mode system, in a private mount namespace.
 //
 // Nothing of it reaches the machine that the test runs on. It needs root.
 package machine
@@ -29,6 +29,10 @@ const (
 
 // Machine is a machine of its own. Its directories are below a temporary one.
 type Machine struct {
+	// Before runs in the namespace before each command, as root: lines of sh that mount
+	// something, for example.
+	Before string
+
 	t   *testing.T
 	dir string
 }
@@ -73,7 +77,9 @@ func New(t *testing.T) *Machine {
 }
 
 // own lists the directories that the machine has of its own.
-func (m *Machine) own() []string { return []string{"/etc", "/run", "/var/lib", "/home"} }
+func (m *Machine) own() []string {
+	return []string{"/etc", "/run", "/var/lib", "/home", "/usr/local"}
+}
 
 // Path returns where a file of the machine is for the test.
 func (m *Machine) Path(path string) string { return filepath.Join(m.dir, path) }
@@ -102,15 +108,12 @@ func (m *Machine) Command(ctx context.Context, uid int, argv ...string) *exec.Cm
 	for _, dir := range m.own() {
 		script += fmt.Sprintf("mount --bind '%s' '%s'\n", m.Path(dir), dir)
 	}
+	script += m.Before + "\n"
 	args := []string{"-m", "--propagation", "private", "--", "/bin/sh", "-c", script + `exec "$@"`, "sh"}
 	home := "/root"
 	if uid != Root {
-		groups := "--clear-groups"
-		if uid == Alice {
-			groups = "--groups=" + strconv.Itoa(Deploy)
-		}
 		id := strconv.Itoa(uid)
-		args = append(args, "setpriv", "--reuid", id, "--regid", id, groups, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
+		args = append(args, "setpriv", "--reuid", id, "--regid", id, "--init-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
 		home = map[int]string{Service: "/var/lib/bailiwick", Page: "/nonexistent", Alice: "/home/alice", Bob: "/home/bob"}[uid]
 	}
 	cmd := exec.CommandContext(ctx, "unshare", append(args, argv...)...) //nolint:gosec // G204: of a test

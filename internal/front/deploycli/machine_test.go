@@ -1,0 +1,276 @@
+package deploycli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/packaging"
+)
+
+// deployProgram is where a machine of a test has bailiwick-deploy.
+const deployProgram = "/usr/local/bin/bailiwick-deploy"
+
+// packaged returns a machine as the package leaves it: with this program, accounts and
+// directories to come.
+func packaged(t *testing.T) *machine.Machine {
+	t.Helper()
+	m := machine.New(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.MkdirAll("/usr/local/bin", 0, 0, 0o755)
+	m.Write(deployProgram, string(b), 0, 0, 0o755)
+	for _, kind := range []string{"sysusers", "tmpfiles"} {
+		b, err := packaging.Systemd.ReadFile("systemd/" + kind + ".conf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.MkdirAll("/etc/"+kind+".d", 0, 0, 0o755)
+		m.Write("/etc/"+kind+".d/bailiwick.conf", string(b), 0, 0, 0o644)
+	}
+	m.Write("/etc/shadow", "", 0, 0, 0o600)
+	m.Write("/etc/gshadow", "", 0, 0, 0o600)
+	for name, uid := range people() {
+		for _, verb := range [][]string{{"key", "create"}, {"operator", "keygen"}} {
+			if out, err := m.Run(uid, append([]string{deployProgram}, append(verb, "--insecure-unencrypted", "--name", name)...)...); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+	}
+	m.Write("/etc/answers.yaml", `version: 1
+deploy: {threshold: 2, keys: [/home/alice/.config/bailiwick/deploy.key.pub, /home/bob/.config/bailiwick/deploy.key.pub]}
+operators:
+  threshold: 2
+  keys:
+    - {file: /home/alice/.config/bailiwick/operator.key.pub, principal: "local:alice"}
+    - {file: /home/bob/.config/bailiwick/operator.key.pub, principal: "local:bob"}
+login: {issuer: "https://id.example.com/team", client: bailiwick}
+members: [alice, bob]
+`, 0, 0, 0o600)
+	return m
+}
+
+func people() map[string]int { return map[string]int{"alice": machine.Alice, "bob": machine.Bob} }
+
+func setup(m *machine.Machine) (string, error) {
+	return m.Run(machine.Root, deployProgram, "setup", "--from", "/etc/answers.yaml", "--yes")
+}
+
+// wantSetUp checks what setup leaves.
+func wantSetUp(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	out, err := m.Run(machine.Root, "sh", "-c", `cd /; stat -c '%n %U:%G %a' etc/bailiwick/* var/lib/bailiwick-launch/* var/lib/bailiwick-catalog/* var/lib/bailiwick-catalog/catalog/blobs; id -Gn alice bob 2>&1`)
+	const want = `etc/bailiwick/operators.json root:root 644
+etc/bailiwick/secrets.pub root:root 644
+etc/bailiwick/service.yaml root:root 644
+etc/bailiwick/trust.json root:root 644
+var/lib/bailiwick-launch/identity root:root 600
+var/lib/bailiwick-catalog/catalog root:bailiwick-deploy 2775
+var/lib/bailiwick-catalog/catalog.lock root:bailiwick-deploy 660
+var/lib/bailiwick-catalog/catalog/blobs root:bailiwick-deploy 2775
+`
+	if !strings.HasPrefix(out, want) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A machine is set up once, from a file or by questions; then two people of the group
+// publish a catalog together, and nobody else does.
+func TestAMachineIsSetUpOnceAndItsPeoplePublish(t *testing.T) {
+	m := packaged(t)
+	if out, err := m.Run(machine.Alice, deployProgram, "setup", "--from", "/etc/answers.yaml", "--yes"); err == nil || !strings.Contains(out, "sudo") {
+		t.Errorf("an account other than root: %v\n%s", err, out)
+	}
+	out, err := setup(m)
+	if err != nil || !strings.Contains(out, "a catalog needs 2 of these signatures:") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	wantSetUp(t, m)
+	if out, err := setup(m); err == nil || !strings.Contains(out, "this machine is set up: /etc/bailiwick/trust.json exists") {
+		t.Errorf("a second time: %v\n%s", err, out)
+	}
+	if out, err := m.Run(machine.Alice, deployProgram, "init", "/home/alice/m", "--insecure-unencrypted"); err != nil || strings.Contains(out, "made    trust root") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	apply := []string{deployProgram, "catalog", "apply", "--file", "/home/alice/m/bailiwick.yaml", "--reason", "first"}
+	if out, err := m.Run(machine.Alice, append([]string{"sh", "-c", `umask 077; exec "$@"`, "sh"}, apply...)...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := m.Run(machine.Bob, "sh", "-c", "umask 077; exec "+deployProgram+" catalog sign"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, uid := range []int{machine.Alice, machine.Service} { // the service reads it
+		if out, err := m.Run(uid, deployProgram, "catalog", "verify"); err != nil {
+			t.Errorf("uid %d: %v\n%s", uid, err, out)
+		}
+	}
+	// The service's account writes neither catalog nor trust.
+	for _, path := range []string{"/var/lib/bailiwick-catalog/catalog/index.json", "/var/lib/bailiwick-catalog/x", "/etc/bailiwick/trust.json", "/etc/bailiwick/x", "/var/lib/bailiwick-launch/x"} {
+		if out, err := m.Run(machine.Service, "sh", "-c", "echo x >> "+path); err == nil {
+			t.Errorf("the service's account wrote %s: %s", path, out)
+		}
+	}
+	if out, err := m.Run(machine.Service, "sh", "-c", "echo x >> /var/lib/bailiwick/x"); err != nil {
+		t.Errorf("positive control: %v %s", err, out)
+	}
+}
+
+// Questions lead to the same files as a file of answers, and without a yes to none.
+func TestSetupAsks(t *testing.T) {
+	m := packaged(t)
+	ask := func(answers ...string) (string, error) {
+		cmd := m.Command(t.Context(), machine.Root, deployProgram, "setup")
+		cmd.Stdin = strings.NewReader(strings.Join(answers, "\n") + "\n")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	key := func(name, kind string) string { return "/home/" + name + "/.config/bailiwick/" + kind + ".key.pub" }
+	answers := []string{
+		key("alice", "deploy"), "/nowhere.pub", key("bob", "deploy"), "", "9", "2",
+		key("alice", "operator"), "alice", key("alice", "operator"), "local:alice", key("bob", "operator"), "local:bob", "", "",
+		"https://id.example.com/team", "bailiwick", "alice bob",
+	}
+	for _, given := range [][]string{append(answers, "no"), answers[:5]} {
+		if out, err := ask(given...); err == nil || !strings.Contains(out, "nothing was written") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if list, err := os.ReadDir(m.Path("/etc/bailiwick")); err != nil || len(list) > 0 {
+			t.Errorf("written: %v, %v", list, err)
+		}
+	}
+	out, err := ask(append(answers, "yes")...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	wantSetUp(t, m)
+	var root struct {
+		Threshold int               `json:"threshold"`
+		Keys      []json.RawMessage `json:"keys"`
+	}
+	b, err := os.ReadFile(m.Path("/etc/bailiwick/operators.json"))
+	if err != nil || json.Unmarshal(b, &root) != nil || root.Threshold != 2 || len(root.Keys) != 2 {
+		t.Errorf("%v\n%s", err, b)
+	}
+}
+
+// A setup that is killed at any of its writes is completed by the next one, and the
+// machine is no installation before.
+func TestAKilledSetupIsRepeated(t *testing.T) {
+	for n, killed := 1, true; killed; n++ {
+		if n > 20 {
+			t.Fatal("setup writes without end")
+		}
+		m := packaged(t)
+		out, err := m.Run(machine.Root, "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=rename,renameat,renameat2,link,linkat",
+			"-e", fmt.Sprintf("inject=rename,renameat,renameat2,link,linkat:signal=KILL:when=%d", n), deployProgram, "setup", "--from", "/etc/answers.yaml", "--yes")
+		_, statErr := os.Stat(m.Path("/etc/bailiwick/trust.json"))
+		if killed = err != nil; killed && !strings.Contains(err.Error()+out, "killed") && !strings.Contains(err.Error(), "137") {
+			t.Fatalf("%d: %v\n%s", n, err, out)
+		}
+		if statErr != nil {
+			if out, err := setup(m); err != nil {
+				t.Errorf("killed at %d, then: %v\n%s", n, err, out)
+			}
+		}
+		wantSetUp(t, m)
+	}
+}
+
+// Where setup cannot write, or another account could change what it writes, it says so
+// and leaves no installation; when the cause is gone, it succeeds.
+func TestSetupInTroubleLeavesNoInstallation(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil, mend func(m *machine.Machine) error
+		want        string
+	}{
+		"a full disk": {
+			func(m *machine.Machine) error {
+				m.Before = "mount -t tmpfs -o size=4k,mode=755 none /etc/bailiwick; echo x > /etc/bailiwick/fill"
+				return os.MkdirAll(m.Path("/etc/bailiwick"), 0o755)
+			},
+			func(m *machine.Machine) error { m.Before = ""; return nil }, "no space left on device",
+		},
+		"a directory of another account": {
+			func(m *machine.Machine) error {
+				m.MkdirAll("/etc/bailiwick", machine.Bob, machine.Bob, 0o755)
+				m.Before = "chown " + strconv.Itoa(machine.Bob) + " /etc/bailiwick; rm /etc/tmpfiles.d/bailiwick.conf; touch /etc/tmpfiles.d/bailiwick.conf"
+				return nil
+			},
+			func(m *machine.Machine) error { m.Before = ""; return os.Chown(m.Path("/etc/bailiwick"), 0, 0) }, "want a directory of root",
+		},
+		"too few keys": {
+			func(m *machine.Machine) error {
+				return replaceIn(m.Path("/etc/answers.yaml"), "threshold: 2", "threshold: 3")
+			},
+			func(m *machine.Machine) error {
+				return replaceIn(m.Path("/etc/answers.yaml"), "threshold: 3", "threshold: 2")
+			}, "threshold 3",
+		},
+		"an unknown key": {
+			func(m *machine.Machine) error { return replaceIn(m.Path("/etc/answers.yaml"), "members:", "member:") },
+			func(m *machine.Machine) error { return replaceIn(m.Path("/etc/answers.yaml"), "member:", "members:") }, `members`,
+		},
+		"one key twice": {
+			func(m *machine.Machine) error {
+				return replaceIn(m.Path("/etc/answers.yaml"), "/home/bob/.config/bailiwick/deploy", "/home/alice/.config/bailiwick/deploy")
+			},
+			func(m *machine.Machine) error {
+				return replaceIn(m.Path("/etc/answers.yaml"), ", /home/alice/.config/bailiwick/deploy", ", /home/bob/.config/bailiwick/deploy")
+			}, "duplicate",
+		},
+		"the service as a member": {
+			func(m *machine.Machine) error {
+				return replaceIn(m.Path("/etc/answers.yaml"), "[alice, bob]", "[alice, bailiwick]")
+			},
+			func(m *machine.Machine) error {
+				return replaceIn(m.Path("/etc/answers.yaml"), "[alice, bailiwick]", "[alice, bob]")
+			}, "want the account of a person",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := packaged(t)
+			if err := c.spoil(m); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := setup(m); err == nil || !strings.Contains(out, c.want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if _, err := os.Lstat(m.Path("/etc/bailiwick/trust.json")); err == nil {
+				t.Error("the machine is an installation")
+			}
+			if err := c.mend(m); err != nil {
+				t.Fatal(err)
+			}
+			if name == "a directory of another account" {
+				b, err := packaging.Systemd.ReadFile("systemd/tmpfiles.conf")
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.Write("/etc/tmpfiles.d/bailiwick.conf", string(b), 0, 0, 0o644)
+			}
+			if out, err := setup(m); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			wantSetUp(t, m)
+		})
+	}
+}
+
+func replaceIn(path, old, with string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Clean(path), []byte(strings.ReplaceAll(string(b), old, with)), 0o600)
+}
