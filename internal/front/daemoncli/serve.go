@@ -148,6 +148,14 @@ func (t *tree) serve(ctx context.Context) error {
 	}
 }
 
+// page returns the account of the page for several people: in mode system one of its own.
+func (t *tree) page() api.Principal {
+	if t.Dirs.System() {
+		return "local:bailiwick-web"
+	}
+	return ""
+}
+
 // serve answers requests until ctx ends, or, and it then returns true, until the
 // state has to be opened again.
 func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) (again bool, err error) {
@@ -157,7 +165,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: apiRuns(s.runs), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, People: s.people.sessions, Provider: s.people.provider, Passkeys: s.people.passkeys, Map: s.people, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.agree.Load().checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: func(context.Context) ([]byte, error) { return s.keys.trust(s.t.Dirs) },
+		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: apiRuns(s.runs), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, People: s.people.sessions, Provider: s.people.provider, Passkeys: s.people.passkeys, Map: s.people, Page: s.t.page(), Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.agree.Load().checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: func(context.Context) ([]byte, error) { return s.keys.trust(s.t.Dirs) },
 		Secrets: secretLister{s.inForce, s.registry, s.secrets, s.files}.list, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})

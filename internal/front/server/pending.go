@@ -85,7 +85,11 @@ func (c *pendingCalls) sign(ctx context.Context, r *request, by api.PendingSigna
 	if err != nil {
 		return api.PendingDecision{}, err
 	}
-	signed, err := c.cfg.Registry.Pending.Sign(ctx, id, by)
+	var person api.Principal
+	if r.caller.person.ID != "" {
+		person = r.caller.Principal
+	}
+	signed, err := c.cfg.Registry.Pending.SignAs(ctx, id, by, person)
 	if err != nil {
 		return api.PendingDecision{}, c.refused(ctx, r, "operator.record", err)
 	}

@@ -72,6 +72,9 @@ type Config struct {
 	// Secrets lists the secrets; with check, it reads each value.
 	Secrets func(ctx context.Context, check bool) (api.SecretList, error)
 	Now     func() time.Time
+	// Page is the account of the page for several people. It makes calls in the sessions of
+	// people, and to log people in, and no others; empty: no account is the page's.
+	Page    api.Principal
 	Stop    func()        // begins the shutdown of the service; returns at once
 	Idle    time.Duration // Stop is called after this long without requests and workers; 0: never
 	Broken  func() bool   // whether only a restarted service can serve again; if Idle is set, Stop is then called at once; nil: never
@@ -163,6 +166,9 @@ func (s *Server) serve(call api.Call, h handler) http.Handler {
 		}
 		if who.byToken { // its log entries name the token
 			hr = hr.WithContext(record.WithToken(hr.Context(), who.session.token))
+		}
+		if err == nil {
+			err = s.callers.checkPage(hr.Context(), call, who)
 		}
 		if err == nil {
 			err = s.readBody(w, hr, spec.MaxBody)

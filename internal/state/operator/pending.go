@@ -7,6 +7,7 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -180,6 +181,12 @@ type Signed struct {
 // record once it has as many as the threshold says; the caller records it, and calls
 // Settle.
 func (w *Pending) Sign(ctx context.Context, id api.PendingID, by api.PendingSignature) (*Signed, error) {
+	return w.SignAs(ctx, id, by, "")
+}
+
+// SignAs is Sign in the session of a person: it takes signatures by keys of that person
+// alone, so that two people who sign are two sessions. Empty: of anyone.
+func (w *Pending) SignAs(ctx context.Context, id api.PendingID, by api.PendingSignature, person api.Principal) (*Signed, error) {
 	operators, err := w.registry.signers(ctx)
 	if err != nil {
 		return nil, err
@@ -194,6 +201,11 @@ func (w *Pending) Sign(ctx context.Context, id api.PendingID, by api.PendingSign
 		return nil, api.Errorf(api.CodeConflict, "pending decision %s is %s", id, l.State).WithHint("run the command that submitted it again")
 	}
 	signatures, err := l.verify(operators.Root(), by)
+	for key := range signatures {
+		if owner := operators.Owner(key); person != "" && err == nil && !owner.SameName(person) {
+			err = fmt.Errorf("key %s belongs to %s, and this is the session of %s, where only an own key signs", key, owner, person)
+		}
+	}
 	if err == nil {
 		if err = operators.Enough(&l.Record, slices.Sorted(maps.Keys(signatures))); errors.Is(err, seal.ErrThreshold) {
 			err = nil // with those before it may be

@@ -228,3 +228,40 @@ func TestAPersonWithAnOperatorKeyIsNotRemoved(t *testing.T) {
 		t.Error("the retired key of a removed person signs")
 	}
 }
+
+// In the session of a person only that person's keys sign: a vote, and a decision that needs
+// two people. The controls: each signs in the own session, and without a session any key
+// of the set signs.
+//
+// proves R-P1
+func TestAPersonSignsInAnOwnSession(t *testing.T) {
+	o := newOffice(t)
+	bobs := newSigner(t)
+	o.replaceRoot(seal.TrustRoot{V: 1, Keys: []seal.Key{keyOf(o.operator, "ann", "human:ann"), keyOf(bobs, "bob", "local:bob")}, Threshold: 2})
+	sign := func(l api.PendingDecision, k seal.Signer, person api.Principal) error {
+		t.Helper()
+		envelope, err := seal.Sign(t.Context(), seal.Operator, l.Payload, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = o.registry.Pending.SignAs(t.Context(), l.ID, api.PendingSignature{Envelope: envelope}, person)
+		return err
+	}
+	l := o.submit("local:dev", api.Stateful)
+	for person, k := range map[api.Principal]seal.Signer{"human:ann": bobs, "human:bob": o.operator, "human:eve": bobs} {
+		if err := sign(l, k, person); err == nil || !strings.Contains(err.Error(), "this is the session of "+string(person)) {
+			t.Errorf("another person's key in the session of %s: %v", person, err)
+		}
+	}
+	if now, err := o.registry.Pending.Get(t.Context(), l.ID); err != nil || len(now.Signed) != 0 {
+		t.Errorf("refused signatures are kept: %+v, %v", now.Signed, err)
+	}
+	for person, k := range map[api.Principal]seal.Signer{"human:ann": o.operator, "human:bob": bobs} { // local:bob is that person
+		if err := sign(l, k, person); err != nil {
+			t.Errorf("in the own session of %s: %v", person, err)
+		}
+	}
+	if err := sign(o.submit("local:dev", api.Reversible), bobs, ""); err != nil {
+		t.Errorf("without a session: %v", err)
+	}
+}

@@ -1,0 +1,19 @@
+package server
+
+import (
+	"context"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// checkPage refuses a call that the account of the page makes for itself. It makes calls in
+// the sessions of people, and those by which people log in or enrol; what it presents there
+// authorizes them. So who takes the page over may what the sessions that it holds may.
+func (c *callers) checkPage(ctx context.Context, call api.Call, who caller) error {
+	if c.Page == "" || who.Principal != c.Page || call.Class() == api.ClassLogin {
+		return nil
+	}
+	err := api.Errorf(api.CodeDenied, "%s is the account of the page: it makes this call in the session of a person alone", who.Principal).
+		WithHint("sign in at the page, or make the call from an account of your own")
+	return c.refuse(ctx, refusal{via: "unix", claimed: string(who.Principal), err: err})
+}
