@@ -42,7 +42,7 @@ func (s catalogPages) catalog(r *http.Request) (*view, error) {
 		shelves = append(shelves, shelf{kind, partOf(ctx, func(ctx context.Context) ([]api.ArtifactInfo, error) { return s.artifacts(ctx, kind) })})
 	}
 	roles := shelves[len(shelves)-1].Value
-	history := partOf(ctx, func(ctx context.Context) ([]api.CatalogRevision, error) {
+	history := operatorPart(ctx, func(ctx context.Context) ([]api.CatalogRevision, error) {
 		return s.operator(ctx).Revisions(ctx, uint64(before), historyPage) //nolint:gosec // G115: not negative
 	})
 	older := ""
@@ -58,10 +58,10 @@ func (s catalogPages) catalog(r *http.Request) (*view, error) {
 		Older   string // the revisions before those of History; may be empty
 		Seen    part[[]api.LogLine]
 	}{
-		partOf(ctx, s.operator(ctx).Status), shelves, partOf(ctx, s.operator(ctx).Grants),
+		operatorPart(ctx, s.operator(ctx).Status), shelves, operatorPart(ctx, s.operator(ctx).Grants),
 		partOf(ctx, func(ctx context.Context) (*matrix, error) { return s.matrix(ctx, roles) }),
 		history, older,
-		partOf(ctx, s.lines(api.LogQuery{Kinds: []string{"catalog.revision", "catalog.refused"}, Last: historyPage})),
+		operatorPart(ctx, s.lines(api.LogQuery{Kinds: []string{"catalog.revision", "catalog.refused"}, Last: historyPage})),
 	}}, nil
 }
 
@@ -109,7 +109,7 @@ func (s catalogPages) who(r *http.Request) (*view, error) {
 		Stops      part[[]api.Stop]
 		Operators  part[api.OperatorKeys]
 		Head       part[api.OperatorHead]
-	}{me, partOf(ctx, s.operator(ctx).Principals), partOf(ctx, s.operator(ctx).Tokens), partOf(ctx, s.operator(ctx).Stops), partOf(ctx, s.operator(ctx).Keys), partOf(ctx, s.operator(ctx).Head)}}, nil
+	}{me, operatorPart(ctx, s.operator(ctx).Principals), operatorPart(ctx, s.operator(ctx).Tokens), operatorPart(ctx, s.operator(ctx).Stops), operatorPart(ctx, s.operator(ctx).Keys), operatorPart(ctx, s.operator(ctx).Head)}}, nil
 }
 
 // budgets lists budgets and what is left of them.

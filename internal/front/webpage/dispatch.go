@@ -73,5 +73,5 @@ func (s *dispatchPages) dispatch(r *http.Request) (*view, error) {
 	return &view{"dispatch", "Dispatch " + string(d.ID), struct {
 		api.Dispatch
 		Entries part[[]api.LogLine]
-	}{d, partOf(r.Context(), s.lines(api.LogQuery{Dispatch: d.ID, Last: eventsPage}))}}, nil
+	}{d, operatorPart(r.Context(), s.lines(api.LogQuery{Dispatch: d.ID, Last: eventsPage}))}}, nil
 }

@@ -24,6 +24,14 @@ func partOf[T any](ctx context.Context, read func(context.Context) (T, error)) (
 	return p
 }
 
+// operatorPart is partOf for what only operators may read.
+func operatorPart[T any](ctx context.Context, read func(context.Context) (T, error)) part[T] {
+	if !reads(ctx) {
+		return part[T]{Error: "only operators see this"}
+	}
+	return partOf(ctx, read)
+}
+
 // recent is how far back the first page looks for runs that failed.
 const recent = 24 * time.Hour
 
@@ -60,7 +68,7 @@ func (s homePages) home(r *http.Request) (*view, error) {
 		partOf(ctx, func(ctx context.Context) ([]api.BudgetStatus, error) {
 			return s.runtime(ctx).Budgets(ctx, api.BudgetFilter{})
 		}),
-		partOf(ctx, s.operator(ctx).Status),
+		operatorPart(ctx, s.operator(ctx).Status),
 	}}, nil
 }
 

@@ -19,6 +19,9 @@ type event struct {
 
 // newest is the number of the newest entry as a page has it; empty if it cannot be read.
 func (s *site) newest(r *http.Request) string {
+	if !reads(r.Context()) {
+		return ""
+	}
 	list, err := s.source().lines(api.LogQuery{Last: 1})(r.Context())
 	if err != nil || len(list) == 0 {
 		return ""

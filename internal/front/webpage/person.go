@@ -51,7 +51,16 @@ func (t *team) describe(r *http.Request, d *layoutData) {
 	d.Team, d.Steer = true, true
 	if p := personOf(r.Context()); p != nil {
 		d.In, d.Person, d.Token, d.Sign = true, p.who, p.token, "/sign/"
+		d.Still = !reads(r.Context())
 	}
+}
+
+// reads reports whether who makes a request may read what only operators may: the log,
+// decisions, and how the service is. Else a page does not ask, since each denial is an
+// entry of the log.
+func reads(ctx context.Context) bool {
+	p := personOf(ctx)
+	return p == nil || p.who.Operator
 }
 
 // public reports whether a path is for people who are not signed in.

@@ -26,6 +26,7 @@ type logCache struct {
 
 // keptLog is the part of an attempt's log that was read.
 type keptLog struct {
+	reader   api.Principal // on the page of a team: an id means what it means to its reader
 	dispatch api.DispatchID
 	attempt  int
 
@@ -36,11 +37,11 @@ type keptLog struct {
 }
 
 // of returns the entry of an attempt, and forgets the oldest logs if they take too much.
-func (c *logCache) of(id api.DispatchID, attempt int) *keptLog {
+func (c *logCache) of(reader api.Principal, id api.DispatchID, attempt int) *keptLog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := slices.IndexFunc(c.list, func(k *keptLog) bool { return k.dispatch == id && k.attempt == attempt })
-	k := &keptLog{dispatch: id, attempt: attempt}
+	at := slices.IndexFunc(c.list, func(k *keptLog) bool { return k.reader == reader && k.dispatch == id && k.attempt == attempt })
+	k := &keptLog{reader: reader, dispatch: id, attempt: attempt}
 	if at >= 0 {
 		k = c.list[at]
 		c.list = slices.Delete(c.list, at, at+1)
@@ -60,7 +61,11 @@ func (c *logCache) of(id api.DispatchID, attempt int) *keptLog {
 // the end of the attempt: then a log that was read in pieces, between which bytes may
 // have been dropped or redacted, is read again.
 func (c *logCache) with(ctx context.Context, r client.Runtime, d *api.Dispatch, see func(*logview.Log)) error {
-	k := c.of(d.ID, d.Attempt)
+	var reader api.Principal
+	if p := personOf(ctx); p != nil {
+		reader = p.who.Principal
+	}
+	k := c.of(reader, d.ID, d.Attempt)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.log.Ended() {

@@ -32,6 +32,7 @@ type layoutData struct {
 	Person api.Who // of a page for several people
 	Token  string  // of the forms of a person's session
 	Newest string  // number of the newest entry when the page was read; empty: unknown
+	Still  bool    // the page does not follow the log, which its reader may not read
 	Data   any     // of the page
 }
 
@@ -68,17 +69,16 @@ func parseTemplates(s *site) (map[string]*template.Template, error) {
 // functions are those of templates. None returns HTML: html/template escapes all text.
 func (s *site) functions() template.FuncMap {
 	return template.FuncMap{
-		"ago":        func(at time.Time) string { return ago(s.Now().Sub(at)) },
-		"exact":      func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
-		"show":       func(s any) string { return Visible(fmt.Sprint(s)) },
-		"bytes":      bytesText,
-		"navigation": s.navigation,
-		"bounded":    bounded,
-		"counted":    counted,
-		"inc":        func(n int) int { return n + 1 },
-		"json":       func(v any) string { return Visible(pretty(v)) },
-		"done":       func(r api.Run) int { return r.Counts[api.TaskDone] },
-		"key":        rand.Text,
+		"ago":     func(at time.Time) string { return ago(s.Now().Sub(at)) },
+		"exact":   func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
+		"show":    func(s any) string { return Visible(fmt.Sprint(s)) },
+		"bytes":   bytesText,
+		"bounded": bounded,
+		"counted": counted,
+		"inc":     func(n int) int { return n + 1 },
+		"json":    func(v any) string { return Visible(pretty(v)) },
+		"done":    func(r api.Run) int { return r.Counts[api.TaskDone] },
+		"key":     rand.Text,
 	}
 }
 
@@ -88,11 +88,12 @@ type link struct {
 	Here             bool // it leads to what is shown, or to what that belongs to
 }
 
-// navigation is that of a page at a path.
-func (s *site) navigation(at string) []link {
+// Navigation leads to what the reader may see.
+func (d layoutData) Navigation() []link {
 	all := []link{
 		{Path: "/", Title: "Overview", Key: "o"},
 		{Path: "/inbox", Title: "Inbox", Key: "i"},
+		{Path: "/sign", Title: "Sign", Key: "g"},
 		{Path: "/runs", Title: "Runs", Key: "r"},
 		{Path: "/dispatches", Title: "Dispatches", Key: "d"},
 		{Path: "/schedules", Title: "Schedules", Key: "s"},
@@ -101,11 +102,12 @@ func (s *site) navigation(at string) []link {
 		{Path: "/catalog", Title: "Catalog", Key: "c"},
 		{Path: "/who", Title: "Who", Key: "w"},
 	}
-	if s.team != nil {
-		all = slices.Insert(all, 2, link{Path: "/sign", Title: "Sign", Key: "g"})
-	}
+	all = slices.DeleteFunc(all, func(l link) bool {
+		operators := l.Path == "/schedules" || l.Path == "/log"
+		return l.Path == "/sign" && !d.Team || operators && d.Still
+	})
 	for i := range all {
-		all[i].Here = at == all[i].Path || i > 0 && strings.HasPrefix(at, all[i].Path+"/")
+		all[i].Here = d.Path == all[i].Path || i > 0 && strings.HasPrefix(d.Path, all[i].Path+"/")
 	}
 	return all
 }

@@ -78,7 +78,7 @@ func (s *runPages) run(r *http.Request) (*view, error) {
 		api.Run
 		Counted []count
 		Entries part[[]api.LogLine]
-	}{run, counted(run.Counts), partOf(r.Context(), s.lines(api.LogQuery{Run: run.RunID, Last: eventsPage}))}}, nil
+	}{run, counted(run.Counts), operatorPart(r.Context(), s.lines(api.LogQuery{Run: run.RunID, Last: eventsPage}))}}, nil
 }
 
 // count is how many tasks are in a state.

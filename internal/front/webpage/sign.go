@@ -88,7 +88,7 @@ func (s signPages) routes() []route {
 
 // pendingList shows what waits for signatures, and what may be submitted.
 func (s signPages) pendingList(r *http.Request) (*view, error) {
-	list := partOf(r.Context(), s.operator(r.Context()).PendingDecisions)
+	list := operatorPart(r.Context(), s.operator(r.Context()).PendingDecisions)
 	found, err := s.runtime(r.Context()).Approvals(r.Context(), false)
 	if err != nil {
 		return nil, err

@@ -258,6 +258,18 @@ func TestAttacksOnTheTeamsPageAreRefused(t *testing.T) {
 // the service as that person, whose denial is shown.
 func TestASessionSteersWhatItsPersonMay(t *testing.T) {
 	w := newTeamWorld(t, nil)
+	w.calls()
+	w.want("the overview", asked{path: "/"}, 200, "only operators see this")
+	for _, call := range w.calls() { // each would be a denial in the log
+		if strings.Contains(call, "/v1/operator/") {
+			t.Errorf("for a person who is no operator the page calls %s", call)
+		}
+	}
+	for handle, offered := range map[string]bool{"bob": false, "ann": true} {
+		if got := w.ask(asked{path: "/runs", handle: handle}); strings.Contains(got.body, `href="/log"`) != offered || !strings.Contains(got.body, `href="/sign"`) || strings.Contains(got.body, `data-live="all"`) != offered {
+			t.Errorf("%s: the log is offered %v, want %v", handle, !offered, offered)
+		}
+	}
 	for id, owner := range map[string]api.Principal{"of-bob": "human:bob", "of-carol": "human:carol"} {
 		w.service.answer("GET /v1/runtime/runs/"+id, api.Run{RunID: api.RunID(id), State: api.RunRunning, Principal: owner, Queue: "q", Plan: api.DigestOf(nil)})
 	}
