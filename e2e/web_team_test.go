@@ -113,6 +113,7 @@ func (p *teamPage) invite(who string) string {
 // enrolled opens a link, makes a passkey, and returns the fingerprint that the page shows.
 func (p *teamPage) enrolled(t *tab, link, who string) string {
 	p.t.Helper()
+	t.visit("about:blank") // a link is a fragment of the page that may be open
 	if status := t.visit(link); status != http.StatusOK {
 		p.t.Fatalf("%s has status %d", link, status)
 	}
@@ -261,4 +262,104 @@ func (p *teamPage) stolen(bob, ann *tab, id string) {
 		p.t.Errorf("the assertion of another person is answered with %d %s", answer.Status, answer.Body)
 	}
 	bob.forget()
+}
+
+// reads checks a page as it is shown: without a violation of axe-core and no wider than the
+// window, in light and dark colours, at 1000 and at 360 pixels.
+func (p *teamPage) reads(t *tab, name string) {
+	p.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int{1000, 360} {
+			t.scheme(scheme)
+			t.size(width, 750)
+			if n := t.wide(); n > 0 {
+				p.t.Errorf("%s, %s, %d pixels: %d px wider than the window", name, scheme, width, n)
+			}
+			for _, v := range t.axe() {
+				p.t.Errorf("%s, %s, %d pixels: %s", name, scheme, width, v)
+			}
+		}
+	}
+	t.size(1000, 750)
+}
+
+// The pages for people who are not signed in, and those about sessions and signatures, are
+// read by everybody; without scripts they say what needs them. A person ends a session of
+// another browser, and signs out: neither is of use afterwards.
+func TestTheTeamsPageReads(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0, subagent{name: "look", script: "true"})
+	p := w.teamSettings("")
+	w.upRuns()
+	w.downAtEnd()
+	w.must("principal", "add", "human:ann")
+	p.serve()
+	ann := p.device()
+	ann.visit(p.origin + "/login")
+	wantIn(t, "a login page without a method", ann.text("main"), "bailiwick operators invite human:NAME")
+	p.reads(ann, "the login without a method")
+	ann.visit(p.origin + "/enrol")
+	p.reads(ann, "the enrolment without a code")
+	ann.fill("#code", "GUESS")
+	ann.click("#check")
+	ann.awaitText("#problem", "the link is not valid")
+	p.reads(ann, "the enrolment with a wrong code")
+	ann.forget()
+	link := p.invite("human:ann")
+	shown := p.enrolled(ann, link, "human:ann")
+	wantIn(t, "what the operator runs", ann.text("#admit"), "bailiwick operators admit human:ann", shown)
+	p.reads(ann, "the enrolment at its end")
+	w.must("operators", "admit", "human:ann", shown)
+	ann.visit(p.origin + "/login")
+	p.reads(ann, "the login")
+	ann.script(false)
+	for path, want := range map[string]string{"/login": "Signing in with a passkey needs JavaScript", "/enrol": "Enrolling needs JavaScript"} {
+		ann.visit(p.origin + path)
+		wantIn(t, path+" without scripts", ann.text("main"), want)
+	}
+	ann.script(true)
+	p.signIn(ann, "human:ann")
+
+	w.write("one.yaml", "id: one\nsource: {name: repo}\ntasks:\n  - {id: build, subagent: look}\n  - {id: ship, depends_on: [build], approval: {by: [\"human:ann\"], show: [build]}}\n", 0o644)
+	w.must("run", "submit", w.path("one.yaml"), "-q")
+	id := w.awaitAsked("one", "ship")
+	for _, path := range []string{"/", "/inbox", "/sign", "/sessions", "/who", "/runs/one"} {
+		if status := ann.visit(p.origin + path); status != http.StatusOK {
+			t.Errorf("%s has status %d", path, status)
+		}
+		p.reads(ann, path)
+	}
+	ann.visit(p.origin + "/inbox")
+	ann.loads("the list", func() { ann.click("a[href='/sign#" + id + "']") })
+	ann.loads("the vote", func() { ann.click("[data-approval=" + id + "] button") })
+	p.reads(ann, "a pending decision")
+
+	// Without scripts the page shows everything, and its forms work.
+	second := ann // the same authenticator signs in again
+	session := func() string { return second.value("document.querySelector('[data-session]').dataset.session") }
+	second.visit(p.origin + "/sessions")
+	first := session()
+	ann.script(false)
+	ann.visit(p.origin + "/sessions")
+	wantIn(t, "/sessions without scripts", ann.text("main"), first, "this one")
+	if status := ann.loads("the end of the session", func() { ann.click("[data-session='" + first + "'] button") }); status != http.StatusUnauthorized {
+		t.Errorf("after its end the session answers with status %d", status)
+	}
+	wantIn(t, "an ended session", ann.text("main"), "Sign in")
+	ann.script(true)
+	ann.forget()
+	p.signIn(ann, "human:ann")
+	ann.loads("sign out", func() { ann.click("#logout") })
+	if got := ann.value("location.pathname"); got != "/login" {
+		t.Errorf("after signing out at %s", got)
+	}
+	if status := ann.visit(p.origin + "/runs"); status != http.StatusUnauthorized {
+		t.Errorf("after signing out the page answers with status %d", status)
+	}
+	said := w.must("audit", "list", "-o", "jsonl")
+	for _, want := range []string{"session.opened", "session.ended"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the log has no %s", want)
+		}
+	}
 }

@@ -75,4 +75,5 @@ async function enrol() {
 byId('check').disabled = false;
 byId('check').addEventListener('click', () => { code = byId('code').value.trim(); check(); });
 byId('enrol').addEventListener('click', enrol);
+addEventListener('hashchange', () => location.reload()); // a link that is pasted while the page is open
 if (code) check();
