@@ -68,6 +68,9 @@ func startUnderBlock(t *testing.T, w *world, n int, manifest []byte, id api.Disp
 	_, err = to.WriteString("{}")
 	must(t, errors.Join(err, to.Close()))
 	defer secrets.Close()
+	began, err := os.CreateTemp(t.TempDir(), "began") // the launcher's
+	must(t, err)
+	defer began.Close()
 
 	groups, err := account.OpenGroups("bailiwick-e2e-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(n))
 	must(t, err)
@@ -82,8 +85,8 @@ func startUnderBlock(t *testing.T, w *world, n int, manifest []byte, id api.Disp
 	mounts, err := account.Open(w.uid, account.WorkerPaths(dirs, u.dir, at, w.path("repo"), nil))
 	must(t, err)
 	u.process, err = account.Start(account.Program{
-		Path: filepath.Join(bin, "bailiwick-worker"), Args: []string{"--attempt", u.dir}, Env: w.env,
-		File: []*os.File{nil, output, output, socket, lock, secrets}, Block: &u.block, Group: u.group, Mounts: mounts,
+		Path: filepath.Join(bin, "bailiwick-worker"), Args: []string{"--attempt", u.dir, "--manifest", string(api.DigestOf(manifest))}, Env: w.env,
+		File: []*os.File{nil, output, output, socket, lock, secrets, began}, Block: &u.block, Group: u.group, Mounts: mounts,
 	})
 	must(t, errors.Join(err, mounts.Close()))
 	t.Cleanup(func() { _ = u.process.Close() })
