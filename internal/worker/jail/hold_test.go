@@ -52,7 +52,13 @@ func TestLimitsAreHeldAsTheTableSays(t *testing.T) {
 		for limit, attack := range map[string]string{
 			"memory": "take files", "shared memory": "take shared mappings", "socket buffers": "take udp", "huge pages": "take huge pages",
 		} {
-			if got := taking(attack); !strings.HasPrefix(table[limit], got) {
+			got := taking(attack)
+			// Older kernels keep the limits of sockets for all namespaces. What the table then
+			// does not promise may be held all the same, by their defaults.
+			if limit == "socket buffers" && strings.HasPrefix(table[limit], notHeld+" (the network namespace") {
+				continue
+			}
+			if !strings.HasPrefix(table[limit], got) {
 				t.Errorf("%s: %s, but %q ended by: %s", limit, table[limit], attack, got)
 			}
 		}
