@@ -205,6 +205,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 vm: ## run e2e/vm/steps in a Debian virtual machine with systemd and version 2 of control groups (root; STEPS="10-boot 20-jail": these alone)
+	@$(MAKE) --no-print-directory dist ARCHES=amd64 DIST=$(CURDIR)/.cache/vm/dist
 	@scripts/vm run
 
 clean: ## remove bin/ and .cache/
