@@ -28,9 +28,9 @@ YAML
   if bailiwick-deploy setup --from /root/answers.yaml --yes; then echo "it was set up twice"; exit 1; fi
   systemctl enable --now bailiwick.socket bailiwick-launch.socket bailiwick.service
   systemctl is-active bailiwick.service
-  as alice mkdir garden
-  as alice sh -c 'cd garden && git init -q -b main && git config user.name a && git config user.email a@localhost && echo "# Garden" > README.md && git add -A && git commit -qm first'
-  as alice sh -c 'cd garden && bailiwick-deploy init --insecure-unencrypted && bailiwick-deploy catalog apply --file bailiwick.yaml --reason first'
+  rm -rf /srv/garden && install -d -o alice -g alice /srv/garden # the service reads no home
+  as alice sh -c 'cd /srv/garden && git init -q -b main && git config user.name a && git config user.email a@localhost && echo "# Garden" > README.md && git add -A && git commit -qm first'
+  as alice sh -c 'cd /srv/garden && bailiwick-deploy init --insecure-unencrypted && bailiwick-deploy catalog apply --file bailiwick.yaml --reason first'
   as bob bailiwick-deploy catalog sign
   as alice bailiwick-deploy catalog verify
 }

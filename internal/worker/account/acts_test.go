@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -75,5 +76,6 @@ func fork(args []string) error {
 	} else {
 		fmt.Println("ready")
 	}
-	select {}
+	time.Sleep(time.Hour) // a select without a goroutine is a deadlock, and ends the program
+	return nil
 }
