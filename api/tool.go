@@ -109,6 +109,10 @@ type ToolAllow struct {
 	Tainted  TaintRule     `json:"tainted,omitempty"`
 }
 
+// AsksPeople reports whether people approve each call, whatever its dispatch has read. It is
+// the one reading of this rule, by the service, the tool host and the verifier.
+func (a ToolAllow) AsksPeople() bool { return a.Approval != nil }
+
 // ToolApproval says that people approve each call.
 type ToolApproval struct {
 	Wait    Duration `json:"wait,omitempty"`    // how long a call waits for them; DefaultApprovalWait when absent

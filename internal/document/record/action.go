@@ -2,7 +2,10 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -17,6 +20,28 @@ func ToolAction(m *Manifest, t *api.Tool, definition api.Digest, arguments json.
 		Dispatch: m.ID, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Target: m.Target, Principal: m.Principal,
 		Revision: m.RevisionDigest, Needs: needs,
 	}
+}
+
+// ApprovedCall is a call that an approval is to be used for, as those know it who make it
+// or verify it.
+type ApprovedCall struct {
+	Tool      string
+	Arguments api.Digest // of the canonical ones
+	Dispatch  api.DispatchID
+	At        time.Time
+}
+
+// Covered returns an error unless a is about exactly this call and has not expired.
+func (c ApprovedCall) Covered(a *api.ToolAction) error {
+	switch {
+	case a.Tool != c.Tool || api.DigestOf(a.Arguments) != c.Arguments:
+		return errors.New("it is for another call")
+	case a.Dispatch != c.Dispatch:
+		return fmt.Errorf("it is for dispatch %s, not %s", a.Dispatch, c.Dispatch)
+	case !c.At.Before(a.Expires):
+		return fmt.Errorf("it expired at %s, before the call", a.Expires)
+	}
+	return nil
 }
 
 // TaskAction returns what people approve about a task of a run that needs the

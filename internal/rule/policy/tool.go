@@ -47,7 +47,7 @@ func (e *Engine) DecideTool(r ToolRequest) Decision {
 			"role": types.String(r.Role), "roles": setValue(r.Tool.Roles), "target": types.String(r.Target), "tier": types.Long(r.Tool.Tier),
 			"ceiling": types.Long(r.Ceiling), "consent": types.Long(r.Consent), "stopped": types.Boolean(len(r.Stops) > 0),
 			"tainted": types.Boolean(r.Tainted), "forbidTainted": types.Boolean(r.Tool.Tainted == api.TaintedForbid),
-			"approval": types.Boolean(r.Tool.Approval != nil), "approved": types.Boolean(r.Approved),
+			"approval": types.Boolean(r.Tool.AsksPeople()), "approved": types.Boolean(r.Approved),
 		}),
 	})
 	for _, reason := range diag.Reasons {
@@ -110,7 +110,7 @@ func explainTool(r ToolRequest, m mode) (reasons []string) {
 	case tainted && !r.Approved:
 		reasons = append(reasons, fmt.Sprintf("the dispatch has read text from outside, so a human approves each call of tool %q", t.ID))
 	}
-	if t.Approval != nil && !r.Approved {
+	if t.AsksPeople() && !r.Approved {
 		reasons = append(reasons, fmt.Sprintf("a human approves each call of tool %q", t.ID))
 	}
 	return reasons

@@ -49,6 +49,11 @@ func (v *View) approve(ctx context.Context, c *call, r policy.ToolRequest, d pol
 	case api.ApprovalOpen:
 		return &refusal{code: api.CodeNotFinished, message: waitingText(a, wait), hint: fmt.Sprintf("call again with the same arguments to wait again; approval %s was requested once and stays valid until %s", a.Action.ID, a.Action.Expires.UTC().Format(time.RFC3339))}
 	case api.ApprovalApproved:
+		call := record.ApprovedCall{Tool: c.tool.ID, Arguments: api.DigestOf(c.arguments), Dispatch: v.a.Manifest.ID, At: v.g.cfg.Now()}
+		if err := call.Covered(a.Action.Call); err != nil {
+			c.advice = adviceUsed
+			return v.deny(ctx, c, r, policy.DenyTool(r, fmt.Sprintf("approval %s: %v", a.Action.ID, err), d.Policies()...))
+		}
 		c.approved = a.Action.Call
 		return nil
 	case api.ApprovalUsed: // by the same call, made meanwhile

@@ -133,9 +133,9 @@ func show(t api.Tool) shownTool {
 	d := t.Definition
 	s := shownTool{
 		Name: t.Name, Title: d.Title, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Annotations: d.Annotations,
-		Meta: shownMeta{Tier: t.Tier, Approval: t.Approval != nil},
+		Meta: shownMeta{Tier: t.Tier, Approval: t.AsksPeople()},
 	}
-	if t.Approval != nil {
+	if t.AsksPeople() {
 		s.Description = strings.TrimSpace(s.Description + "\n\n" + approvalNote)
 	}
 	return s

@@ -85,15 +85,14 @@ func (d *decider) approved(a *admission, s *scene, id string) error {
 		return errors.New("no entry before the call requests it")
 	}
 	action := request.action
-	switch {
-	case action == nil:
+	if action == nil {
 		return nil // closure.request reports it
-	case action.Tool != e.Tool || api.DigestOf(action.Arguments) != e.Refs[record.RefArguments]:
-		return errors.New("it is for another call")
-	case !sameTaint(action.Taint, e.taint):
+	}
+	if err := (record.ApprovedCall{Tool: e.Tool, Arguments: e.Refs[record.RefArguments], Dispatch: s.m.ID, At: e.At}).Covered(action); err != nil {
+		return err
+	}
+	if !sameTaint(action.Taint, e.taint) {
 		return fmt.Errorf("it is for a dispatch with %s, which has %s now", taintWords(action.Taint), taintWords(e.taint))
-	case !e.At.Before(action.Expires):
-		return fmt.Errorf("it expired at %s, before the call", action.Expires)
 	}
 	if err := d.undenied(request, s); err != nil {
 		return err
