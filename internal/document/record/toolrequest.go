@@ -20,6 +20,8 @@ type ToolRequest struct {
 	Session int64    `json:"session,omitempty"` // from 1; the service chooses it
 	Call    *ToolUse `json:"call,omitempty"`
 	Of      int64    `json:"of,omitempty"` // the call that a cancel ends
+	// Records are envelopes of the operators' decisions, which follow those given before.
+	Records [][]byte `json:"records,omitempty"`
 }
 
 // ToolVerb says what a ToolRequest is.
@@ -27,11 +29,12 @@ type ToolVerb string
 
 // The verbs. A cancel and a close have no reply of their own.
 const (
-	ToolVerbOpen   ToolVerb = "open"   // a session
-	ToolVerbList   ToolVerb = "list"   // the definitions of the server's tools
-	ToolVerbCall   ToolVerb = "call"   // a tool, or the declared command, which needs no session
-	ToolVerbCancel ToolVerb = "cancel" // a call
-	ToolVerbClose  ToolVerb = "close"  // a session
+	ToolVerbOpen    ToolVerb = "open"    // a session
+	ToolVerbList    ToolVerb = "list"    // the definitions of the server's tools
+	ToolVerbCall    ToolVerb = "call"    // a tool, or the declared command, which needs no session
+	ToolVerbCancel  ToolVerb = "cancel"  // a call
+	ToolVerbClose   ToolVerb = "close"   // a session
+	ToolVerbRecords ToolVerb = "records" // decisions of operators
 )
 
 // ToolUse is one call of a tool.
@@ -39,6 +42,9 @@ type ToolUse struct {
 	Tool      string          `json:"tool,omitempty"` // of the server; empty for a declared command
 	Arguments json.RawMessage `json:"arguments"`      // canonical
 	Progress  bool            `json:"progress,omitempty"`
+	Dispatch  api.DispatchID  `json:"dispatch,omitempty"`
+	// Approved is what people approved; nil: nothing. Their votes are among the records.
+	Approved *api.ToolAction `json:"approved,omitempty"`
 }
 
 // ToolReply is what a tool host answers to a request, or says by itself about a session:
@@ -67,7 +73,8 @@ type ToolFault struct {
 	Kind ToolFaultKind `json:"kind"`
 	Text string        `json:"text"`           // for a person; may quote the server
 	Said string        `json:"said,omitempty"` // the end of the server's standard error
-	// Reason is what is wrong with an invalid answer, without text from the server.
+	// Reason is what is wrong with an invalid answer or a refused call, without text from the
+	// server.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -81,5 +88,7 @@ const (
 	ToolFaultInvalid    ToolFaultKind = "invalid"    // the answer is invalid; the call may have had its effect
 	ToolFaultEnded      ToolFaultKind = "ended"      // the session has ended
 	ToolFaultBroke      ToolFaultKind = "broke"      // likewise: the server broke the protocol or a bound
+	ToolFaultRefused    ToolFaultKind = "refused"    // the tool host did not send the call: people have not approved it
+	ToolFaultBehind     ToolFaultKind = "behind"     // likewise: the tool host was given too few records
 	ToolFaultFailed     ToolFaultKind = "failed"     // anything else
 )

@@ -1,6 +1,10 @@
 package record
 
-import "github.com/bailiwick-dev/bailiwick/api"
+import (
+	"encoding/json"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
 
 // ToolStart is the line that begins descriptor 3 of bailiwick-toolhost. The contents of
 // Files follow it, in their order, and then the descriptor ends. Its starter writes it:
@@ -14,6 +18,31 @@ type ToolStart struct {
 	Server  api.ToolServer `json:"server"`
 	Files   []api.File     `json:"files,omitempty"`   // of its capability
 	Secrets Secrets        `json:"secrets,omitempty"` // those of the server
+	// Gate is what approvals are verified with. nil: the server is in no catalog yet, and no
+	// call that people approve is made. With it, the files are read from the catalog and do
+	// not follow.
+	Gate *ToolGate `json:"gate,omitempty"`
+}
+
+// ToolGate is what a tool host verifies the server and approvals with.
+type ToolGate struct {
+	Revision  api.Digest      `json:"revision"`  // of the catalog, that has the server
+	Catalog   string          `json:"catalog"`   // directory, which is not trusted
+	Trust     json.RawMessage `json:"trust"`     // trust.json: whose signatures make a revision
+	Operators json.RawMessage `json:"operators"` // operators.json: the first set of their keys
+	Service   string          `json:"service"`   // key id that the operators' records name
+	// Kept is a directory of the server's tool hosts, of all that ever run: which approvals
+	// were used, and how far they have seen the catalog and the operators' records.
+	Kept string `json:"kept"`
+	// Least is the newest record of the operators that the starter knows. A tool host that is
+	// given fewer sends nothing that people approve.
+	Least ToolMark `json:"least,omitzero"`
+}
+
+// ToolMark is the number and digest of the newest document of a chain that was seen.
+type ToolMark struct {
+	Number uint64     `json:"number"`
+	Digest api.Digest `json:"digest,omitempty"`
 }
 
 // How lines of standard error begin.

@@ -17,6 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/mcpclient"
 )
@@ -36,6 +37,7 @@ type host struct {
 	cfg   Config
 	start record.ToolStart
 	files []jail.File
+	gate  *gate // nil: no call that people approve is made
 	says  *speaker
 	ctx   context.Context //nolint:containedctx // of everything that it runs; ends with In
 	busy  sync.WaitGroup
@@ -52,7 +54,7 @@ type host struct {
 // Run serves the server that Start names until In ends.
 func Run(ctx context.Context, cfg Config) error {
 	h := &host{cfg: cfg, sessions: map[int64]*mcpclient.Session{}, calls: map[int64]context.CancelFunc{}}
-	if err := errors.Join(h.read(), cfg.Start.Close()); err != nil {
+	if err := errors.Join(h.read(ctx), cfg.Start.Close()); err != nil {
 		return fmt.Errorf("read the server: %w", err)
 	}
 	h.redact = redact.New(h.secrets())
@@ -71,9 +73,14 @@ func Run(ctx context.Context, cfg Config) error {
 
 func (h *host) secrets() []string { return slices.Collect(maps.Values(h.start.Secrets)) }
 
-// read reads the document and the files that follow it.
-func (h *host) read() error {
+// read reads the document, verifies the server, and reads its files.
+func (h *host) read(ctx context.Context) error {
 	in := bufio.NewReaderSize(h.cfg.Start, 64<<10)
+	content := func(f api.File) ([]byte, error) {
+		text := make([]byte, f.Size)
+		_, err := io.ReadFull(in, text)
+		return text, err
+	}
 	line, err := readLine(in, record.MaxToolStart)
 	if err != nil {
 		return err
@@ -82,19 +89,30 @@ func (h *host) read() error {
 	if err := canon.Decode(line, &h.start); err != nil {
 		return err
 	}
+	if h.start.Gate != nil {
+		if h.gate, err = newGate(ctx, *h.start.Gate, h.start.Server, h.cfg.Now); err != nil {
+			return err
+		}
+		store, err := blob.Open(blob.Config{Dir: h.start.Gate.Catalog})
+		if err != nil {
+			return err
+		}
+		defer store.Close() //nolint:errcheck // only read
+		content = func(f api.File) ([]byte, error) { return store.Get(ctx, f.Digest, f.Size) }
+	}
 	left := int64(catalog.MaxBundle)
 	for _, f := range h.start.Files {
 		if left -= f.Size; f.Size < 0 || left < 0 {
 			return fmt.Errorf("its files have more than %d bytes", int64(catalog.MaxBundle))
 		}
-		content := make([]byte, f.Size)
-		if _, err := io.ReadFull(in, content); err != nil {
+		text, err := content(f)
+		if err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if got := api.DigestOf(content); got != f.Digest {
+		if got := api.DigestOf(text); got != f.Digest {
 			return fmt.Errorf("%s: digest %s, its capability says %s", f.Path, got.Short(), f.Digest.Short())
 		}
-		h.files = append(h.files, jail.File{Path: f.Path, Mode: os.FileMode(f.Mode & 0o777), Content: content})
+		h.files = append(h.files, jail.File{Path: f.Path, Mode: os.FileMode(f.Mode & 0o777), Content: text})
 	}
 	return nil
 }

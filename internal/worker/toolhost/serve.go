@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/redact"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/mcpclient"
 )
 
@@ -46,10 +47,15 @@ func (h *host) serve() error {
 			}
 		case record.ToolVerbCall:
 			h.calls[q.ID] = cancel
-		case record.ToolVerbOpen, record.ToolVerbList, record.ToolVerbClose:
+		case record.ToolVerbOpen, record.ToolVerbList, record.ToolVerbClose, record.ToolVerbRecords:
 		}
 		h.mu.Unlock()
-		if q.Verb == record.ToolVerbCancel {
+		switch q.Verb { //nolint:exhaustive // the others take time
+		case record.ToolVerbCancel:
+			cancel()
+			continue
+		case record.ToolVerbRecords: // before the calls that follow
+			h.handle(ctx, &q)
 			cancel()
 			continue
 		}
@@ -80,6 +86,10 @@ func (h *host) handle(ctx context.Context, q *record.ToolRequest) {
 		h.mu.Lock()
 		delete(h.calls, q.ID)
 		h.mu.Unlock()
+	case record.ToolVerbRecords:
+		if err = errUngated; h.gate != nil {
+			err = h.gate.records(q.Records)
+		}
 	case record.ToolVerbCancel:
 	default:
 		err = &mcpclient.UnsentError{Err: fmt.Errorf("unknown verb %.40q", string(q.Verb))}
@@ -184,12 +194,15 @@ func (h *host) call(ctx context.Context, q *record.ToolRequest) (r record.ToolRe
 	if i < 0 {
 		return r, &mcpclient.UnsentError{Err: fmt.Errorf("tool %.80q has no pinned definition", use.Tool)}
 	}
+	s := h.session(q.Session)
+	if s == nil && h.start.Server.Run == nil {
+		return r, errNoSession
+	}
+	if err := h.admit(ctx, use); err != nil {
+		return r, err
+	}
 	if h.start.Server.Run != nil {
 		return h.command(ctx, &definitions[i], use)
-	}
-	s := h.session(q.Session)
-	if s == nil {
-		return r, errNoSession
 	}
 	c := mcpclient.Call{Definition: &definitions[i], Arguments: use.Arguments}
 	if use.Progress {
@@ -203,9 +216,41 @@ func (h *host) call(ctx context.Context, q *record.ToolRequest) (r record.ToolRe
 		return failedAnswer(h.redactor().Text(refused.Error())), nil
 	}
 	if err != nil {
+		h.restore(use, err)
 		return r, err
 	}
 	return h.accept(got)
+}
+
+var errUngated = refused("this tool host was started without what approvals are verified with, so it makes no call that people approve")
+
+// admit returns nil if a call may be sent: the signed catalog makes nobody approve it, or
+// people have. An approval that the service sends although the catalog wants none, such as
+// one because of taint, counts as wanted.
+func (h *host) admit(ctx context.Context, use *record.ToolUse) error {
+	allow := h.start.Server.Allow
+	i := slices.IndexFunc(allow, func(a api.ToolAllow) bool { return a.Tool == use.Tool })
+	switch {
+	case i < 0:
+		return refused("no role has tool %.80q", use.Tool)
+	case h.gate == nil, use.Approved == nil && !allow[i].AsksPeople():
+		return nil
+	case use.Approved == nil:
+		return refused("people approve each call of %s, and the service has sent no approval", catalog.ToolID(h.start.Server.Name, use.Tool))
+	}
+	return h.gate.admit(ctx, use)
+}
+
+// restore makes the approval of a call usable again of which nothing was sent.
+func (h *host) restore(use *record.ToolUse, why error) {
+	var unsent *mcpclient.UnsentError
+	var status *mcpclient.StatusError
+	if use.Approved == nil || !errors.As(why, &unsent) || errors.As(why, &status) {
+		return
+	}
+	if err := h.gate.restore(use.Approved); err != nil {
+		h.says.own("an approval that was not used cannot be used again: " + err.Error())
+	}
 }
 
 // redactor returns what removes secrets, also the tokens that sessions got by themselves.
@@ -233,7 +278,12 @@ func (h *host) fault(err error) *record.ToolFault {
 	var invalid *mcpclient.InvalidError
 	var unsent *mcpclient.UnsentError
 	var status *mcpclient.StatusError
+	var no *refusedError
 	switch {
+	case errors.As(err, &no):
+		f.Kind, f.Reason = record.ToolFaultRefused, no.reason
+	case errors.Is(err, errBehind):
+		f.Kind, f.Reason = record.ToolFaultBehind, err.Error()
 	case errors.As(err, &unsent) && errors.As(err, &status) && status.Code == http.StatusUnauthorized:
 		f.Kind = record.ToolFaultCredential
 	case errors.As(err, &unsent):
