@@ -173,6 +173,12 @@ func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }
 // Tool has one directory for each version of bailiwick-tool that a jail was shown.
 func (d Dirs) Tool() string { return filepath.Join(d.State, "tool") }
 
+// ToolServer is the directory of what the tool hosts of a server keep: which approvals were
+// used.
+func (d Dirs) ToolServer(name Name) string {
+	return filepath.Join(d.State, "toolservers", string(name))
+}
+
 // Checkouts is the directory of the cached read-only checkouts that workspaces
 // start from.
 func (d Dirs) Checkouts() string { return filepath.Join(d.State, "checkouts") }

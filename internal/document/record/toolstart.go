@@ -26,11 +26,11 @@ type ToolStart struct {
 
 // ToolGate is what a tool host verifies the server and approvals with.
 type ToolGate struct {
-	Revision  api.Digest      `json:"revision"`  // of the catalog, that has the server
-	Catalog   string          `json:"catalog"`   // directory, which is not trusted
-	Trust     json.RawMessage `json:"trust"`     // trust.json: whose signatures make a revision
-	Operators json.RawMessage `json:"operators"` // operators.json: the first set of their keys
-	Service   string          `json:"service"`   // key id that the operators' records name
+	Revision  api.Digest      `json:"revision"`            // of the catalog, that has the server
+	Catalog   string          `json:"catalog"`             // directory, which is not trusted
+	Trust     json.RawMessage `json:"trust"`               // trust.json: whose signatures make a revision
+	Operators json.RawMessage `json:"operators,omitempty"` // operators.json: the first set of their keys; absent: none exists
+	Service   string          `json:"service"`             // key id that the operators' records name
 	// Kept is a directory of the server's tool hosts, of all that ever run: which approvals
 	// were used, and how far they have seen the catalog and the operators' records.
 	Kept string `json:"kept"`

@@ -3,7 +3,9 @@ package daemoncli
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -32,6 +34,19 @@ func logChanges(ledger *audit.Ledger, logger *slog.Logger, server api.Name, clos
 			logger.Error("a tool that its server changed is closed, but that is not logged", slog.String("server", string(server)), slog.String("tool", c.Tool), slog.Any("err", err)) //nolint:sloglint // there is no context
 		}
 	}
+}
+
+// toolGate returns what a tool host in the account of the service verifies approvals with.
+func (s *service) toolGate(server api.Name, revision api.Digest) (*record.ToolGate, error) {
+	g := &record.ToolGate{Revision: revision, Catalog: s.t.Dirs.Catalog(), Service: string(s.keys.history.First().ID), Kept: s.t.Dirs.ToolServer(server)}
+	var err error
+	if g.Trust, err = os.ReadFile(s.t.Dirs.TrustRoot()); err != nil {
+		return nil, err
+	}
+	if g.Operators, err = os.ReadFile(s.t.Dirs.OperatorRoot()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return g, os.MkdirAll(g.Kept, 0o700)
 }
 
 // catalogFiles is the directory of the catalog, which may not exist yet.

@@ -38,7 +38,7 @@ func (s *service) wire(ctx context.Context) (err error) {
 	}
 	sweep := func() { sweepJails(s.logger) }
 	s.servers = toolcall.New(toolcall.Config{
-		Client:  toolclient.Config{Start: toolclient.Plain{Program: s.t.program("bailiwick-toolhost"), Env: s.t.workerEnv(), Killed: sweep}},
+		Client:  toolclient.Config{Start: toolclient.Plain{Program: s.t.program("bailiwick-toolhost"), Env: s.t.workerEnv(), Killed: sweep, Gate: s.toolGate}, Records: s.registry.Chain.Since},
 		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: func(server api.Name, closed []toolcall.Change) { logChanges(s.ledger, s.logger, server, closed) }, Failed: s.telemetry.ToolServerFailed,
 		Listed: func(server api.Name, dispatch api.DispatchID) { s.gateway.Listed(server, dispatch) },
 	})

@@ -245,6 +245,19 @@ func (c *Chain) Envelopes(ctx context.Context, n int) (list [][]byte, err error)
 	return list, err
 }
 
+// Since returns the records that follow the first n, as they were submitted, in order.
+func (c *Chain) Since(ctx context.Context, n uint64) (list [][]byte, err error) {
+	err = c.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Each("SELECT envelope FROM operator_record WHERE number > ? ORDER BY number", store.Args{int64(n)}, func(scan store.Scan) error { //nolint:gosec // G115: numbers count up from 1
+			var envelope string
+			err := scan(&envelope)
+			list = append(list, []byte(envelope))
+			return err
+		})
+	})
+	return list, err
+}
+
 // keys returns the chain of operator keys that begins with the operators' trust root;
 // errNoOperator if that file does not exist.
 func (c *Chain) keys() (*seal.Operators, error) {

@@ -63,6 +63,7 @@ func (v *View) forward(ctx context.Context, c *call) (toolcall.Answer, error) {
 		Tool:      c.tool.ToolAllow.Tool,
 		Arguments: c.arguments,
 		Progress:  c.stream.progress,
+		Approved:  c.approved,
 	})
 }
 

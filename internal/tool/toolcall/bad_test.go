@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// held is a world whose server, which all dispatches share, has a call of dispatch d-1
+// held is a world whose server, which all dispatches share, has a call of dispatch d-01
 // without an answer.
 type held struct {
 	*world
@@ -35,14 +35,14 @@ func newHeld(t *testing.T) *held {
 func (w *held) hold() {
 	w.t.Helper()
 	go func() {
-		a, err := w.callAs("d-1", "do", "hold")
+		a, err := w.callAs("d-01", "do", "hold")
 		if err == nil && !strings.Contains(string(a.Result), "held to the end") {
 			err = errors.New(string(a.Result))
 		}
 		w.answer <- err
 	}()
 	for {
-		a, err := w.callAs("d-2", "do", "held")
+		a, err := w.callAs("d-02", "do", "held")
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func (w *held) hold() {
 // process as before.
 func (w *held) release() bool {
 	w.t.Helper()
-	a, err := w.callAs("d-2", "do", "release")
+	a, err := w.callAs("d-02", "do", "release")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestABadAnswerFailsItsCallOnly(t *testing.T) {
 		t.Run(v, func(t *testing.T) {
 			t.Parallel()
 			w := newHeld(t)
-			a, err := w.callAs("d-2", "do", v)
+			a, err := w.callAs("d-02", "do", v)
 			switch {
 			case c.part != "":
 				fault(t, err, c.part, false)
@@ -127,7 +127,7 @@ func TestAnAnswerToNoRequestFailsTheOnlyCall(t *testing.T) {
 			if v != "half" { // which answers in the end
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
-				_, err := w.pool.Call(ctx, Call{Owner: w.owner("d-2"), Tool: "do", Arguments: []byte(`{"v":"` + v + `"}`)})
+				_, err := w.pool.Call(ctx, Call{Owner: w.owner("d-02"), Tool: "do", Arguments: []byte(`{"v":"` + v + `"}`)})
 				fault(t, err, "", false)
 			}
 			w.release()
@@ -135,7 +135,7 @@ func TestAnAnswerToNoRequestFailsTheOnlyCall(t *testing.T) {
 				t.Errorf("the call of the other dispatch: %v", err)
 			}
 			began := time.Now()
-			a, err := w.callAs("d-2", "do", v)
+			a, err := w.callAs("d-02", "do", v)
 			if err == nil && a.IsError {
 				err = unclear("%s", a.Result)
 			}

@@ -23,13 +23,13 @@ func BenchmarkCall(b *testing.B) {
 	w := newWorld(b, nil)
 	w.hostile("honest")
 	pool := func(ctx context.Context) error {
-		_, err := w.pool.Call(ctx, Call{Owner: w.owner("d-1"), Tool: "do", Arguments: args})
+		_, err := w.pool.Call(ctx, Call{Owner: w.owner("d-01"), Tool: "do", Arguments: args})
 		return err
 	}
 	over := newWorld(b, nil)
 	over.overHTTP(b, func(h http.Handler) http.Handler { return h })
 	overHTTP := func(ctx context.Context) error {
-		_, err := over.pool.Call(ctx, Call{Owner: over.owner("d-1"), Tool: "do", Arguments: args})
+		_, err := over.pool.Call(ctx, Call{Owner: over.owner("d-01"), Tool: "do", Arguments: args})
 		return err
 	}
 	dir, _ := programs()

@@ -41,7 +41,7 @@ func (s *source) call(ctx context.Context, c Call) (Answer, error) {
 		if s.isClosed(c.Tool) {
 			return Answer{}, unsent("this tool of server %s is closed: its definition differs from the one that the operator reviewed", s.name())
 		}
-		got, err := l.session.Call(ctx, toolclient.Call{Tool: c.Tool, Arguments: c.Arguments, Progress: c.Progress})
+		got, err := l.session.Call(ctx, toolclient.Call{Tool: c.Tool, Arguments: c.Arguments, Progress: c.Progress, Dispatch: c.Owner.Dispatch, Approved: c.Approved})
 		l.calls.Done()
 		var no *toolclient.UnsentError
 		if again && errors.As(err, &no) && ctx.Err() == nil && (s.renewed(l, err) || l.session.Err() != nil && s.forgotten(l)) {
@@ -112,7 +112,11 @@ func (s *source) answer(ctx context.Context, got toolclient.Answer, err error) (
 	var ended *toolclient.EndedError
 	var invalid *toolclient.InvalidError
 	var no *toolclient.UnsentError
+	var refused *toolclient.RefusedError
 	switch {
+	case errors.As(err, &refused):
+		s.log(ctx, "a tool host refuses a call", err)
+		return Answer{}, unsent("the tool host of server %s does not make the call: %s", s.name(), refused.Reason)
 	case err == nil:
 		s.answered()
 		return s.accept(got)
@@ -185,7 +189,7 @@ func (s *source) run(ctx context.Context, c Call) (Answer, error) {
 		return Answer{}, unsent("%s could not be run; the service's log has the reason", s.name())
 	}
 	defer host.release()
-	got, err := host.Run(ctx, toolclient.Call{Arguments: c.Arguments})
+	got, err := host.Run(ctx, toolclient.Call{Arguments: c.Arguments, Dispatch: c.Owner.Dispatch, Approved: c.Approved})
 	var no *toolclient.UnsentError
 	if errors.As(err, &no) {
 		s.log(ctx, "a declared command could not be run", err)

@@ -31,6 +31,7 @@ type Revision interface {
 	ToolServer(name api.Name) (api.ToolServer, api.Digest, error)
 	Capability(name api.Name) (api.Capability, api.Digest, error)
 	Secret(name api.Name) (api.Secret, api.Digest, error)
+	Digest() api.Digest
 }
 
 // Call is one call of a tool. The arguments are canonical.
@@ -39,6 +40,7 @@ type Call struct {
 	Tool      string // of the server; empty for a declared command
 	Arguments json.RawMessage
 	Progress  func(text string) // of the server; nil: none
+	Approved  *api.ToolAction   // by people; nil: nothing
 }
 
 // Answer is what a call returned: a canonical MCP CallToolResult.

@@ -93,7 +93,7 @@ func TestSessionsOverHTTPShareAToolHost(t *testing.T) {
 	w.overHTTP(t, func(h http.Handler) http.Handler { return h })
 	both := func() {
 		t.Helper()
-		for _, d := range []api.DispatchID{"d-1", "d-2"} {
+		for _, d := range []api.DispatchID{"d-01", "d-02"} {
 			if _, err := w.callAs(d, "do", "x"); err != nil {
 				t.Fatal(err, w.log)
 			}
@@ -103,8 +103,8 @@ func TestSessionsOverHTTPShareAToolHost(t *testing.T) {
 	if n := len(hosts(t)); n != 1 || w.pool.Sessions() != 2 {
 		t.Errorf("%d tool hosts with %d sessions", n, w.pool.Sessions())
 	}
-	w.pool.End("d-1")
-	if _, err := w.callAs("d-2", "do", "x"); err != nil {
+	w.pool.End("d-01")
+	if _, err := w.callAs("d-02", "do", "x"); err != nil {
 		t.Error("the other session has ended too: ", err)
 	}
 	host := hosts(t)[0]
@@ -113,8 +113,8 @@ func TestSessionsOverHTTPShareAToolHost(t *testing.T) {
 	}
 	eventually(t, "the session has ended", func() bool { return w.pool.Sessions() == 0 })
 	both() // a new one
-	w.pool.End("d-1")
-	w.pool.End("d-2")
+	w.pool.End("d-01")
+	w.pool.End("d-02")
 	eventually(t, "the tool host ends with its last session", func() bool { return len(hosts(t)) == 0 })
 	w.hostile("honest")
 	both()

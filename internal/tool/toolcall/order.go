@@ -15,6 +15,7 @@ import (
 // order is everything that a server is made of in one revision.
 type order struct {
 	server     api.ToolServer
+	revision   api.Digest // that has it
 	digest     api.Digest // of its document, capability and secrets together
 	capability api.Capability
 	refs       map[api.Name]string // of its secrets
@@ -27,7 +28,7 @@ func (p *Pool) order(c Call) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &order{server: server, refs: map[api.Name]string{}}
+	o := &order{server: server, revision: revision.Digest(), refs: map[api.Name]string{}}
 	parts := []api.Digest{digest}
 	if name := toolclient.Capability(server); name != "" {
 		if o.capability, digest, err = revision.Capability(name); err != nil {
@@ -54,7 +55,7 @@ func (p *Pool) order(c Call) (*order, error) {
 
 // resolve returns the server with what its tool host needs beside its document.
 func (p *Pool) resolve(o *order) toolclient.Server {
-	s := toolclient.Server{ToolServer: o.server, Secrets: func(ctx context.Context) (record.Secrets, error) {
+	s := toolclient.Server{ToolServer: o.server, Revision: o.revision, Secrets: func(ctx context.Context) (record.Secrets, error) {
 		values := record.Secrets{}
 		for name, ref := range o.refs {
 			if p.cfg.Secrets == nil {

@@ -21,12 +21,12 @@ func TestAnHonestServerIsCalled(t *testing.T) {
 			if got := w.text("hello \u00e9"); got != "hello \u00e9" {
 				t.Errorf("got %q", got)
 			}
-			a, err := w.callAs("d-1", "second", "n")
+			a, err := w.callAs("d-01", "second", "n")
 			if err != nil || string(a.Result) != `{"content":[{"text":"n","type":"text"}],"structuredContent":{"n":7}}` {
 				t.Errorf("got %s, %v", a.Result, err)
 			}
 			var progress []string
-			a, err = w.pool.Call(t.Context(), Call{Owner: w.owner("d-1"), Tool: "do", Arguments: []byte(`{"v":"progress"}`), Progress: func(s string) { progress = append(progress, s) }})
+			a, err = w.pool.Call(t.Context(), Call{Owner: w.owner("d-01"), Tool: "do", Arguments: []byte(`{"v":"progress"}`), Progress: func(s string) { progress = append(progress, s) }})
 			if err != nil || len(progress) != 1 || progress[0] != "half [redacted]" {
 				t.Errorf("got %s, %v, progress %q", a.Result, err, progress)
 			}
@@ -82,17 +82,17 @@ func TestADispatchHasASessionOfItsOwn(t *testing.T) {
 		}
 		return textOf(t, a)
 	}
-	one, two := pid("d-1"), pid("d-2")
-	if one == two || one != pid("d-1") {
-		t.Errorf("one %s, two %s, one again %s", one, two, pid("d-1"))
+	one, two := pid("d-01"), pid("d-02")
+	if one == two || one != pid("d-01") {
+		t.Errorf("one %s, two %s, one again %s", one, two, pid("d-01"))
 	}
-	w.pool.End("d-1")
+	w.pool.End("d-01")
 	eventually(t, "one session is left", func() bool { return w.pool.Sessions() == 1 })
-	if again := pid("d-1"); again == one || two != pid("d-2") {
+	if again := pid("d-01"); again == one || two != pid("d-02") {
 		t.Error("the session was not ended, or another was")
 	}
 	w.server.Session = api.SessionShared
-	if pid("d-1") != pid("d-2") {
+	if pid("d-01") != pid("d-02") {
 		t.Error("a shared server has two sessions")
 	}
 }
@@ -176,7 +176,7 @@ func TestACancelReachesTheServer(t *testing.T) {
 	w.text("count") // it is ready
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(500*time.Millisecond, cancel)
-	_, err := w.pool.Call(ctx, Call{Owner: w.owner("d-1"), Tool: "do", Arguments: []byte(`{"v":"x"}`)})
+	_, err := w.pool.Call(ctx, Call{Owner: w.owner("d-01"), Tool: "do", Arguments: []byte(`{"v":"x"}`)})
 	fault(t, err, "", false)
 	eventually(t, "it counts one", func() bool { return w.text("count") == "1" })
 }
@@ -196,31 +196,31 @@ func TestAChangedDefinitionClosesTheTool(t *testing.T) {
 	listed := make(chan api.DispatchID, 10)
 	w.pool.cfg.Listed = func(_ api.Name, dispatch api.DispatchID) { listed <- dispatch }
 	w.hostile("changes")
-	if _, err := w.callAs("d-1", "do", "same"); err != nil {
+	if _, err := w.callAs("d-01", "do", "same"); err != nil {
 		t.Fatal(err)
 	}
 	known := func(names int, closed bool) {
 		t.Helper()
-		if got := w.pool.Closed(w.owner("d-1")); len(got) != names || names == 1 && got[0] != "second" {
+		if got := w.pool.Closed(w.owner("d-01")); len(got) != names || names == 1 && got[0] != "second" {
 			t.Errorf("closed in the session: %q", got)
 		}
-		if w.pool.ClosedSince(w, "warehouse", "second").IsZero() == closed || !w.pool.ClosedSince(w, "warehouse", "do").IsZero() || len(w.pool.Closed(w.owner("d-2"))) > 0 {
+		if w.pool.ClosedSince(w, "warehouse", "second").IsZero() == closed || !w.pool.ClosedSince(w, "warehouse", "do").IsZero() || len(w.pool.Closed(w.owner("d-02"))) > 0 {
 			t.Errorf("second is closed since %s", w.pool.ClosedSince(w, "warehouse", "second"))
 		}
 	}
 	known(0, false)
 	w.text("change")
-	_, err := w.callAs("d-1", "second", "x")
+	_, err := w.callAs("d-01", "second", "x")
 	fault(t, err, "is closed", true)
-	if id := <-listed; id != "d-1" || len(listed) > 0 {
+	if id := <-listed; id != "d-01" || len(listed) > 0 {
 		t.Errorf("the closed tools of %q are others, then of %d more", id, len(listed))
 	}
 	known(1, true)
 	w.text("back") // the other tool is as it was
-	if _, err := w.callAs("d-1", "second", "x"); err != nil {
+	if _, err := w.callAs("d-01", "second", "x"); err != nil {
 		t.Errorf("it is still closed: %v", err)
 	}
-	if id := <-listed; id != "d-1" {
+	if id := <-listed; id != "d-01" {
 		t.Errorf("the closed tools of %q are others", id)
 	}
 	known(0, false)
@@ -247,7 +247,7 @@ func TestAToolThatKeepsChangingStaysClosed(t *testing.T) {
 		w.text("back")
 	}
 	w.text("back")
-	_, err := w.callAs("d-1", "second", "x")
+	_, err := w.callAs("d-01", "second", "x")
 	fault(t, err, "is closed", true)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,7 +274,7 @@ func TestAServerThatDoesNotMatchItsPinsIsClosedFromTheStart(t *testing.T) {
 	w.server.Definitions[0].Description = "Does something else."
 	_, err := w.call("x")
 	fault(t, err, "is closed", true)
-	if _, err := w.callAs("d-1", "second", "n"); err != nil { // control
+	if _, err := w.callAs("d-01", "second", "n"); err != nil { // control
 		t.Error(err)
 	}
 }
@@ -337,10 +337,10 @@ func TestProcessesOfThePoolAreBounded(t *testing.T) {
 	w.hostile("honest")
 	w.server.Timeout = api.Duration(3 * time.Second)
 	w.text("x")
-	_, err := w.callAs("d-2", "do", "x")
+	_, err := w.callAs("d-02", "do", "x")
 	fault(t, err, "not ready in time", true)
-	w.pool.End("d-1")
-	if _, err := w.callAs("d-2", "do", "x"); err != nil {
+	w.pool.End("d-01")
+	if _, err := w.callAs("d-02", "do", "x"); err != nil {
 		t.Error(err)
 	}
 }
@@ -368,29 +368,29 @@ func TestADeclaredCommandHasAJailForEachCall(t *testing.T) {
 	w.server.Definitions = w.server.Definitions[1:]
 	w.server.Definitions[0].Name = ""
 	w.server.Timeout = api.Duration(5 * time.Second)
-	a, err := w.callAs("d-1", "", "7")
+	a, err := w.callAs("d-01", "", "7")
 	if err != nil || string(a.Result) != `{"content":[{"text":"{\"n\":7}","type":"text"}],"structuredContent":{"n":7}}` {
 		t.Errorf("got %s, %v\n%s", a.Result, err, w.log)
 	}
-	a, err = w.callAs("d-1", "", "fail")
+	a, err = w.callAs("d-01", "", "fail")
 	if err != nil || !a.IsError || textOf(t, a) != "the command failed with exit status 4\nno such ticket [redacted]" {
 		t.Errorf("got %s, %v", a.Result, err)
 	}
-	_, err = w.callAs("d-1", "", "huge")
+	_, err = w.callAs("d-01", "", "huge")
 	fault(t, err, "invalid answer: the command wrote more than", false)
-	_, err = w.callAs("d-1", "", "9007199254740993")
+	_, err = w.callAs("d-01", "", "9007199254740993")
 	fault(t, err, "an integer above 2^53", false)
-	_, err = w.callAs("d-1", "", "hang")
+	_, err = w.callAs("d-01", "", "hang")
 	fault(t, err, "no answer within 5s", false)
 	w.server.Run.Command = api.Command{"bin/other"}
-	_, err = w.callAs("d-1", "", "7")
+	_, err = w.callAs("d-01", "", "7")
 	fault(t, err, "could not be run", true)
 }
 
 func TestDefinitionsAreListedForAPlan(t *testing.T) {
 	w := newWorld(t, nil)
 	w.hostile("exits") // at the first message that it does not know
-	o, err := w.pool.order(Call{Owner: w.owner("d-1")})
+	o, err := w.pool.order(Call{Owner: w.owner("d-01")})
 	if err != nil {
 		t.Fatal(err)
 	}

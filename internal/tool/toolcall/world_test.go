@@ -132,6 +132,8 @@ func (w *world) ToolServer(name api.Name) (api.ToolServer, api.Digest, error) {
 	return w.server, api.DigestOf(doc), err
 }
 
+func (w *world) Digest() api.Digest { return "" } // in no catalog
+
 func (w *world) Capability(name api.Name) (api.Capability, api.Digest, error) {
 	return api.Capability{Name: name, Files: []api.File{w.program}}, w.program.Digest, nil
 }
@@ -171,7 +173,7 @@ func (w *world) callAs(dispatch api.DispatchID, tool, v string) (Answer, error) 
 	return w.pool.Call(w.t.Context(), Call{Owner: w.owner(dispatch), Tool: tool, Arguments: arguments})
 }
 
-func (w *world) call(v string) (Answer, error) { return w.callAs("d-1", "do", v) }
+func (w *world) call(v string) (Answer, error) { return w.callAs("d-01", "do", v) }
 
 // text calls the tool do and returns the text of its answer.
 func (w *world) text(v string) string {

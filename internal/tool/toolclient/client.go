@@ -28,6 +28,9 @@ type Config struct {
 	// Said gets what bailiwick-toolhost says about a server, such as a refused
 	// request. nil: nobody.
 	Said func(server api.Name, line string)
+	// Records returns the operators' records that follow the first n, which a tool host
+	// verifies approvals with. nil: none.
+	Records func(ctx context.Context, n uint64) ([][]byte, error)
 }
 
 // Starter starts bailiwick-toolhost for a server. It closes none of the standard streams. A
@@ -46,6 +49,7 @@ type Process interface {
 type Server struct {
 	api.ToolServer
 
+	Revision api.Digest // of the catalog, that has it; empty: it is in none yet
 	// Secrets returns the values of its secrets, by name of artifact. A Starter calls it
 	// unless it gets them elsewhere. nil: it has none.
 	Secrets func(context.Context) (record.Secrets, error)
@@ -111,6 +115,8 @@ type Call struct {
 	Tool      string // of the server; empty for a declared command
 	Arguments json.RawMessage
 	Progress  func(text string) // in the server's words; nil: none
+	Dispatch  api.DispatchID
+	Approved  *api.ToolAction // by people; nil: none
 }
 
 // Answer is what a tool returned.
@@ -146,6 +152,15 @@ func (e *UnsentError) Unwrap() error { return e.Err }
 
 // ErrCredential means that a server refuses its credential.
 var ErrCredential = errors.New("the server refuses its credential")
+
+// RefusedError says that the tool host did not send a call, because it does not find that
+// people approved it.
+type RefusedError struct {
+	Reason string
+	behind bool // it was given too few records
+}
+
+func (e *RefusedError) Error() string { return "the tool host refuses the call: " + e.Reason }
 
 // InvalidError says that an answer is invalid in the protocol. The tool may have had its
 // effect.

@@ -32,6 +32,10 @@ type Host struct {
 	exited  chan struct{}
 	silent  chan struct{} // closed when nothing writes to said any more
 
+	records func(ctx context.Context, n uint64) ([][]byte, error) // may be nil
+	telling sync.Mutex                                            // one gives records at a time
+	told    uint64                                                // how many it was given; guarded by telling
+
 	closing sync.Once
 	closed  error // set by closing
 
@@ -56,7 +60,7 @@ func Start(ctx context.Context, cfg Config, s Server) (*Host, error) {
 	theirIn, in, out, theirOut, errs, theirErr := pipes[0], pipes[1], pipes[2], pipes[3], pipes[4], pipes[5]
 	defer closeAll(theirIn, theirOut, theirErr)
 	h := &Host{
-		in: in, out: out, said: &ending{}, writing: make(chan struct{}, 1), exited: make(chan struct{}), silent: make(chan struct{}),
+		in: in, out: out, said: &ending{}, records: cfg.Records, writing: make(chan struct{}, 1), exited: make(chan struct{}), silent: make(chan struct{}),
 		waiting: map[int64]chan record.ToolReply{}, progress: map[int64]func(string){}, sessions: map[int64]*Session{},
 	}
 	if cfg.Said != nil {
@@ -262,12 +266,49 @@ func (h *Host) ask(ctx context.Context, q record.ToolRequest, progress func(stri
 func (h *Host) Run(ctx context.Context, c Call) (Answer, error) { return h.call(ctx, 0, c) }
 
 func (h *Host) call(ctx context.Context, session int64, c Call) (Answer, error) {
-	use := &record.ToolUse{Tool: c.Tool, Arguments: c.Arguments, Progress: c.Progress != nil}
-	r, err := h.ask(ctx, record.ToolRequest{Verb: record.ToolVerbCall, Session: session, Call: use}, c.Progress)
+	use := &record.ToolUse{Tool: c.Tool, Arguments: c.Arguments, Progress: c.Progress != nil, Dispatch: c.Dispatch, Approved: c.Approved}
+	var r record.ToolReply
+	var err error
+	for again := true; ; again = false {
+		if c.Approved != nil {
+			if err := h.tell(ctx); err != nil {
+				return Answer{}, &UnsentError{err}
+			}
+		}
+		r, err = h.ask(ctx, record.ToolRequest{Verb: record.ToolVerbCall, Session: session, Call: use}, c.Progress)
+		if refused, ok := errors.AsType[*RefusedError](err); !ok || !refused.behind || !again {
+			break // else another tool host was given a record meanwhile
+		}
+	}
 	if err == nil && len(r.Answer) == 0 {
 		err = &InvalidError{"it is empty", errors.New("the tool host gave no answer")}
 	}
 	return Answer{r.Answer, r.IsError}, err
+}
+
+// maxTold bounds the records of one request, in bytes.
+const maxTold = record.MaxToolRequest / 4
+
+// tell gives the tool host the operators' records that it was not given yet.
+func (h *Host) tell(ctx context.Context) error {
+	if h.records == nil {
+		return nil
+	}
+	h.telling.Lock()
+	defer h.telling.Unlock()
+	list, err := h.records(ctx, h.told)
+	for len(list) > 0 && err == nil {
+		n, size := 0, 0
+		for n < len(list) && (n == 0 || size+len(list[n]) <= maxTold) {
+			size += len(list[n])
+			n++
+		}
+		if _, err = h.ask(ctx, record.ToolRequest{Verb: record.ToolVerbRecords, Records: list[:n]}, nil); err == nil {
+			h.told += uint64(n) //nolint:gosec // G115: not negative
+			list = list[n:]
+		}
+	}
+	return err
 }
 
 func faultError(f *record.ToolFault) error {
@@ -278,6 +319,8 @@ func faultError(f *record.ToolFault) error {
 		return &UnsentError{fmt.Errorf("%w: %w", ErrCredential, err)}
 	case record.ToolFaultInvalid:
 		return &InvalidError{cuttext.Text(cmp.Or(f.Reason, "the tool host does not say why"), maxReason), err}
+	case record.ToolFaultRefused, record.ToolFaultBehind:
+		return &RefusedError{cuttext.Text(cmp.Or(f.Reason, "the tool host does not say why"), maxReason), f.Kind == record.ToolFaultBehind}
 	case record.ToolFaultEnded, record.ToolFaultBroke:
 		return &EndedError{Why: f.Text, Broke: f.Kind == record.ToolFaultBroke, Said: f.Said}
 	default:

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
@@ -26,6 +27,9 @@ type Plain struct {
 	// Killed is called after a bailiwick-toolhost was killed: its jail left control
 	// groups. nil: they stay until the next jail starts.
 	Killed func()
+	// Gate returns what a tool host verifies the server of a revision and approvals with. nil:
+	// no call that people approve is made.
+	Gate func(server api.Name, revision api.Digest) (*record.ToolGate, error)
 }
 
 type plainProcess struct {
@@ -58,6 +62,13 @@ func (p Plain) Start(ctx context.Context, s Server, in, out, errs *os.File) (Pro
 	}
 	for _, f := range s.Files {
 		doc.Files = append(doc.Files, f.File)
+	}
+	if p.Gate != nil && s.Revision != "" {
+		var err error
+		if doc.Gate, err = p.Gate(s.Name, s.Revision); err != nil {
+			return nil, err
+		}
+		s.Files = nil // it reads them from the catalog
 	}
 	line, err := json.Marshal(doc) //nolint:gosec // G117: for the pipe to the process
 	if err != nil {

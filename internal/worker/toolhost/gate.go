@@ -30,7 +30,7 @@ type gate struct {
 	kept   *os.Root // what tool hosts of the server keep, see approval.go
 
 	mu        sync.Mutex
-	chain     *ballot.Chain                    // guarded by mu
+	chain     *ballot.Chain                    // nil without operators.json; guarded by mu
 	digests   []api.Digest                     // of its records; guarded by mu
 	revisions map[api.Digest]*catalog.Revision // that were verified; guarded by mu
 }
@@ -45,6 +45,8 @@ func refused(format string, args ...any) error { return &refusedError{fmt.Sprint
 // errBehind means that a tool host knows newer decisions than the service has given it.
 var errBehind = errors.New("the service keeps back decisions of operators")
 
+var errNoOperators = refused("this installation has no operator keys, so nobody can have approved the call")
+
 // newGate verifies that the server is the signed one, and opens what its tool hosts keep.
 func newGate(ctx context.Context, cfg record.ToolGate, server api.ToolServer, now func() time.Time) (*gate, error) {
 	g := &gate{cfg: cfg, server: server, now: now, revisions: map[api.Digest]*catalog.Revision{}}
@@ -52,12 +54,14 @@ func newGate(ctx context.Context, cfg record.ToolGate, server api.ToolServer, no
 	if g.trust, err = seal.ParseTrustRoot(cfg.Trust); err != nil {
 		return nil, fmt.Errorf("trust root: %w", err)
 	}
-	operators, err := seal.ParseTrustRoot(cfg.Operators)
-	if err != nil {
-		return nil, fmt.Errorf("operators: %w", err)
-	}
-	if g.chain, err = ballot.New(seal.KeyID(cfg.Service), operators); err != nil {
-		return nil, err
+	if len(cfg.Operators) > 0 {
+		operators, err := seal.ParseTrustRoot(cfg.Operators)
+		if err != nil {
+			return nil, fmt.Errorf("operators: %w", err)
+		}
+		if g.chain, err = ballot.New(seal.KeyID(cfg.Service), operators); err != nil {
+			return nil, err
+		}
 	}
 	if g.kept, err = os.OpenRoot(cfg.Kept); err != nil {
 		return nil, fmt.Errorf("what tool hosts of %s keep: %w", server.Name, err)
@@ -146,6 +150,9 @@ func (g *gate) rules(ctx context.Context) (*policy.Engine, error) {
 
 // records adds decisions of operators to those that are known.
 func (g *gate) records(envelopes [][]byte) error {
+	if g.chain == nil {
+		return errNoOperators
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range envelopes {
@@ -184,6 +191,9 @@ func (g *gate) upToDate(ctx context.Context) error {
 // approval is used up then.
 func (g *gate) admit(ctx context.Context, use *record.ToolUse) error {
 	a := use.Approved
+	if g.chain == nil {
+		return errNoOperators
+	}
 	rev, err := g.revision(ctx, a.Revision)
 	if err != nil {
 		return refused("the approval is for a call by another catalog: %v", err)

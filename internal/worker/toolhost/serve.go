@@ -233,8 +233,10 @@ func (h *host) admit(ctx context.Context, use *record.ToolUse) error {
 	switch {
 	case i < 0:
 		return refused("no role has tool %.80q", use.Tool)
-	case h.gate == nil, use.Approved == nil && !allow[i].AsksPeople():
+	case use.Approved == nil && !allow[i].AsksPeople():
 		return nil
+	case h.gate == nil:
+		return errUngated
 	case use.Approved == nil:
 		return refused("people approve each call of %s, and the service has sent no approval", catalog.ToolID(h.start.Server.Name, use.Tool))
 	}
