@@ -350,7 +350,7 @@ func TestAServerThatIsNotTheSignedOneIsNotStarted(t *testing.T) {
 				return
 			}
 			free := &record.ToolUse{Tool: "query", Arguments: json.RawMessage(`{}`), Dispatch: "d-01"}
-			w.admitted("a tool that nobody approves", h.call(free))
+			w.admitted("a tool that needs no approval", h.call(free))
 		})
 	}
 }

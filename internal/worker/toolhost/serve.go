@@ -243,7 +243,7 @@ func (h *host) admit(ctx context.Context, use *record.ToolUse) error {
 	return h.gate.admit(ctx, use)
 }
 
-// restore makes the approval of a call usable again of which nothing was sent.
+// restore makes the approval of a call that was not sent usable again.
 func (h *host) restore(use *record.ToolUse, why error) {
 	var unsent *mcpclient.UnsentError
 	var status *mcpclient.StatusError
