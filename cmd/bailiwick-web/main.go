@@ -115,7 +115,7 @@ func (o *options) team(ctx context.Context, conn *client.Conn, dirs api.Dirs, lo
 		return api.Errorf(api.CodeInvalid, "configuration: %w", err).WithHint("write the section web there; see docs/configuration.md")
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxConfig))
-	var set websetting.Setting
+	var set websetting.Page
 	if err = errors.Join(err, f.Close()); err == nil {
 		set, err = websetting.ReadFile(path, b)
 	}

@@ -84,6 +84,7 @@ func (t *doctor) run(ctx context.Context) error {
 	checks = append(checks, metricsCheck(t.settings())...)
 	checks = append(checks, runsCheck(t.settings())...)
 	checks = append(checks, t.issuerCheck(ctx)...)
+	checks = append(checks, t.pageCheck()...)
 	checks = append(checks, t.anchorChecks(ctx)...)
 	checks = append(checks, t.notifyChecks(t.settings())...)
 	checks = append(checks, t.toolChecks(ctx)...)

@@ -148,14 +148,6 @@ func (t *tree) serve(ctx context.Context) error {
 	}
 }
 
-// page returns the account of the page for several people: in mode system one of its own.
-func (t *tree) page() api.Principal {
-	if t.Dirs.System() {
-		return "local:bailiwick-web"
-	}
-	return ""
-}
-
 // serve answers requests until ctx ends, or, and it then returns true, until the
 // state has to be opened again.
 func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) (again bool, err error) {

@@ -36,7 +36,7 @@ const (
 // provider is the team's identity provider, for the code flow. The page does not read ID
 // tokens: the service verifies them and says who they are about.
 type provider struct {
-	set  websetting.Setting
+	set  websetting.Page
 	http *http.Client
 	now  func() time.Time
 
@@ -46,7 +46,7 @@ type provider struct {
 	until    time.Time       // endpoint is used; guarded by mu
 }
 
-func newProvider(set websetting.Setting, now func() time.Time) (*provider, error) {
+func newProvider(set websetting.Page, now func() time.Time) (*provider, error) {
 	p := &provider{set: set, now: now}
 	var dial egress.DialFunc
 	if set.Address != "" {
@@ -173,7 +173,7 @@ func (s *site) oidcConfig(ctx context.Context) (*oauth2.Config, error) {
 // its ID token to the service.
 func (s *site) finishOIDC(w http.ResponseWriter, r *http.Request) {
 	l, ok := loginStateOf(r)
-	removed := teamCookie(loginCookie, "", time.Time{})
+	removed := teamCookie(loginCookie, "", time.Time{}) //nolint:gosec // G124: Lax, as it was set
 	removed.SameSite = http.SameSiteLaxMode
 	http.SetCookie(w, removed) // it is used once
 	q := r.URL.Query()
@@ -237,7 +237,7 @@ type loginState struct {
 
 func (l loginState) cookie() (*http.Cookie, error) {
 	b, err := json.Marshal(l)
-	c := teamCookie(loginCookie, base64.RawURLEncoding.EncodeToString(b), time.Time{})
+	c := teamCookie(loginCookie, base64.RawURLEncoding.EncodeToString(b), time.Time{}) //nolint:gosec // G124: Lax, see loginCookie
 	c.SameSite, c.MaxAge = http.SameSiteLaxMode, int(loginTime/time.Second)
 	return c, err
 }

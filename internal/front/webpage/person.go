@@ -19,7 +19,7 @@ const (
 	personCookie = "__Host-bailiwick-session"
 	// tokenField and tokenHeader have the token of the forms of a session.
 	tokenField  = "csrf"
-	tokenHeader = "X-Csrf-Token"
+	tokenHeader = "X-Csrf-Token" //nolint:gosec // G101: a name
 	maxHandle   = 200
 )
 

@@ -25,7 +25,7 @@ type TeamConfig struct {
 	Conn    *client.Conn // to the service; without a person only logins and enrolments are called
 	Now     func() time.Time
 	Logger  *slog.Logger
-	Setting websetting.Setting
+	Setting websetting.Page
 	// Listening is called with the origin once browsers can connect; may be nil.
 	Listening func(origin string)
 
@@ -34,7 +34,7 @@ type TeamConfig struct {
 
 // team is what the page for several people has of its own.
 type team struct {
-	websetting.Setting
+	websetting.Page
 
 	service  *client.Conn
 	provider *provider
@@ -93,7 +93,7 @@ func newTeamSite(cfg TeamConfig) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.team = &team{Setting: cfg.Setting, service: cfg.Conn, provider: found, limit: newAddressLimit(cfg.Now)}
+	s.team = &team{Page: cfg.Setting, service: cfg.Conn, provider: found, limit: newAddressLimit(cfg.Now)}
 	from := s.source()
 	all := append(s.pages(), steering{from}.routes()...)
 	all = append(all, signPages{from, "/sign/", cfg.Setting.Host()}.routes()...)

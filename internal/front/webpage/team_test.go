@@ -63,7 +63,7 @@ func newTeamWorld(t *testing.T, change func(*TeamConfig)) *teamWorld {
 	w.service.answer(runList, []api.Run{})
 	conn := client.New(client.Config{Socket: w.service.socket, UIDs: []int{os.Getuid()}})
 	t.Cleanup(conn.Close)
-	cfg := TeamConfig{Conn: conn, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Setting: websetting.Setting{Origin: teamOrigin}}
+	cfg := TeamConfig{Conn: conn, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Setting: websetting.Page{Setting: websetting.Setting{Origin: teamOrigin}}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -387,7 +387,7 @@ func TestTheTeamsPageIsServedOverTLS(t *testing.T) {
 		"web.listen":      {Origin: teamOrigin, Listen: "localhost"},
 		"web.certificate": {Origin: teamOrigin, Listen: "127.0.0.1:0"},
 	} {
-		if err := ServeTeam(t.Context(), TeamConfig{Setting: set, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := ServeTeam(t.Context(), TeamConfig{Setting: websetting.Page{Setting: set}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %s: %v", want, err)
 		}
 	}

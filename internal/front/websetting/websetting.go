@@ -25,9 +25,14 @@ type Setting struct {
 	Listen           string
 	Certificate, Key string // PEM files
 	Secret           string // file with the secret of the page at the identity provider; may be empty
+}
 
-	// Of the section login, which the service validates; ReadFile alone sets them.
-	Issuer  string // the identity provider
+// Page is what bailiwick-web needs of the configuration: the section web, and of the section
+// login, which the service validates, where the identity provider is.
+type Page struct {
+	Setting
+
+	Issuer  string
 	Address string // IP:PORT of a provider that is not public
 	CA      string // file with the certificates that its own chains to
 }
@@ -73,17 +78,17 @@ func Read(p *strictyaml.Parser, n *yaml.Node) (s Setting) {
 
 // ReadFile reads what bailiwick-web needs of a configuration file: the section web, and
 // where the identity provider is. The service reads the rest. path is for messages.
-func ReadFile(path string, b []byte) (s Setting, err error) {
+func ReadFile(path string, b []byte) (s Page, err error) {
 	p := &strictyaml.Parser{List: strictyaml.List{File: path}}
 	n := p.Document(b)
 	if n == nil {
-		return Setting{}, p.Err()
+		return Page{}, p.Err()
 	}
 	web := member(n, "web")
 	if web == nil {
-		return Setting{}, fmt.Errorf("%s: no section web", path)
+		return Page{}, fmt.Errorf("%s: no section web", path)
 	}
-	s = Read(p, web)
+	s.Setting = Read(p, web)
 	if login := member(n, "login"); login != nil {
 		for name, to := range map[string]*string{"issuer": &s.Issuer, "address": &s.Address, "ca": &s.CA} {
 			if value := member(login, name); value != nil {
@@ -92,7 +97,7 @@ func ReadFile(path string, b []byte) (s Setting, err error) {
 		}
 	}
 	if err := p.Err(); err != nil {
-		return Setting{}, err
+		return Page{}, err
 	}
 	return s, nil
 }

@@ -15,7 +15,7 @@ login: {issuer: "https://id.example.com", client: bailiwick, ca: /etc/ca.pem}
 // other section is for the service.
 func TestTheSectionWebIsReadStrictly(t *testing.T) {
 	s, err := ReadFile("service.yaml", []byte(valid))
-	if err != nil || s != (Setting{Origin: "https://bailiwick.example.com", Listen: ":443", Certificate: "/etc/c.pem", Key: "/etc/k.pem", Issuer: "https://id.example.com", CA: "/etc/ca.pem"}) || s.Host() != "bailiwick.example.com" {
+	if err != nil || s != (Page{Setting: Setting{Origin: "https://bailiwick.example.com", Listen: ":443", Certificate: "/etc/c.pem", Key: "/etc/k.pem"}, Issuer: "https://id.example.com", CA: "/etc/ca.pem"}) || s.Host() != "bailiwick.example.com" {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	for want, c := range map[string][2]string{

@@ -9,7 +9,8 @@ history.replaceState(null, '', location.pathname);
 
 async function send(body) {
   const answer = await fetch('/enrol', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
-  const said = await answer.json();
+  // The page refuses some requests itself, and not in JSON.
+  const said = await answer.json().catch(() => ({problem: answer.status === 429 ? 'Too many attempts from this address: wait a minute, then try again' : `The page answered with status ${answer.status}: reload it`}));
   if (!answer.ok) throw new Error(said.problem + (said.hint ? '. ' + said.hint : ''));
   return said;
 }

@@ -26,7 +26,8 @@ if (button) {
       const answer = await fetch(location.pathname, {method: 'POST', headers: {'Content-Type': 'application/json', 'X-Csrf-Token': button.dataset.token}, body: JSON.stringify({
         authenticatorData: text(r.authenticatorData), clientDataJSON: text(r.clientDataJSON), credentialId: text(got.rawId), signature: text(r.signature),
       })});
-      const said = await answer.json();
+      // The page refuses some requests itself, and not in JSON.
+      const said = await answer.json().catch(() => ({problem: answer.status === 401 ? 'your session has ended: reload this page' : `the page answered with status ${answer.status}: reload it`}));
       if (!answer.ok) throw new Error(said.problem);
       location.reload();
     } catch (e) {
