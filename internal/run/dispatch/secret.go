@@ -22,6 +22,7 @@ const secretTime = 2 * time.Minute
 // launch starts the worker of an admitted attempt with the values that the secrets
 // of its manifest have now. A secret store that does not answer delays no caller.
 func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
+	l.prepareCheckout(r, m)
 	job := l.files.job(l.life, r, m)
 	if len(m.Secrets) == 0 {
 		l.start(adm, r, job)
