@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,6 +75,7 @@ func fork(args []string) error {
 	} else {
 		fmt.Println("ready")
 	}
-	time.Sleep(time.Hour) // a select without a goroutine is a deadlock, and ends the program
-	return nil
+	for {
+		_ = unix.Pause()
+	}
 }

@@ -2,6 +2,7 @@ package account
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -157,9 +157,8 @@ func handleOf(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := make([]byte, 4, 4+h.Size())
-	*(*int32)(unsafe.Pointer(&b[0])) = h.Type()
-	return base64.StdEncoding.EncodeToString(append(b, h.Bytes()...))
+	kind := binary.NativeEndian.AppendUint32(nil, uint32(h.Type()))
+	return base64.StdEncoding.EncodeToString(append(kind, h.Bytes()...))
 }
 
 // openByHandle opens a file of the same file system as the program's directory, which no path leads to.
@@ -172,7 +171,7 @@ func openByHandle(t target) error {
 	if err != nil {
 		return err
 	}
-	_, err = unix.OpenByHandleAt(at, unix.NewFileHandle(*(*int32)(unsafe.Pointer(&b[0])), b[4:]), unix.O_RDONLY)
+	_, err = unix.OpenByHandleAt(at, unix.NewFileHandle(int32(binary.NativeEndian.Uint32(b)), b[4:]), unix.O_RDONLY)
 	return err
 }
 

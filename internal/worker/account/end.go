@@ -114,7 +114,7 @@ func (g *Group) Kill() error {
 			for _, pid := range pids {
 				d.kill(pid)
 			}
-			time.Sleep(endPause)
+			<-time.NewTimer(endPause).C
 		}
 	}
 	return g.await()
@@ -139,7 +139,7 @@ func (g *Group) await() error {
 		if err != nil || !running {
 			return err
 		}
-		time.Sleep(endPause)
+		<-time.NewTimer(endPause).C
 	}
 	return fmt.Errorf("control group %s: processes are left after SIGKILL; look for tasks in state D", g.name)
 }
@@ -153,7 +153,7 @@ func (g *Group) Remove() error {
 			if running, _ := g.Running(); running {
 				break
 			}
-			time.Sleep(endPause) // the last process was waited for, and the kernel has not noticed
+			<-time.NewTimer(endPause).C // the last process was waited for, and the kernel has not noticed
 			err = removeTree(d.path)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -68,7 +68,7 @@ func (b Block) Kill() error {
 		if left == 0 {
 			return nil
 		}
-		time.Sleep(endPause)
+		<-time.NewTimer(endPause).C
 	}
 	return fmt.Errorf("uid block %d: processes are left after SIGKILL; look for tasks in state D", b.First)
 }

@@ -56,24 +56,74 @@ type tree struct {
 // root is a root directory in the making, in a mount namespace of the calling thread.
 type root struct {
 	block  Block
-	spaces map[[3]int]*os.File // user namespaces for idmapped mounts, by owner and id: each costs a process
+	spaces map[owners]*space // user namespaces for idmapped mounts
 	trees  []tree
 	links  map[string]string
+}
+
+// owners are the uid and gid on disk of what is shown, and the host's id that it appears as.
+type owners struct{ uid, gid, as int }
+
+// space is a user namespace in the making: it costs a process, so all are made at once.
+type space struct {
+	made chan struct{} // closed then
+	file *os.File
+	err  error
+}
+
+// prepare begins to make the namespaces that mounts need.
+func (r *root) prepare(mounts []Mount) error {
+	for _, m := range mounts {
+		if m.As == Nobody {
+			continue
+		}
+		key, err := r.owners(m)
+		if err != nil {
+			return fmt.Errorf("mount %s at %s: %w", m.From.Name(), m.At, err)
+		}
+		if r.spaces[key] != nil {
+			continue
+		}
+		s := &space{made: make(chan struct{})}
+		r.spaces[key] = s
+		go func() {
+			defer close(s.made)
+			s.file, s.err = mounttree.Owner(key.uid, key.gid, key.as, key.as)
+		}()
+	}
+	return nil
+}
+
+func (r *root) owners(m Mount) (owners, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(m.From.Fd()), &st); err != nil { //nolint:gosec // a descriptor
+		return owners{}, err
+	}
+	if st.Uid == 0 || st.Gid == 0 {
+		return owners{}, errors.New("it belongs to root, whose files are never shown as another account's")
+	}
+	return owners{int(st.Uid), int(st.Gid), r.block.host(m.As)}, nil
+}
+
+// close waits for what was begun and closes everything.
+func (r *root) close() {
+	for _, s := range r.spaces {
+		<-s.made
+		if s.file != nil {
+			_ = s.file.Close()
+		}
+	}
+	for _, t := range r.trees {
+		_ = unix.Close(t.fd)
+	}
 }
 
 // buildRoot gives the calling thread a mount namespace whose root shows the system's programs and configuration, a few devices,
 // the thread's groups, /proc without the processes of others, and the program's mounts. Root owns the namespace. A program that
 // is cloned from the thread into a user namespace gets a copy in which every mount is locked.
 func (p *Program) buildRoot() error {
-	r := &root{block: *p.Block, spaces: map[[3]int]*os.File{}, links: map[string]string{}}
-	defer func() {
-		for _, s := range r.spaces {
-			_ = s.Close()
-		}
-		for _, t := range r.trees {
-			_ = unix.Close(t.fd)
-		}
-	}()
+	r := &root{block: *p.Block, spaces: map[owners]*space{}, links: map[string]string{}}
+	defer r.close()
 	if err := r.gather(p); err != nil { // in the caller's namespace: of another, nothing can be cloned
 		return err
 	}
@@ -88,6 +138,9 @@ func (p *Program) buildRoot() error {
 
 // gather opens everything that the root will show.
 func (r *root) gather(p *Program) error {
+	if err := r.prepare(p.Mounts); err != nil {
+		return err
+	}
 	for _, path := range System() {
 		if err := r.system(path); err != nil {
 			return err
@@ -187,20 +240,18 @@ func (r *root) mount(m Mount) error {
 	if err := mounttree.SetAttr(fd, attr); err != nil || m.As == Nobody {
 		return err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	key, err := r.owners(m)
+	if err != nil {
 		return err
 	}
-	if st.Uid == 0 || st.Gid == 0 {
-		return errors.New("it belongs to root, whose files are never shown as another account's")
+	space := r.spaces[key]
+	if space == nil {
+		return errors.New("its owner changed meanwhile")
 	}
-	key := [3]int{int(st.Uid), int(st.Gid), r.block.host(m.As)}
-	if r.spaces[key] == nil {
-		if r.spaces[key], err = mounttree.Owner(key[0], key[1], key[2], key[2]); err != nil {
-			return err
-		}
+	if <-space.made; space.err != nil {
+		return space.err
 	}
-	return mounttree.Idmap(fd, int(r.spaces[key].Fd())) //nolint:gosec // a descriptor
+	return mounttree.Idmap(fd, int(space.file.Fd())) //nolint:gosec // a descriptor
 }
 
 // show shows the program its own groups and nothing above them, where the system has them.

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -109,8 +108,8 @@ func (s *Store) Prepare(ctx context.Context, path, source, commit, scratch strin
 		return err
 	}
 	if dir := s.path(key); s.verified(dir) {
-		now := time.Now()
-		if err := os.Chtimes(dir, now, now); !errors.Is(err, fs.ErrNotExist) { // else it was removed at this moment
+		now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, dir, now, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) { // else it was removed at this moment
 			return err
 		}
 	}
