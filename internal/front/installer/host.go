@@ -2,6 +2,7 @@ package installer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,4 +89,38 @@ func Data(d api.Dirs) (places []string) {
 		}
 	}
 	return places
+}
+
+// Stopping stops the service with its socket while do runs, and starts both again if
+// they ran and started is wanted, also after an error. Workers continue.
+func (h Host) Stopping(ctx context.Context, startAgain bool, do func() error) error {
+	active := Booted() && h.run(ctx, "systemctl", "is-active", "--quiet", "bailiwick.service") == nil
+	if active {
+		if err := h.run(ctx, "systemctl", "stop", "bailiwick.socket", "bailiwick.service"); err != nil {
+			return err
+		}
+	}
+	err := do()
+	if active && (startAgain || err != nil) {
+		err = errors.Join(err, h.run(context.WithoutCancel(ctx), "systemctl", "start", "bailiwick.socket", "bailiwick.service"))
+	}
+	return err
+}
+
+// chownLike gives paths to the owner of a directory.
+func chownLike(dir string, paths ...string) error {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return errors.New("no owner of " + dir)
+	}
+	for _, p := range paths {
+		if err := os.Lchown(p, int(owner.Uid), int(owner.Gid)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
