@@ -117,7 +117,7 @@ func (a Asker) signers(owned bool) (root seal.TrustRoot, err error) {
 func (a Asker) Confirm(question string) error {
 	text, err := a.line("%s (yes or no)", question)
 	if err == nil && text != "yes" {
-		err = errors.New("not confirmed; nothing was written")
+		err = errors.New("not confirmed; nothing was changed")
 	}
 	return err
 }

@@ -31,6 +31,7 @@ const (
 type Setup struct {
 	Dirs    api.Dirs
 	Answers Answers
+	Version string // of this program
 	// Catalog creates an empty catalog under the trust root.
 	Catalog func(dir string, root seal.TrustRoot) error
 }
@@ -109,6 +110,7 @@ func (s Setup) Write(ctx context.Context, h Host) error {
 	}
 	steps := []func() error{
 		func() error { return s.places() },
+		func() error { return durable.Replace(stamp(s.Dirs), []byte(s.Version+"\n"), 0o644) },
 		s.secrets,
 		s.catalog,
 		func() error { return s.members(ctx, h) },
