@@ -98,6 +98,10 @@ func (p *program) root() *cobra.Command {
 		"install":          machine.installCommand,
 		"remove":           machine.removeCommand,
 		"setup":            machine.setupCommand,
+		"backup":           machine.backupCommand,
+		"restore":          machine.restoreCommand,
+		"upgrade":          machine.upgradeCommand,
+		"purge":            machine.purgeCommand,
 		"man":              console.Man(nil),
 	})
 	root.SetHelpCommandGroupID("Help:")

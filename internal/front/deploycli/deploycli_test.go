@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		defer stop()
 		os.Exit(Run(ctx, Config{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Dirs: places.Find(os.Getenv, os.Getuid()).Dirs, Env: os.Environ(),
-			Login: "tester", Host: "here", Version: "test",
+			Login: "tester", Host: "here", Version: "1.0.0+test",
 		}, os.Args[1:]))
 	}, "make-record": func() {
 		if err := makeRecord(os.Args[1]); err != nil {

@@ -102,7 +102,7 @@ func (p *machineVerbs) setupCommand(v *console.Verb) {
 		if err := asRoot(); err != nil {
 			return err
 		}
-		s := installer.Setup{Dirs: api.SystemDirs(p.getenv), Catalog: p.emptyCatalog}
+		s := installer.Setup{Dirs: api.SystemDirs(p.getenv), Version: p.Version, Catalog: p.emptyCatalog}
 		if err := s.AlreadySetUp(); err != nil {
 			return err
 		}
@@ -146,4 +146,93 @@ func (p *program) emptyCatalog(dir string, root seal.TrustRoot) error {
 		return err
 	}
 	return c.Close()
+}
+
+func (p *machineVerbs) backupCommand(v *console.Verb) {
+	b := installer.Backup{Dirs: api.SystemDirs(p.getenv), Version: p.Version, Now: p.Now}
+	v.Do(func(ctx context.Context, args []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		path, err := filepath.Abs(args[0])
+		if err != nil {
+			return err
+		}
+		if found, err := exists(b.Dirs.TrustRoot()); err != nil || !found {
+			return errors.Join(api.Errorf(api.CodeNotFound, "this machine is not set up: %s is missing", b.Dirs.TrustRoot()), err)
+		}
+		err = b.Write(ctx, path, func(rest func() error) error {
+			return p.host().Stopping(ctx, true, func() error { return installer.Stopped(b.Dirs, rest) })
+		})
+		if err == nil {
+			p.print("written: %s; it has the service's key: keep it as you keep that", visible(path))
+		}
+		return err
+	})
+	v.Flag(&b.Identity, "identity")
+}
+
+func (p *machineVerbs) restoreCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, args []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		path, err := filepath.Abs(args[0])
+		if err != nil {
+			return err
+		}
+		if err := p.host().Accounts(ctx); err != nil {
+			return err
+		}
+		r := installer.Restore{Dirs: api.SystemDirs(p.getenv), Version: p.Version, Now: p.Now, Say: p.print}
+		if err := p.host().Stopping(ctx, false, func() error {
+			return installer.Stopped(r.Dirs, func() error { return r.Run(ctx, path) })
+		}); err != nil {
+			return err
+		}
+		p.print("next: sudo systemctl start bailiwick.service; it refuses this state while an anchor has more: see bailiwick anchor lost")
+		return nil
+	})
+}
+
+func (p *machineVerbs) upgradeCommand(v *console.Verb) {
+	v.Do(func(ctx context.Context, _ []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		u := installer.Upgrade{Dirs: api.SystemDirs(p.getenv), Version: p.Version, Now: p.Now, Host: p.host()}
+		if found, err := exists(u.Dirs.TrustRoot()); err != nil || !found {
+			p.print("this machine is not set up: sudo bailiwick-deploy setup")
+			return err
+		}
+		return u.Run(ctx)
+	})
+}
+
+func (p *machineVerbs) purgeCommand(v *console.Verb) {
+	yes := false
+	v.Do(func(ctx context.Context, _ []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		d := api.SystemDirs(p.getenv)
+		for _, place := range installer.Data(d) {
+			p.print("removes %s", place)
+		}
+		if !yes {
+			ask := installer.Asker{In: bufio.NewReader(p.Stdin), Out: p.Stderr}
+			if err := ask.Confirm("Remove the trust roots, the log, all work and all secrets of this machine"); err != nil {
+				return err
+			}
+		}
+		if err := p.host().Stop(ctx); err != nil {
+			return err
+		}
+		if err := installer.Stopped(d, func() error { return installer.Purge(d) }); err != nil {
+			return err
+		}
+		p.print("the programs, the accounts bailiwick and bailiwick-web and the group bailiwick-deploy stay; people keep their keys")
+		return nil
+	})
+	v.Flag(&yes, "yes")
 }

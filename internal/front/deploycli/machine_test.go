@@ -76,6 +76,7 @@ etc/bailiwick/secrets.pub root:root 644
 etc/bailiwick/service.yaml root:root 644
 etc/bailiwick/trust.json root:root 644
 var/lib/bailiwick-launch/identity root:root 600
+var/lib/bailiwick-launch/version root:root 644
 var/lib/bailiwick-catalog/catalog root:bailiwick-deploy 2775
 var/lib/bailiwick-catalog/catalog.lock root:bailiwick-deploy 660
 var/lib/bailiwick-catalog/catalog/blobs root:bailiwick-deploy 2775
@@ -142,7 +143,7 @@ func TestSetupAsks(t *testing.T) {
 		"https://id.example.com/team", "bailiwick", "alice bob",
 	}
 	for _, given := range [][]string{append(answers, "no"), answers[:5]} {
-		if out, err := ask(given...); err == nil || !strings.Contains(out, "nothing was written") {
+		if out, err := ask(given...); err == nil || !strings.Contains(out, "nothing was ") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if list, err := os.ReadDir(m.Path("/etc/bailiwick")); err != nil || len(list) > 0 {
