@@ -222,7 +222,7 @@ func (r Restore) checkTrust(stage string) error {
 			return err
 		}
 		if !bytes.Equal(own, theirs) {
-			return fmt.Errorf("its %s differs from that of this machine: it is a backup of another installation", filepath.Base(path))
+			return fmt.Errorf("its %s is not the file of this machine: it is a backup of another installation", filepath.Base(path))
 		}
 	}
 	return nil
