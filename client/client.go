@@ -44,6 +44,8 @@ type Config struct {
 	// client has just started, and returns its socket. When nil, an unreachable
 	// service is an error. See retry.go for which calls are retried.
 	Spawn func(context.Context) (socket string, err error)
+	// Remote is a service on another machine, in place of a socket.
+	Remote *Remote
 }
 
 // Conn speaks to one service and, when it may start one, to that service's
@@ -61,6 +63,9 @@ type link struct {
 	spawn  func(context.Context) (string, error)
 	http   *http.Client
 
+	remote  *Remote // nil: a socket
+	opening opening // of remote
+
 	mu     sync.Mutex
 	places []string // sockets to try, in order; guarded by mu
 	socket string   // the last one tried; guarded by mu
@@ -69,6 +74,11 @@ type link struct {
 // New returns a Conn that connects on its first use.
 func New(cfg Config) *Conn {
 	c := &Conn{link: &link{system: cfg.Dirs.System(), uids: cfg.UIDs, trace: cfg.Trace, spawn: cfg.Spawn, places: []string{cfg.Socket}}}
+	if cfg.Remote != nil {
+		c.remote, c.spawn, c.http = cfg.Remote, nil, egress.Remote(cfg.Remote.Roots)
+		c.places, c.socket = nil, cfg.Remote.URL
+		return c
+	}
 	if cfg.Socket == "" {
 		c.places = cfg.Dirs.Sockets()
 	}
@@ -77,15 +87,27 @@ func New(cfg Config) *Conn {
 	return c
 }
 
-// Socket returns the path that c is connected to, or would connect to.
+// Socket returns the path, or the URL, that c is connected to, or would connect to.
 func (c *Conn) Socket() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.socket
 }
 
+// Server returns the URL of the service, if it is on another machine.
+func (c *Conn) Server() string {
+	if c.remote == nil {
+		return ""
+	}
+	return c.remote.URL
+}
+
 // Find returns the socket of a running service. It never starts one.
 func (c *Conn) Find(ctx context.Context) (string, error) {
+	if c.remote != nil {
+		_, err := c.Login().Methods(ctx)
+		return c.remote.URL, err
+	}
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return "", c.unreachable(ctx, err)
@@ -166,6 +188,9 @@ func dial(ctx context.Context, socket string, uids []int) (net.Conn, error) {
 func (c *Conn) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if c.remote != nil {
+		return c.remoteFailure(err)
 	}
 	if e, ok := errors.AsType[*untrustedError](err); ok {
 		return otherAccount(api.CodeUnauthenticated, c.Socket(), e.uid)

@@ -99,7 +99,7 @@ func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 		payload = b.Bytes()
 	}
 	for try := 1; ; try++ {
-		resp, err := c.once(ctx, call.Method(), call.address(), payload)
+		resp, err := c.authorized(ctx, call, payload)
 		f, failed := errors.AsType[*failure](err)
 		if !failed || c.spawn == nil || try == maxTries || f.why == brokenCall && !call.repeatable {
 			return resp, err
@@ -113,13 +113,37 @@ func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 	}
 }
 
+// authorized makes a call as who is logged in. A handle that the service refuses, which had
+// no effect, is replaced once.
+func (c *Conn) authorized(ctx context.Context, call call, payload []byte) (*http.Response, error) {
+	handle, err := c.session(ctx, call.Call, "")
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.once(ctx, call, payload, handle)
+	if handle == "" || api.CodeOf(err) != api.CodeUnauthenticated || ctx.Err() != nil {
+		return resp, err
+	}
+	if handle, err = c.session(ctx, call.Call, handle); err != nil {
+		return nil, err
+	}
+	return c.once(ctx, call, payload, handle)
+}
+
 // once makes a call and returns its response if it succeeded.
-func (c *Conn) once(ctx context.Context, method, address string, payload []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://bailiwick"+address, bytes.NewReader(payload))
+func (c *Conn) once(ctx context.Context, call call, payload []byte, handle string) (*http.Response, error) {
+	base := "http://bailiwick"
+	if c.remote != nil {
+		base = c.remote.URL
+	}
+	req, err := http.NewRequestWithContext(ctx, call.Method(), base+call.address(), bytes.NewReader(payload))
 	if err != nil {
 		return nil, err
 	}
 	maps.Copy(req.Header, c.header)
+	if handle != "" {
+		req.Header.Set(api.SessionHeader, handle)
+	}
 	if payload != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

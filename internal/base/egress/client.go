@@ -72,6 +72,16 @@ func Local(dial DialFunc) *http.Client {
 	}
 }
 
+// Remote returns an HTTP client for the service at the host that a person chose, over TLS
+// 1.3 and HTTP/1.1. It verifies the server against roots, or the system's if nil, follows
+// no redirects and ignores proxy settings; the caller bounds time and size.
+func Remote(roots *x509.CertPool) *http.Client {
+	t := transport(Chosen().DialContext)
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}
+	t.TLSHandshakeTimeout = defaultTimeout
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
 // Relay returns a transport that passes on requests of others over HTTP/1.1 and
 // HTTP/2. It follows no redirects, ignores proxy settings, does not decompress, and
 // verifies servers of https URLs against roots, or the system's if nil; the caller

@@ -53,6 +53,7 @@ type Dialer struct {
 	unix    string         // the only path, or
 	only    netip.AddrPort // the only address, or
 	public  bool           // public addresses
+	chosen  bool           // any address
 	cfg     Config
 	control func(network, address string) error // called before the kernel connects
 }
@@ -102,6 +103,13 @@ func Public(cfg Config) *Dialer {
 	return &Dialer{public: true, cfg: cfg}
 }
 
+// Chosen returns a dialer for the hosts that a person at this machine names, such as the
+// service of the team, whose addresses may be private. It is for the programs that people
+// run, never for the service or a worker.
+func Chosen() *Dialer {
+	return &Dialer{chosen: true, cfg: Config{Resolver: system(), Timeout: defaultTimeout}}
+}
+
 // DialContext connects. Only a public dialer uses network, which must be TCP, and
 // address, which must be HOST:PORT with a numeric port.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -113,13 +121,13 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return connect(ctx, "unix", d.unix, 0, d.control)
 	case d.only.IsValid():
 		return connect(ctx, "tcp", d.only.String(), defaultTimeout, d.control)
-	case d.public:
-		return d.dialPublic(ctx, network, address)
+	case d.public, d.chosen:
+		return d.dialHost(ctx, network, address)
 	}
 	return nil, fmt.Errorf("%w: this dialer has no destination", ErrRefused)
 }
 
-func (d *Dialer) dialPublic(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *Dialer) dialHost(ctx context.Context, network, address string) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return nil, fmt.Errorf("%w: network %q: want TCP", ErrRefused, network)
 	}
@@ -139,7 +147,7 @@ func (d *Dialer) dialPublic(ctx context.Context, network, address string) (net.C
 			continue
 		}
 		at := netip.AddrPortFrom(a, port)
-		conn, err := connect(ctx, "tcp", at.String(), share(ctx, len(answers)-i), pinnedPublic(at))
+		conn, err := connect(ctx, "tcp", at.String(), share(ctx, len(answers)-i), d.pin(at))
 		if err == nil {
 			return conn, nil
 		}
@@ -151,6 +159,22 @@ func (d *Dialer) dialPublic(ctx context.Context, network, address string) (net.C
 	return nil, errors.Join(failures...)
 }
 
+// pin returns what holds a connection to an address that was checked.
+func (d *Dialer) pin(at netip.AddrPort) func(network, address string) error {
+	if d.chosen {
+		return pinned(at)
+	}
+	return pinnedPublic(at)
+}
+
+// judge refuses an address that is not public, unless a person chose its host.
+func (d *Dialer) judge(a netip.Addr) error {
+	if d.chosen {
+		return nil
+	}
+	return Judge(a)
+}
+
 // resolve returns the checked addresses of host. It refuses all if one is refused:
 // such an answer is an attack or a misconfiguration.
 func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -159,14 +183,14 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 		return nil, err
 	}
 	if addr.IsValid() {
-		return []netip.Addr{addr}, Judge(addr)
+		return []netip.Addr{addr}, d.judge(addr)
 	}
 	answers, err := lookup(ctx, d.cfg.Resolver, name)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range answers {
-		if err := Judge(a); err != nil {
+		if err := d.judge(a); err != nil {
 			return nil, fmt.Errorf("host %q: %w", host, err)
 		}
 	}
