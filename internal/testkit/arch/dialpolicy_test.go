@@ -66,6 +66,7 @@ func dialAllowed() map[string]map[string]string {
 // networked lists the third-party packages that reach the network, by the package
 // that may import them, with reasons. Any other is refused.
 func networked() map[string]map[string]string {
+	const oidcClient = "uses the HTTP client that it gets in the context of each call"
 	const flags = "parses addresses given as flags"
 	return map[string]map[string]string{
 		"internal/state/anchor": {
@@ -87,7 +88,8 @@ func networked() map[string]map[string]string {
 			"github.com/coreos/go-oidc/v3/oidc": "uses the HTTP client that it gets in the context of each call",
 			"golang.org/x/oauth2":               "likewise",
 		},
-		"internal/state/login":   {"github.com/coreos/go-oidc/v3/oidc": "uses the HTTP client that it gets in the context of each call"},
+		"internal/front/signin":  {"github.com/coreos/go-oidc/v3/oidc": oidcClient, "golang.org/x/oauth2": oidcClient},
+		"internal/state/login":   {"github.com/coreos/go-oidc/v3/oidc": oidcClient},
 		"internal/state/oauth":   {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
 		"internal/document/seal": {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; uses only network types of certificates"},
 		"internal/state/store": {

@@ -44,7 +44,7 @@ func house() [][]room {
 		},
 		{{"internal/run", [][]string{{"executor", "retention"}, {"dispatch"}, {"orchestrator"}, {"schedule"}}}},
 		{{"internal/front", [][]string{
-			{"console", "installer", "mcpserve", "telemetry", "webpage/graph", "webpage/logview", "webpage/patch", "websetting"},
+			{"console", "installer", "mcpserve", "signin", "telemetry", "webpage/graph", "webpage/logview", "webpage/patch", "websetting"},
 			{"decisiontext", "mcphttp", "readiness", "runverbs", "webpage"},
 			{"cli", "deploycli", "server"},
 			{"daemoncli"},
@@ -118,8 +118,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/front/cli": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/front/cli": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/front/signin", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/front/signin", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/front/webpage/graph":   {"api", "internal/base/cuttext"},
 		"internal/front/webpage/logview": {"api", "internal/base/cuttext", "internal/base/visibletext"},
