@@ -43,6 +43,7 @@ type Config struct {
 type tree struct {
 	Config
 	socket string
+	server string // URL
 	idle   time.Duration
 }
 
@@ -138,6 +139,13 @@ func forward(p *os.Process) (stop func()) {
 // starts one, if start is set.
 func (t *tree) connect(start bool) *client.Conn {
 	cfg := client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs, Trace: t.trace()}
+	url, err := t.remote()
+	if err == nil && url != "" {
+		cfg.Remote, err = t.logins().Remote(url)
+	}
+	if err != nil { // each call that needs a login says it
+		cfg.Remote = &client.Remote{URL: url, Session: func(context.Context, *client.Conn, string) (string, error) { return "", err }}
+	}
 	if start && t.starts() {
 		cfg.Spawn = t.spawn
 	}
@@ -146,7 +154,10 @@ func (t *tree) connect(start bool) *client.Conn {
 
 // starts reports whether a command may start a service. That of the machine is started
 // by its unit.
-func (t *tree) starts() bool { return canSpawn && t.socket == "" && !t.Dirs.System() }
+func (t *tree) starts() bool {
+	url, err := t.remote()
+	return canSpawn && t.socket == "" && !t.Dirs.System() && err == nil && url == ""
+}
 
 // withConn calls do with a connection to a service, which it starts if none is
 // running.

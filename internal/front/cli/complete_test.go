@@ -50,7 +50,7 @@ func TestUnknownVerbsSuggestTheRightOne(t *testing.T) {
 		"list":         "did you mean: bailiwick dispatch list, bailiwick run list,",
 		"run start":    "did you mean: bailiwick run submit,",
 		"submit":       "bailiwick run submit",
-		"logs":         "did you mean: bailiwick dispatch logs, bailiwick run logs;",
+		"logs":         "did you mean: bailiwick dispatch logs, bailiwick login, bailiwick run logs;",
 		"ps":           "did you mean: bailiwick dispatch list, bailiwick run list, bailiwick status;",
 		"dipatch":      "did you mean: bailiwick dispatch;",
 		"dispatch lst": "did you mean: bailiwick dispatch list;",

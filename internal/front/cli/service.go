@@ -55,9 +55,11 @@ func (t *serviceVerbs) down(ctx context.Context, c *client.Conn) (downReport, er
 		return downReport{}, err
 	}
 	r := downReport{Stopped: true, Socket: socket}
-	was, err := os.Lstat(socket)
-	if err != nil {
-		return r, err
+	var was fs.FileInfo
+	if c.Server() == "" {
+		if was, err = os.Lstat(socket); err != nil {
+			return r, err
+		}
 	}
 	// A service that cannot say how it is can be stopped all the same.
 	if s, err := c.Operator().Status(ctx); err == nil {
@@ -69,6 +71,9 @@ func (t *serviceVerbs) down(ctx context.Context, c *client.Conn) (downReport, er
 	}
 	if err := c.Operator().Stop(ctx); err != nil {
 		return r, killHint(ctx, c, err)
+	}
+	if c.Server() != "" {
+		return r, nil // nothing here tells when it has exited
 	}
 	err = awaitStopped(ctx, socket, was)
 	if api.CodeOf(err) == api.CodeNotFinished {

@@ -35,6 +35,7 @@ func (t *tree) programFlags(v *console.Verb) {
 	v.Version = t.Version
 	t.Format, t.idle = "text", defaultIdle
 	v.FlagBelow(&t.socket, "socket")
+	v.FlagBelow(&t.server, "server")
 	v.FlagBelow(&t.Format, "output")
 	v.FlagBelow(&t.idle, "idle")
 	v.FlagBelow(&t.NoPager, "no-pager")
@@ -52,25 +53,29 @@ func (t *tree) programFlags(v *console.Verb) {
 
 // ownVerbs set the installation up, and start and stop the service.
 func (t *tree) ownVerbs() console.Verbs {
-	service, mcp := &serviceVerbs{t}, &mcpVerbs{t}
+	service, mcp, login := &serviceVerbs{t}, &mcpVerbs{t}, &loginVerbs{t}
 	return console.Verbs{
-		"":           t.programFlags,
-		"init":       t.delegate(deployProgram, "init"),
-		"key":        t.delegate(deployProgram, "key"),
-		"operator":   t.delegate(deployProgram, "operator"),
-		"catalog":    t.catalogCommand,
-		"agent":      t.delegate(deployProgram, "agent"),
-		"mcp tools":  mcp.toolsCommand,
-		"mcp config": mcp.configCommand,
-		"web serve":  t.webServeCommand,
-		"web open":   t.webOpenCommand,
-		"up":         t.delegate(daemonProgram, "start"),
-		"down":       service.downCommand,
-		"status":     service.statusCommand,
-		"doctor":     t.delegate(daemonProgram, "doctor"),
-		"gc":         service.gcCommand,
-		"version":    t.versionCommand,
-		"man":        console.Man(t.writePages),
+		"":             t.programFlags,
+		"init":         t.delegate(deployProgram, "init"),
+		"key":          t.delegate(deployProgram, "key"),
+		"operator":     t.delegate(deployProgram, "operator"),
+		"catalog":      t.catalogCommand,
+		"agent":        t.delegate(deployProgram, "agent"),
+		"mcp tools":    mcp.toolsCommand,
+		"mcp config":   mcp.configCommand,
+		"web serve":    t.webServeCommand,
+		"web open":     t.webOpenCommand,
+		"up":           t.delegate(daemonProgram, "start"),
+		"down":         service.downCommand,
+		"status":       service.statusCommand,
+		"doctor":       t.delegate(daemonProgram, "doctor"),
+		"gc":           service.gcCommand,
+		"login":        login.loginCommand,
+		"logout":       login.logoutCommand,
+		"session list": login.sessionListCommand,
+		"session end":  login.sessionEndCommand,
+		"version":      t.versionCommand,
+		"man":          console.Man(t.writePages),
 	}
 }
 

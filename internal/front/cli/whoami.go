@@ -13,6 +13,7 @@ import (
 // identity is the answer of whoami: the caller and what it may dispatch.
 type identity struct {
 	api.Who
+	Server       string             `json:"server,omitempty"` // URL, on another machine
 	Grants       []api.ArtifactInfo `json:"grants"`
 	Subagents    []api.ArtifactInfo `json:"subagents"` // up to the ceiling
 	AboveCeiling int                `json:"aboveCeiling,omitempty"`
@@ -26,6 +27,7 @@ func (t *findVerbs) whoamiCommand(v *console.Verb) {
 			if err != nil {
 				return err
 			}
+			id.Server = c.Server()
 			return t.Emit(id, string(id.Principal), func() { t.printIdentity(id) })
 		})
 	})
@@ -59,8 +61,15 @@ func (t *findVerbs) identity(ctx context.Context, c *client.Conn) (id identity, 
 
 func (t *findVerbs) printIdentity(id identity) {
 	by := "the account at the other end of the socket"
-	if id.Auth == api.AuthToken {
+	switch id.Auth {
+	case api.AuthToken:
 		by = "a token"
+	case api.AuthSession:
+		by = "a login"
+	case api.AuthAccount:
+	}
+	if id.Server != "" {
+		t.Row("server", "%s", id.Server)
 	}
 	t.Row("principal", "%s, established by %s", id.Principal, by)
 	if id.Operator {
