@@ -17,6 +17,7 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COSIGN := $(TOOLS)/cosign-3.1.3
 VERSITYGW := $(TOOLS)/versitygw-1.8.0
 WEBAUTHN := $(TOOLS)/webauthn-0.18.2
+OIDC := $(TOOLS)/oidc-3.52.0
 NFPM := $(TOOLS)/nfpm-2.45.1
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-1.10.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
@@ -73,6 +74,10 @@ $(WEBAUTHN): e2e/webauthn/go.mod e2e/webauthn/go.sum e2e/webauthn/main.go
 	@mkdir -p $(TOOLS)
 	cd e2e/webauthn && go build -ldflags "-s -w" -o $@ .
 
+$(OIDC): e2e/oidc/go.mod e2e/oidc/go.sum e2e/oidc/main.go
+	@mkdir -p $(TOOLS)
+	cd e2e/oidc && go build -ldflags "-s -w" -o $@ .
+
 $(NFPM): packaging/nfpm/go.mod packaging/nfpm/go.sum
 	@mkdir -p $(TOOLS)
 	cd packaging/nfpm && go build -ldflags "-s -w" -o $@ github.com/goreleaser/nfpm/v2/cmd/nfpm
@@ -82,7 +87,7 @@ $(CYCLONEDX): packaging/cyclonedx/go.mod packaging/cyclonedx/go.sum
 	cd packaging/cyclonedx && go build -ldflags "-s -w" -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 LINT := $(GOLANGCI) $(GOFUMPT)
-FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW) $(WEBAUTHN)
+FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW) $(WEBAUTHN) $(OIDC)
 PACKAGERS := $(NFPM) $(CYCLONEDX)
 
 tools: ## build the tools of the checks and the tests into .cache/tools, keyed by version
