@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -36,6 +38,22 @@ func (s ToolServer) Host() *ToolHost {
 		return &s.Run.ToolHost
 	}
 	return nil
+}
+
+// SecretNames lists the secrets whose values a server needs, sorted.
+func (s ToolServer) SecretNames() []Name {
+	var names []Name
+	if host := s.Host(); host != nil {
+		names = slices.Collect(maps.Values(host.Secrets))
+	}
+	if h := s.HTTP; h != nil && h.Header != nil {
+		names = append(names, h.Header.Secret)
+	}
+	if h := s.HTTP; h != nil && h.OAuth != nil {
+		names = append(names, h.OAuth.Secret)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // StdioServer is a program that speaks MCP on its standard streams, in a jail of its

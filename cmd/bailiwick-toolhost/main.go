@@ -28,8 +28,11 @@ func main() {
 	}
 }
 
-// startDescriptor is the descriptor of the record.ToolStart.
-const startDescriptor = 3
+// Descriptors of the starter. The launcher knows by the lock that this process lives.
+const (
+	startDescriptor = 3 // has the record.ToolStart
+	lockDescriptor  = 4 // not of every starter
+)
 
 func run() error {
 	flags := flag.NewFlagSet("bailiwick-toolhost", flag.ContinueOnError)
@@ -46,6 +49,7 @@ func run() error {
 		return errors.New("bailiwickd starts this program; do not run it by hand")
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a starter that is gone fails, and does not kill
+	syscall.CloseOnExec(lockDescriptor)                     // no program in a jail has it
 	start := os.NewFile(startDescriptor, "start")
 	if start == nil {
 		return errors.New("bailiwickd starts this program; do not run it by hand: descriptor 3 is not open")

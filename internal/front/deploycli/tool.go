@@ -25,7 +25,7 @@ func (p *catalogVerbs) define(ctx context.Context, s api.ToolServer, files []dep
 	server := toolclient.Server{ToolServer: withSecrets(s, p.secrets)}
 	server.Secrets = func(context.Context) (record.Secrets, error) {
 		needed := record.Secrets{}
-		for _, name := range toolclient.SecretNames(server.ToolServer) {
+		for _, name := range server.SecretNames() {
 			needed[name] = p.secrets[name]
 		}
 		return needed, nil
@@ -34,7 +34,7 @@ func (p *catalogVerbs) define(ctx context.Context, s api.ToolServer, files []dep
 		server.Files = append(server.Files, toolclient.File{File: f.File, Open: f.Open})
 	}
 	lacks := []string{}
-	for _, name := range toolclient.SecretNames(s) {
+	for _, name := range s.SecretNames() {
 		if _, given := p.secrets[name]; !given {
 			lacks = append(lacks, "--secret "+string(name))
 		}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -30,13 +32,13 @@ func (p *Pool) order(c Call) (*order, error) {
 	}
 	o := &order{server: server, revision: revision.Digest(), refs: map[api.Name]string{}}
 	parts := []api.Digest{digest}
-	if name := toolclient.Capability(server); name != "" {
-		if o.capability, digest, err = revision.Capability(name); err != nil {
+	if host := server.Host(); host != nil && host.Capability != "" {
+		if o.capability, digest, err = revision.Capability(host.Capability); err != nil {
 			return nil, err
 		}
 		parts = append(parts, digest)
 	}
-	for _, name := range toolclient.SecretNames(server) {
+	for _, name := range server.SecretNames() {
 		secret, digest, err := revision.Secret(name)
 		if err != nil {
 			return nil, err
@@ -55,7 +57,7 @@ func (p *Pool) order(c Call) (*order, error) {
 
 // resolve returns the server with what its tool host needs beside its document.
 func (p *Pool) resolve(o *order) toolclient.Server {
-	s := toolclient.Server{ToolServer: o.server, Revision: o.revision, Secrets: func(ctx context.Context) (record.Secrets, error) {
+	s := toolclient.Server{ToolServer: o.server, Revision: o.revision, Refs: slices.Collect(maps.Values(o.refs)), Secrets: func(ctx context.Context) (record.Secrets, error) {
 		values := record.Secrets{}
 		for name, ref := range o.refs {
 			if p.cfg.Secrets == nil {

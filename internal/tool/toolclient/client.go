@@ -15,7 +15,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -50,6 +49,7 @@ type Server struct {
 	api.ToolServer
 
 	Revision api.Digest // of the catalog, that has it; empty: it is in none yet
+	Refs     []string   // references of its secrets, of a server in a catalog
 	// Secrets returns the values of its secrets, by name of artifact. A Starter calls it
 	// unless it gets them elsewhere. nil: it has none.
 	Secrets func(context.Context) (record.Secrets, error)
@@ -61,32 +61,6 @@ type File struct {
 	api.File
 
 	Open func() (io.ReadCloser, error)
-}
-
-// SecretNames lists the secrets whose values a server needs, sorted.
-func SecretNames(s api.ToolServer) []api.Name {
-	var names []api.Name
-	if host := s.Host(); host != nil {
-		for _, n := range host.Secrets {
-			names = append(names, n)
-		}
-	}
-	if h := s.HTTP; h != nil && h.Header != nil {
-		names = append(names, h.Header.Secret)
-	}
-	if h := s.HTTP; h != nil && h.OAuth != nil {
-		names = append(names, h.OAuth.Secret)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// Capability is the capability whose files a server needs; "" for none.
-func Capability(s api.ToolServer) api.Name {
-	if host := s.Host(); host != nil {
-		return host.Capability
-	}
-	return ""
 }
 
 // Offer is what a server has.

@@ -55,7 +55,7 @@ func (p Plain) Start(ctx context.Context, s Server, in, out, errs *os.File) (Pro
 			return nil, err
 		}
 	}
-	for _, name := range SecretNames(s.ToolServer) {
+	for _, name := range s.SecretNames() {
 		if _, ok := doc.Secrets[name]; !ok {
 			return nil, fmt.Errorf("secret %q has no value", name)
 		}
