@@ -19,7 +19,8 @@ type team struct {
 	t *testing.T
 }
 
-func newTeam(t *testing.T) *team {
+// newTeam starts the service of a machine, after the changes of its caller.
+func newTeam(t *testing.T, change ...func(*team)) *team {
 	t.Helper()
 	s := &team{machine.New(t), t}
 	s.MkdirAll("/etc/bailiwick", 0, 0, 0o755)
@@ -46,6 +47,9 @@ func newTeam(t *testing.T) *team {
 		s.Write("/etc/bailiwick/"+name, string(b), 0, 0, 0o644)
 	}
 	s.ok(machine.Alice, "cp -r ~/.local/share/bailiwick/catalog /var/lib/bailiwick-catalog/")
+	for _, f := range change {
+		f(s)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	cmd := s.Command(ctx, machine.Service, filepath.Join(bin, "bailiwickd"), "serve", "--system")
 	out, err := cmd.StdoutPipe()

@@ -34,9 +34,12 @@ const teamHost = "team.bailiwick.localhost"
 // certificate.
 type teamPage struct {
 	*browser
-	w      *world
-	origin string
-	pin    string // SHA-256 of the certificate's public key, in base64
+	t       testing.TB
+	w       *world // that it is of; nil: of a machine in mode system
+	run     func(args ...string) string
+	command func() *exec.Cmd // serves it
+	origin  string
+	pin     string // of the certificate
 }
 
 // teamFree returns a port of loopback that is free now.
@@ -48,42 +51,53 @@ func teamFree(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// teamCertificate returns a certificate for teamHost, its key, and the SHA-256 of its public
+// key in base64, with which a browser trusts it.
+func teamCertificate(t testing.TB) (cert, key []byte, pin string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: teamHost}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{teamHost}}
+	made, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	must(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	must(t, err)
+	spki, err := x509.MarshalPKIXPublicKey(private.Public())
+	must(t, err)
+	sum := sha256.Sum256(spki)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), base64.StdEncoding.EncodeToString(sum[:])
+}
+
 // teamSettings writes a certificate, its key and the section web of the configuration, with
 // more sections, before the service starts.
 func (w *world) teamSettings(more string) *teamPage {
 	w.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(w.t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: teamHost}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{teamHost}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(w.t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	must(w.t, err)
-	spki, err := x509.MarshalPKIXPublicKey(key.Public())
-	must(w.t, err)
-	w.write("tls/cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})), 0o644)
-	w.write("tls/key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), 0o600)
-	port, sum := teamFree(w.t), sha256.Sum256(spki)
-	p := &teamPage{w: w, origin: fmt.Sprintf("https://%s:%d", teamHost, port), pin: base64.StdEncoding.EncodeToString(sum[:])}
+	cert, key, pin := teamCertificate(w.t)
+	w.write("tls/cert.pem", string(cert), 0o644)
+	w.write("tls/key.pem", string(key), 0o600)
+	port := teamFree(w.t)
+	p := &teamPage{t: w.t, w: w, origin: fmt.Sprintf("https://%s:%d", teamHost, port), pin: pin}
+	p.run = func(args ...string) string { return w.must(args...) }
+	p.command = func() *exec.Cmd { return w.command(filepath.Join(bin, "bailiwick-web"), "team") }
 	w.write("config/bailiwick/service.yaml", fmt.Sprintf("version: 1\nweb: {origin: %q, listen: \"127.0.0.1:%d\", certificate: %q, key: %q}\n%s", p.origin, port, w.path("tls/cert.pem"), w.path("tls/key.pem"), more), 0o644)
 	return p
 }
 
 // serve serves the page until the test ends, and starts the browser.
 func (p *teamPage) serve() {
-	p.w.t.Helper()
-	cmd := p.w.command(filepath.Join(bin, "bailiwick-web"), "team")
+	p.t.Helper()
+	cmd := p.command()
 	out, err := cmd.StdoutPipe()
-	must(p.w.t, err)
+	must(p.t, err)
 	var errs strings.Builder
 	cmd.Stderr = &errs
-	must(p.w.t, cmd.Start())
+	must(p.t, cmd.Start())
 	first, err := bufio.NewReader(out).ReadString('\n')
-	p.w.t.Cleanup(func() { teamStop(p.w.t, cmd, out, &errs) })
+	p.t.Cleanup(func() { teamStop(p.t, cmd, out, &errs) })
 	if err != nil || strings.TrimSpace(first) != "page  "+p.origin {
-		p.w.t.Fatalf("bailiwick-web team prints %q: %v", first, err)
+		p.t.Fatalf("bailiwick-web team prints %q: %v", first, err)
 	}
-	p.browser = newBrowser(p.w.t, "--ignore-certificate-errors-spki-list="+p.pin)
+	p.browser = newBrowser(p.t, "--ignore-certificate-errors-spki-list="+p.pin)
 }
 
 func teamStop(t testing.TB, cmd *exec.Cmd, out io.Reader, errs *strings.Builder) {
@@ -106,8 +120,8 @@ func (p *teamPage) device() *tab {
 
 // invite returns the link of an invitation.
 func (p *teamPage) invite(who string) string {
-	p.w.t.Helper()
-	return strings.TrimSpace(p.w.must("operators", "invite", who, "-o", "name"))
+	p.t.Helper()
+	return strings.TrimSpace(p.run("operators", "invite", who, "-o", "name"))
 }
 
 // enrolled opens a link, makes a passkey, and returns the fingerprint that the page shows.
