@@ -74,6 +74,7 @@ var manual string
 func (p *program) root() *cobra.Command {
 	catalogs, inspect, agents, operators := &catalogVerbs{program: p}, &inspectVerbs{p}, &agentVerbs{p}, &operatorVerbs{p}
 	machine := &machineVerbs{p}
+	trust := &trustVerbs{machine}
 	deployKeys, operatorKeys := &keyVerbs{p, deployKey(p.Dirs)}, &keyVerbs{p, operatorKey(p.Dirs)}
 	root := console.ParseManual(manual).Command(console.Verbs{
 		"":                 p.programFlags,
@@ -98,6 +99,9 @@ func (p *program) root() *cobra.Command {
 		"install":          machine.installCommand,
 		"remove":           machine.removeCommand,
 		"setup":            machine.setupCommand,
+		"trust show":       trust.showCommand,
+		"trust add":        trust.addCommand,
+		"trust remove":     trust.removeCommand,
 		"backup":           machine.backupCommand,
 		"restore":          machine.restoreCommand,
 		"upgrade":          machine.upgradeCommand,

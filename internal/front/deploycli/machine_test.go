@@ -127,6 +127,72 @@ func TestAMachineIsSetUpOnceAndItsPeoplePublish(t *testing.T) {
 	}
 }
 
+// Root lets keys sign and takes that back, unless the catalog in force needs them.
+func TestTheTrustRootOfAMachineChanges(t *testing.T) {
+	m := packaged(t)
+	if out, err := setup(m); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	id := func(name string) string {
+		out, err := m.Run(people()[name], deployProgram, "key", "show", "-o", "name")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return strings.TrimSpace(out)
+	}
+	publish := func(signers ...int) {
+		t.Helper()
+		argv := []string{deployProgram, "catalog", "apply", "--file", "/home/alice/m/bailiwick.yaml", "--reason", "again", "--replace-proposal"}
+		for _, uid := range signers {
+			if out, err := m.Run(uid, argv...); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			argv = []string{deployProgram, "catalog", "sign"}
+		}
+	}
+	if out, err := m.Run(machine.Alice, deployProgram, "init", "/home/alice/m", "--insecure-unencrypted"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	publish(machine.Alice, machine.Bob)
+	root := func(args ...string) (string, error) {
+		return m.Run(machine.Root, append([]string{deployProgram, "trust"}, args...)...)
+	}
+	for want, args := range map[string][]string{
+		"threshold 2, want 1 to 1": {"remove", id("bob"), "--yes"},
+		"has no key":               {"remove", "ed25519:00", "--yes"},
+		"is a duplicate":           {"add", "/home/bob/.config/bailiwick/deploy.key.pub", "--yes"},
+		"want the public half":     {"add", "/etc/passwd", "--yes"},
+		"nothing was changed":      {"add", "/home/bob/.config/bailiwick/operator.key.pub"},
+	} {
+		if out, err := root(args...); err == nil || !strings.Contains(out, want) && !strings.Contains(out, "the input ended") {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+	if out, err := m.Run(machine.Alice, deployProgram, "trust", "add", "/home/bob/.config/bailiwick/operator.key.pub", "--yes"); err == nil || !strings.Contains(out, "sudo") {
+		t.Errorf("by alice: %v\n%s", err, out)
+	}
+	// A third key, and a threshold that the catalog in force does not meet.
+	third := "/home/bob/.config/bailiwick/operator.key.pub"
+	if out, err := root("add", third, "--threshold", "3", "--yes"); err == nil || !strings.Contains(out, "would not verify") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := root("add", third, "--yes"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := root("remove", id("bob"), "--yes"); err == nil || !strings.Contains(out, "would not verify") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := root("remove", id("bob"), "--threshold", "1", "--yes"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := m.Run(machine.Service, deployProgram, "catalog", "verify"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := m.Run(machine.Bob, deployProgram, "trust", "show", "-o", "name"); err != nil || strings.Contains(out, id("bob")) || !strings.Contains(out, id("alice")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Questions lead to the same files as a file of answers, and without a yes to none.
 func TestSetupAsks(t *testing.T) {
 	m := packaged(t)

@@ -45,9 +45,9 @@ func (a Answers) settings() []byte {
 // maxPublic bounds the file of a public key, in bytes.
 const maxPublic = 64 << 10
 
-// readPublic reads the file of a public key that bailiwick key create or operator passkey
+// ReadPublic reads the file of a public key that bailiwick key create or operator passkey
 // wrote. The account that owns it does not matter: a person compares its id.
-func readPublic(path string) (seal.Key, error) {
+func ReadPublic(path string) (seal.Key, error) {
 	f, err := os.Open(path) //nolint:gosec // G304: as root named it
 	if err != nil {
 		return seal.Key{}, err
@@ -125,7 +125,7 @@ func (r *answerReader) signers(n *yaml.Node, what string, owned bool) (root seal
 				if !filepath.IsAbs(file) {
 					file = filepath.Join(r.dir, file)
 				}
-				k, err := readPublic(file)
+				k, err := ReadPublic(file)
 				if err != nil {
 					r.At(item, "%s.keys: %v", what, err)
 				}

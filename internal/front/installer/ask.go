@@ -76,7 +76,7 @@ func (a Asker) signers(owned bool) (root seal.TrustRoot, err error) {
 		if path == "" && len(root.Keys) > 0 {
 			break
 		}
-		k, err := readPublic(path)
+		k, err := ReadPublic(path)
 		if err != nil {
 			a.say("  %v", err)
 			continue
