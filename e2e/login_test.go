@@ -41,6 +41,8 @@ type office struct {
 	issuer   string
 	provider *exec.Cmd
 	roots    *x509.CertPool
+
+	redirects []string // where the provider may lead browsers back to
 }
 
 // portAt returns a port that nothing listens on at an address.
@@ -82,6 +84,7 @@ func (w *office) provide() {
 	program, err := oidcProgram()
 	must(w.t, err)
 	w.provider = exec.Command(program, strings.TrimPrefix(w.issuer, "https://"), w.path("tls.pem"), w.path("tls.key"), w.path("users.json"))
+	w.provider.Args = append(w.provider.Args, w.redirects...)
 	w.provider.Dir, w.provider.Env = w.dir, w.env
 	var said bytes.Buffer
 	w.provider.Stderr = &said
