@@ -79,3 +79,24 @@ func fork(args []string) error {
 		_ = unix.Pause()
 	}
 }
+
+// take forks as many children as the first argument says, or takes as many MiB as the second.
+func take(args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for i := range number(args[0]) {
+		p, err := os.StartProcess(self, []string{self, "fork", "child"}, &os.ProcAttr{Files: []*os.File{nil, nil}})
+		if err != nil {
+			return fmt.Errorf("after %d children: %w", i, err)
+		}
+		defer func() { _ = p.Kill(); _, _ = p.Wait() }()
+	}
+	block := make([]byte, number(args[1])<<20)
+	for i := 0; i < len(block); i += 4096 {
+		block[i] = 1
+	}
+	fmt.Println("took", len(block)>>20)
+	return nil
+}

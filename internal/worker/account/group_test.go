@@ -102,6 +102,25 @@ func TestAGroupBoundsItsProgram(t *testing.T) {
 }
 
 // proves R-S2
+func TestLimitsOfAGroupAreHeld(t *testing.T) {
+	g := groups(t)
+	for name, args := range map[string][]string{"processes": {"40", "0"}, "memory": {"0", "200"}} {
+		b, free := block(t), block(t)
+		made := create(t, g, name, b, Limits{Memory: 100 << 20, Processes: 30})
+		if len(made.Lacks) > 0 {
+			t.Log("this machine does not hold it:", made.Lacks) // and says so
+			continue
+		}
+		if text, code := run(t, Program{Block: &b, Group: made}, "take", args...); code == 0 {
+			t.Errorf("%s beyond the limit: %s", name, text)
+		}
+		if text, code := run(t, Program{Block: &free, Group: create(t, g, "free-"+name, free, Limits{})}, "take", args...); code != 0 {
+			t.Errorf("control: %s without a limit: %d %s", name, code, text)
+		}
+	}
+}
+
+// proves R-S2
 func TestAProgramCannotLeaveItsGroups(t *testing.T) {
 	g, b, other := groups(t), block(t), block(t)
 	made, victim := create(t, g, "own", b, Limits{Processes: 40, Memory: 64 << 20}), create(t, g, "other", other, Limits{})

@@ -99,7 +99,7 @@ func dir(t *testing.T, uid int, name, text string) string {
 // acts is what the program of a test does.
 func acts() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
-		"say": say, "groups": ownGroups, "escape": escape, "fork": fork, "attack": attack,
+		"say": say, "groups": ownGroups, "escape": escape, "fork": fork, "attack": attack, "take": take,
 		"read": func(args []string) error {
 			return each(args, func(p string) error { _, err := os.ReadFile(p); return err })
 		},

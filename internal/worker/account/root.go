@@ -190,13 +190,13 @@ func (r *root) system(path string) error {
 	return err
 }
 
-// resolver shows the directory of the resolver's configuration, where /etc only has a link to it.
+// resolver shows the file with the resolver's configuration, where /etc only has a link to it: its directory may have more.
 func (r *root) resolver() error {
 	file, err := filepath.EvalSymlinks("/etc/resolv.conf")
 	if err != nil || r.shown(file) {
 		return nil //nolint:nilerr // a machine without: names do not resolve outside either
 	}
-	return r.clone(filepath.Dir(file), mounttree.ReadOnly)
+	return r.clone(file, mounttree.ReadOnly)
 }
 
 // programDir shows the directory of the program, where it has its siblings.

@@ -26,16 +26,35 @@ func TestAllTestsPassInABlock(t *testing.T) {
 	if !realRoot() {
 		return // this is that run, or it takes root
 	}
-	out := runInBlock(t, "-test.v", "-test.count=1", "-test.timeout=9m")
-	for line := range strings.Lines(string(out)) {
+	agents, err := pinnedAgents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(runInBlock(t, agents, "-test.v", "-test.count=1", "-test.timeout=9m"))) {
 		if strings.HasPrefix(line, "--- ") {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
 }
 
-// runInBlock runs the tests under a block with arguments, and returns the output.
-func runInBlock(t *testing.T, args ...string) []byte {
+// TestAttacksFailInABlock is the part of TestAllTestsPassInABlock that takes no agent programs, and fails if limits are not held by
+// control groups although this machine has the controllers.
+//
+// proves R-S1, R-S2
+func TestAttacksFailInABlock(t *testing.T) {
+	if !realRoot() {
+		return // likewise
+	}
+	const some = "TestAttacksFailInsideAndSucceedOutside|TestTheProcessLimit|TestTheMemoryLimit|TestTheDiskLimit|TestAJailInABlock|TestCloseRemovesGroups"
+	for line := range strings.Lines(string(runInBlock(t, "", "-test.v", "-test.count=1", "-test.timeout=25m", "-test.run="+some))) {
+		if strings.HasPrefix(line, "--- ") || strings.Contains(line, "limits: ") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+// runInBlock runs the tests under a block with arguments and, unless "", the directory of agent programs, and returns the output.
+func runInBlock(t *testing.T, agents string, args ...string) []byte {
 	t.Helper()
 	home, err := os.MkdirTemp("", "b") //nolint:usetesting // a short path: those of unix sockets are bounded
 	if err != nil {
@@ -44,10 +63,6 @@ func runInBlock(t *testing.T, args ...string) []byte {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	const owner = 54321                                                                      // the service's
 	if err := errors.Join(os.Chown(home, owner, owner), os.Chmod(home, 0o755)); err != nil { // pid 1 of a jail reaches files below, as it does elsewhere
-		t.Fatal(err)
-	}
-	agents, err := pinnedAgents()
-	if err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -80,14 +95,17 @@ func runInBlock(t *testing.T, args ...string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	mounts := []account.Mount{
+		{At: home, From: open(home), As: account.Self, Write: true},
+		{At: mounttree.AgentView + home, From: open(home), As: account.Agent},
+	}
+	if agents != "" {
+		mounts = append(mounts, account.Mount{At: agents, From: open(agents), As: account.Nobody})
+	}
 	p, err := account.Start(account.Program{
 		Path: self, Args: args, File: []*os.File{nil, w, w}, Block: &block, Group: group,
-		Env: []string{agentsEnv + "=" + agents, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home},
-		Mounts: []account.Mount{
-			{At: home, From: open(home), As: account.Self, Write: true},
-			{At: mounttree.AgentView + home, From: open(home), As: account.Agent},
-			{At: agents, From: open(agents), As: account.Nobody},
-		},
+		Env:    []string{agentsEnv + "=" + agents, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home},
+		Mounts: mounts,
 	})
 	_ = w.Close()
 	if err != nil {

@@ -308,6 +308,12 @@ func TestAJailInABlockHasItsOtherUids(t *testing.T) {
 	if err := errors.Join(unix.Fstatat(at, "mine", &mine, 0), unix.Fstatat(at, "a", &lower, 0)); err != nil {
 		t.Fatal(err)
 	}
+	t.Log("limits: ", strings.Join(j.Isolation().Limits, "; "))
+	for _, limit := range j.Isolation().Limits {
+		if what, by, _ := strings.Cut(limit, ": "); (what == "memory" || what == "processes") && len(hierarchies()) > 0 && !strings.HasPrefix(by, "cgroup ") {
+			t.Errorf("limit %s is held by %s", what, by)
+		}
+	}
 	if own := j.Isolation().Layers[0]; os.Geteuid() != 0 || pid1.Uid != 1 || mine.Uid != 2 || lower.Uid != 2 || !strings.Contains(own, "separate host uids") {
 		t.Errorf("worker %d, pid 1 %d, agent %d, its lower files %d: %s", os.Geteuid(), pid1.Uid, mine.Uid, lower.Uid, own)
 	}
