@@ -79,20 +79,20 @@ func (t *doctor) run(ctx context.Context) error {
 		{"state", d.State, "$XDG_STATE_HOME/bailiwick"},
 		{"sockets", strings.Join(d.Sockets(), ", "), ""},
 	}}
-	checks := jailChecks(jail.Probe(ctx))
-	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.stateCheck(), t.dataCheck(), t.configCheck(), t.trustCheck())
-	checks = append(checks, metricsCheck(t.settings())...)
-	checks = append(checks, runsCheck(t.settings())...)
-	checks = append(checks, t.issuerCheck(ctx)...)
-	checks = append(checks, t.pageCheck()...)
-	checks = append(checks, t.anchorChecks(ctx)...)
-	checks = append(checks, t.notifyChecks(t.settings())...)
-	checks = append(checks, t.toolChecks(ctx)...)
+	var checks []check
+	if d.System() {
+		r.Places, checks = systemPlaces(d), t.systemChecks(ctx)
+	} else {
+		checks = t.installationChecks(ctx)
+	}
 	var running []check
 	running, r.Service = t.serviceChecks(ctx)
 	checks = append(checks, running...)
 	checks = append(checks, t.readyChecks(ctx)...)
-	checks = append(checks, t.modeCheck(ctx)...)
+	if !d.System() {
+		checks = append(checks, t.modeCheck()...)
+	}
+	checks = append(checks, t.keyChecks(ctx)...)
 	for i := range checks {
 		c := &checks[i]
 		line := checkLine{Name: c.name, State: strings.ToLower(c.state()), Found: c.found}
@@ -112,6 +112,19 @@ func (t *doctor) run(ctx context.Context) error {
 		return console.Exit{Status: 1}
 	}
 	return nil
+}
+
+// installationChecks are doctor's checks of an installation in mode same-user.
+func (t *doctor) installationChecks(ctx context.Context) []check {
+	checks := jailChecks(jail.Probe(ctx))
+	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.stateCheck(), t.dataCheck(), t.configCheck(), t.trustCheck())
+	checks = append(checks, metricsCheck(t.settings())...)
+	checks = append(checks, runsCheck(t.settings())...)
+	checks = append(checks, t.issuerCheck(ctx)...)
+	checks = append(checks, t.pageCheck()...)
+	checks = append(checks, t.anchorChecks(ctx)...)
+	checks = append(checks, t.notifyChecks(t.settings())...)
+	return append(checks, t.toolChecks(ctx)...)
 }
 
 func (t *doctor) printDoctor(r *doctorReport) {
@@ -201,19 +214,20 @@ func (t *doctor) trustCheck() check {
 }
 
 // modeCheck lists what an agent with a shell as this account could change.
-func (t *doctor) modeCheck(ctx context.Context) []check {
+func (t *doctor) modeCheck() []check {
 	out := []check{{name: "mode", ok: true, found: t.mode() + ": service, catalog and callers share this account; any program of this account outside a jail can change all of it"}}
-	for _, reach := range []struct{ name, path string }{
-		{"trust root file", t.Dirs.TrustRoot()}, {"catalog", t.Dirs.Catalog()}, {"state", t.Dirs.State}, {"deploy key", t.Dirs.DeployKey()},
-	} {
-		if _, err := os.Stat(reach.path); err != nil {
-			continue
+	for _, reach := range []struct{ name, path string }{{"trust root file", t.Dirs.TrustRoot()}, {"catalog", t.Dirs.Catalog()}, {"state", t.Dirs.State}} {
+		if _, err := os.Stat(reach.path); err == nil {
+			out = append(out, check{name: reach.name, advice: true, found: reach.path + " is writable by every program of this account"})
 		}
-		c := check{name: reach.name, advice: true, found: reach.path + " is writable by every program of this account"}
-		if reach.path == t.Dirs.DeployKey() {
-			c = keyCheck(ctx, reach.name, reach.path, "can sign a catalog", "create one with a passphrase: bailiwick key create")
-		}
-		out = append(out, c)
+	}
+	return out
+}
+
+// keyChecks are about the keys of this account.
+func (t *doctor) keyChecks(ctx context.Context) (out []check) {
+	if _, err := os.Stat(t.Dirs.DeployKey()); err == nil {
+		out = append(out, keyCheck(ctx, "deploy key", t.Dirs.DeployKey(), "can sign a catalog", "create one with a passphrase: bailiwick key create"))
 	}
 	return append(out, t.reachChecks(ctx)...)
 }

@@ -64,6 +64,8 @@ func (t *doctor) absentService(socket string, err error) check {
 	case pid > 0:
 		c.advice = false
 		c.found, c.fix = fmt.Sprintf("process %d serves the state directory and does not answer at %s: %v", pid, socket, err), fmt.Sprintf("see %s; or end it with: kill %d", t.logPath(), pid)
+	case t.Dirs.System() && client.NoService(err):
+		c.advice, c.found, c.fix = false, "not running", "run: sudo systemctl start bailiwick.service; see: journalctl -u bailiwick.service"
 	case !client.NoService(err):
 		c.found = err.Error()
 		if e, ok := errors.AsType[*api.Error](err); ok {

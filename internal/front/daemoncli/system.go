@@ -121,23 +121,27 @@ func rootOnly(path string) error {
 
 // rootCatalog refuses a catalog directory that the service itself could write.
 func (t *tree) rootCatalog() error {
-	dir := t.Dirs.Data
+	groups, err := os.Getgroups()
+	if err != nil {
+		return api.Errorf(api.CodeUnavailable, "catalog: groups of this process: %w", err)
+	}
+	return catalogGroups(t.Dirs.Data, append(groups, os.Getegid()))
+}
+
+// catalogGroups refuses a catalog directory that an account with these groups could write.
+func catalogGroups(dir string, groups []int) error {
 	st, err := os.Stat(dir)
 	if err != nil {
 		return api.Errorf(api.CodeUnavailable, "catalog: %w", err).WithHint("create it as the package does: systemd-tmpfiles --create bailiwick.conf")
 	}
 	owner, ok := st.Sys().(*syscall.Stat_t)
-	groups, err := os.Getgroups()
-	if err != nil {
-		return api.Errorf(api.CodeUnavailable, "catalog: groups of this process: %w", err)
-	}
 	switch {
 	case !ok || owner.Uid != 0:
-		return api.Errorf(api.CodeInvalid, "catalog: %s: owned by another account than root", dir).WithHint("run: chown root:bailiwick-deploy %s", dir)
+		return api.Errorf(api.CodeInvalid, "catalog: %s: owned by another account than root", dir).WithHint("run: chown root:%s %s", deployGroup, dir)
 	case st.Mode().Perm()&0o002 != 0:
 		return api.Errorf(api.CodeInvalid, "catalog: %s: writable by every account (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod o-w %s", dir)
-	case st.Mode().Perm()&0o020 != 0 && (slices.Contains(groups, int(owner.Gid)) || os.Getegid() == int(owner.Gid)):
-		return api.Errorf(api.CodeInvalid, "catalog: %s: the service's account is in the group that writes it (%d)", dir, owner.Gid).WithHint("remove the account bailiwick from the group bailiwick-deploy")
+	case st.Mode().Perm()&0o020 != 0 && slices.Contains(groups, int(owner.Gid)):
+		return api.Errorf(api.CodeInvalid, "catalog: %s: the service's account is in the group that writes it (%d)", dir, owner.Gid).WithHint("remove the account %s from the group %s", serviceAccount, deployGroup)
 	}
 	return nil
 }
@@ -153,25 +157,4 @@ func (t *tree) privateState() error {
 		return api.Errorf(api.CodeInvalid, "state directory %s: accessible to other accounts (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod 700 %s", dir)
 	}
 	return t.ownState()
-}
-
-// launcherSocket refuses a start without the launcher: nothing could be dispatched.
-func (t *tree) launcherSocket() error {
-	path := t.Dirs.LauncherSocket()
-	hint := "run: sudo systemctl enable --now bailiwick-launch.socket"
-	st, err := os.Lstat(path)
-	if err != nil {
-		return api.Errorf(api.CodeUnavailable, "launcher: %w", err).WithHint("%s", hint)
-	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
-	switch {
-	case st.Mode().Type() != fs.ModeSocket:
-		return api.Errorf(api.CodeInvalid, "launcher: %s: not a socket", path).WithHint("%s", hint)
-	case !ok || owner.Uid != 0 || st.Mode().Perm()&0o006 != 0:
-		return api.Errorf(api.CodeInvalid, "launcher: %s: not root's alone (mode %04o)", path, st.Mode().Perm()).WithHint("%s", hint)
-	}
-	if err := unix.Access(path, unix.W_OK); err != nil {
-		return api.Errorf(api.CodeUnavailable, "launcher: %s: %w", path, err).WithHint("the socket belongs to root and the group of the service's account: restart bailiwick-launch.socket")
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package daemoncli
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"net"
 	"os"
 	"os/signal"
@@ -216,4 +217,63 @@ func TestAServiceWithPrivilegesIsRefused(t *testing.T) {
 			t.Errorf("%s: %v\n%s", flags, err, said)
 		}
 	}
+}
+
+// Doctor says to each account what the mode rests on, and names what is wrong with its fix.
+func TestDoctorKnowsTheMachine(t *testing.T) {
+	m, program := installed(t)
+	lines := func(uid int) map[string]checkLine {
+		t.Helper()
+		out, _ := asDaemon(m, uid, program, "doctor", "-o", "json") // programs are missing beside this one
+		var r doctorReport
+		if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &r); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		all := map[string]checkLine{}
+		for _, c := range r.Checks {
+			all[c.Name] = c
+		}
+		return all
+	}
+	sound := []string{"accounts", "trust and settings", "catalog directory", "state directory", "launcher", "configuration", "mode"}
+	for _, uid := range []int{machine.Root, machine.Alice, machine.Bob} {
+		all := lines(uid)
+		for _, name := range sound {
+			if c := all[name]; c.State != "ok" {
+				t.Errorf("uid %d: %s: %+v", uid, name, c)
+			}
+		}
+		if c := all["service"]; c.State != "missing" || !strings.Contains(c.Fix, "sudo systemctl start bailiwick.service") {
+			t.Errorf("uid %d: %+v", uid, c)
+		}
+		writes := strings.Contains(all["accounts"].Found, "your account writes the catalog")
+		if writes != (uid == machine.Alice) {
+			t.Errorf("uid %d: %s", uid, all["accounts"].Found)
+		}
+	}
+	m.Write("/etc/bailiwick/service.yaml", "version: 1\nnonsense: 1\n", 0, 0, 0o644)
+	for _, err := range []error{
+		os.Chmod(m.Path("/etc/bailiwick/trust.json"), 0o666), os.Chmod(m.Path("/var/lib/bailiwick"), 0o755), os.Chmod(m.Path("/var/lib/bailiwick-catalog"), 0o777),
+		os.Chmod(m.Path("/run/bailiwick-launch/launch.sock"), 0o666), replaceGroup(m, "bailiwick-deploy:x:64303:alice", "bailiwick-deploy:x:64303:alice,bailiwick"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := lines(machine.Bob)
+	for name, fix := range map[string]string{
+		"accounts": "gpasswd -d bailiwick", "trust and settings": "", "catalog directory": "chmod o-w", "state directory": "chmod 700", "launcher": "bailiwick-launch.socket", "configuration": "does not start",
+	} {
+		if c := all[name]; c.State != "invalid" || !strings.Contains(c.Fix, fix) {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+func replaceGroup(m *machine.Machine, old, with string) error {
+	b, err := os.ReadFile(m.Path("/etc/group"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.Path("/etc/group"), []byte(strings.Replace(string(b), old, with, 1)), 0o644) //nolint:gosec // G306: of a machine
 }
