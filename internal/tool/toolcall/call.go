@@ -190,8 +190,7 @@ func (s *source) run(ctx context.Context, c Call) (Answer, error) {
 	}
 	defer host.release()
 	got, err := host.Run(ctx, toolclient.Call{Arguments: c.Arguments, Dispatch: c.Owner.Dispatch, Approved: c.Approved})
-	var no *toolclient.UnsentError
-	if errors.As(err, &no) {
+	if _, ok := errors.AsType[*toolclient.UnsentError](err); ok {
 		s.log(ctx, "a declared command could not be run", err)
 		return Answer{}, unsent("%s could not be run; the service's log has the reason", s.name())
 	}

@@ -49,13 +49,14 @@ type Host struct {
 
 // Start starts the tool host of a server. The caller must Close it.
 func Start(ctx context.Context, cfg Config, s Server) (*Host, error) {
-	var pipes [6]*os.File
-	for i := 0; i < len(pipes); i += 2 {
-		var err error
-		if pipes[i], pipes[i+1], err = os.Pipe(); err != nil {
-			closeAll(pipes[:i]...)
+	var pipes []*os.File
+	for range 3 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(pipes...)
 			return nil, err
 		}
+		pipes = append(pipes, r, w)
 	}
 	theirIn, in, out, theirOut, errs, theirErr := pipes[0], pipes[1], pipes[2], pipes[3], pipes[4], pipes[5]
 	defer closeAll(theirIn, theirOut, theirErr)
@@ -103,7 +104,7 @@ func (h *Host) read() {
 		case err != nil:
 			select {
 			case <-h.silent: // it has said why
-			case <-time.After(time.Second):
+			case <-time.After(time.Second): //nolint:forbidigo // of the kernel's clock
 			}
 			h.finish("the tool host ended", false)
 			return
