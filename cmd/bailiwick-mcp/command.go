@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -32,6 +34,7 @@ type process struct {
 
 // options are the flags.
 type options struct {
+	server, serverCA  string
 	socket, tokenFile string
 	version           bool
 
@@ -61,6 +64,8 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.key, "tls-key", "", "`file` with the certificate's key, not accessible to everyone")
 	flags.Var(&o.hosts, "allow-host", "accept requests for `HOST[:PORT]` besides the address itself; repeatable")
 	flags.Var(&o.origins, "allow-origin", "accept web pages of `origin`, such as https://HOST; repeatable (default: none)")
+	flags.StringVar(&o.server, "server", "", "`URL` of a service on another machine, https://HOST:PORT; requires --principal-token-file or --http")
+	flags.StringVar(&o.serverCA, "server-ca", "", "`file` with the certificates that its own chains to, in PEM (default: those of the system)")
 	flags.IntVar(&o.rate, "rate", mcphttp.DefaultRate, "requests a second of one principal")
 	flags.StringVar(&o.resource, "resource", "", "`URL` of this server, as tokens of --oauth-issuer name it; ends in "+mcphttp.Path)
 	flags.StringVar(&o.issuer, "oauth-issuer", "", "`URL` of the OAuth issuer where clients get tokens; configure it in the service, too")
@@ -128,8 +133,41 @@ func emptyFlag(flags *flag.FlagSet) (name string) {
 	return name
 }
 
+// remote returns the service on another machine that flags name, or nil.
+func (o *options) remote() (*client.Remote, error) {
+	switch {
+	case o.server == "" && o.serverCA == "":
+		return nil, nil //nolint:nilnil // the service of this machine
+	case o.server == "":
+		return nil, api.Errorf(api.CodeInvalid, "--server-ca requires --server")
+	case o.socket != "":
+		return nil, api.Errorf(api.CodeInvalid, "--socket and --server: give one")
+	case o.tokenFile == "" && o.address == "":
+		return nil, api.Errorf(api.CodeInvalid, "--server requires --principal-token-file: there is no account on the other machine").WithHint("create a token: bailiwick token create PRINCIPAL --out FILE")
+	}
+	r := &client.Remote{URL: o.server}
+	if err := client.CheckURL(o.server); err != nil {
+		return nil, err
+	}
+	if o.serverCA == "" {
+		return r, nil
+	}
+	b, err := os.ReadFile(o.serverCA)
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "--server-ca: %w", err)
+	}
+	if r.Roots = x509.NewCertPool(); !r.Roots.AppendCertsFromPEM(b) {
+		return nil, api.Errorf(api.CodeInvalid, "--server-ca %s: no certificate in PEM", o.serverCA)
+	}
+	return r, nil
+}
+
 func serve(ctx context.Context, p process, o options) error {
-	conn := client.NewRuntime(client.Config{Socket: o.socket, Dirs: p.place.Dirs, UIDs: p.place.UIDs})
+	remote, err := o.remote()
+	if err != nil {
+		return err
+	}
+	conn := client.NewRuntime(client.Config{Socket: o.socket, Dirs: p.place.Dirs, UIDs: p.place.UIDs, Remote: remote})
 	if o.address != "" {
 		if o.tokenFile != "" {
 			return api.Errorf(api.CodeInvalid, "--principal-token-file with --http: over HTTP each client sends its own token").WithHint("leave out --principal-token-file")

@@ -167,7 +167,18 @@ func (t *mcpVerbs) configCommand(v *console.Verb) {
 // startCommand is the command with which a client starts the server. Clients pass
 // on little of their environment, so it names the socket of the service.
 func (t *mcpVerbs) startCommand(ctx context.Context, tokenFile string) ([]string, error) {
+	server, err := t.remote()
+	switch {
+	case err != nil:
+		return nil, err
+	case server != "" && tokenFile == "":
+		return nil, api.Errorf(api.CodeInvalid, "mcp config: a client of %s needs a token, since it has no account there", server).WithHint("create one: bailiwick token create agent:NAME --out FILE; then add: --principal-token-file FILE")
+	}
 	command := []string{t.sibling(mcpProgram), "--socket", t.serviceSocket(ctx)}
+	if server != "" {
+		command = []string{t.sibling(mcpProgram), "--server", server}
+		fmt.Fprintf(t.Stderr, "If %s has certificates of its own, add to the arguments: --server-ca FILE\n", server)
+	}
 	if _, err := os.Stat(command[0]); err != nil { // the client would hide this error
 		return nil, missing(command[0], err)
 	}
@@ -175,7 +186,7 @@ func (t *mcpVerbs) startCommand(ctx context.Context, tokenFile string) ([]string
 		return command, nil
 	}
 	path, err := filepath.Abs(tokenFile)
-	if err := errors.Join(err, checkTokenFile(path)); err != nil {
+	if err = errors.Join(err, checkTokenFile(path)); err != nil {
 		return nil, err // the server would refuse it, and the client hide that error
 	}
 	return append(command, "--principal-token-file", path), nil

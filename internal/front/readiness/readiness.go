@@ -81,7 +81,7 @@ func Of(ctx context.Context, cfg Config) (List, error) {
 	if err != nil && !client.NoService(err) {
 		return l, err
 	}
-	if lost := lostRoot(cfg.Dirs); lost != nil {
+	if lost := lostRoot(cfg.Dirs); lost != nil && cfg.Conn.Server() == "" {
 		l.missing(lost.Name, lost.Run, "%s", lost.Detail)
 		return l, nil
 	}
