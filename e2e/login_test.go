@@ -302,6 +302,15 @@ func TestTheServerHasAValidCertificate(t *testing.T) {
 		t.Fatalf("the control: %s", d)
 	}
 	wantIn(t, "whoami", p.must("whoami"), "agent:far", "a token", w.service)
+	session := p.mcp(mcpJuly, "--server", w.service, "--server-ca", w.path("tls.pem"), "--principal-token-file", w.path("home/far.token"))
+	if r := session.call("bailiwick_subagents_list", map[string]any{}); r.IsError {
+		t.Errorf("over MCP: %+v", r)
+	}
+	for _, args := range [][]string{{"--server", w.service}, {"--server-ca", "x"}, {"--server", "http://127.0.0.1:1", "--principal-token-file", "x"}, {"--server", w.service, "--socket", "s"}} {
+		if d := p.exec(mcpProgram(), args...); d.status == 0 || !strings.Contains(d.stderr, "--server") && !strings.Contains(d.stderr, "server \"http") {
+			t.Errorf("bailiwick-mcp %q: %s", args, d)
+		}
+	}
 	if d := p.try("run", "cancel", "x"); d.status == 0 || d.status == 4 {
 		t.Errorf("a token steers: %s", d)
 	}
@@ -324,5 +333,124 @@ func TestTheServerHasAValidCertificate(t *testing.T) {
 	must(t, err)
 	if "https://"+st.Remote != w.service {
 		t.Errorf("the status says %q", st.Remote)
+	}
+}
+
+// resident returns the resident memory of a process in bytes.
+func resident(t *testing.T, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	must(t, err)
+	var kib int64
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			_, err = fmt.Sscan(rest, &kib)
+			must(t, err)
+		}
+	}
+	return kib << 10
+}
+
+// 200 remote clients that watch cost the service at most 64 MB. The time that they take is
+// not compared.
+func TestRemoteWatchersFitInMemory(t *testing.T) {
+	t.Parallel()
+	const watchers, most = 200, 64 << 20
+	w := newOffice(t, "127.0.0.1")
+	p := newWorld(t, 0)
+	if d := w.login(p, "ann"); d.status != 0 {
+		t.Fatalf("login: %s", d)
+	}
+	var kept struct {
+		Servers map[string]struct {
+			Session struct {
+				Handle string `json:"handle"`
+			} `json:"session"`
+		} `json:"servers"`
+	}
+	b, err := os.ReadFile(p.path("config/bailiwick/logins.json"))
+	must(t, err)
+	must(t, json.Unmarshal(b, &kept))
+	handle := kept.Servers[w.service].Session.Handle
+	p.must("dispatch", "run", "sh", "--source", "repo", "--set", "do="+strings.TrimSpace(awaitGate("open")), "--id", "watched", "--detach")
+	st, err := w.conn().Operator().Status(t.Context())
+	must(t, err)
+	config := &tls.Config{RootCAs: w.roots}
+	watch := func() *tls.Conn {
+		c, err := tls.Dial("tcp", strings.TrimPrefix(w.service, "https://"), config)
+		must(t, err)
+		_, err = fmt.Fprintf(c, "GET /v1/runtime/dispatches/watched/log?follow=true HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", api.SessionHeader, handle)
+		must(t, err)
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if must(t, err); !strings.Contains(line, "200") {
+			t.Fatalf("a watcher gets %q", line)
+		}
+		return c
+	}
+	warm := watch()
+	before := resident(t, st.PID)
+	all := []*tls.Conn{warm}
+	for range watchers {
+		all = append(all, watch())
+	}
+	after := resident(t, st.PID)
+	t.Logf("%d watchers: %.1f MB, from %.1f MB to %.1f MB", watchers, float64(after-before)/1e6, float64(before)/1e6, float64(after)/1e6)
+	if after-before > most {
+		t.Errorf("%d watchers cost %d bytes, more than %d", watchers, after-before, most)
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+	w.open("open")
+	w.awaitEnd("watched")
+}
+
+// Every verb that calls the service works from another machine, as an operator who logged
+// in there. The verbs that are not listed act on files of their own machine alone.
+//
+// proves R-D8
+func TestEveryVerbWorksRemotely(t *testing.T) {
+	t.Parallel()
+	far, here := wire(t)
+	w := newOffice(t, here)
+	_, public := w.operatorKey("ann")
+	w.must("operators", "add", public, "--principal", "human:ann")
+	p := newWorld(t, 0)
+	p.net = far
+	if d := w.login(p, "ann"); d.status != 0 {
+		t.Fatalf("login: %s", d)
+	}
+	b, err := os.ReadFile(w.path("home/ann.key"))
+	must(t, err)
+	p.mkdir("config/bailiwick")
+	p.write("config/bailiwick/operator.key", string(b), 0o600)
+	p.write("plan.yaml", "id: over\nsource: {name: repo}\ntasks:\n  - {id: one, subagent: sh, input: {do: \"echo far >> a.txt\"}}\n", 0o644)
+	p.repository("repo", map[string]string{"x": "y\n"})
+	if _, err := os.Stat(p.path("run/bailiwick")); err == nil {
+		t.Fatal("there is a service on the other machine")
+	}
+	for _, line := range []string{
+		"whoami", "can", "can dispatch sh", "status", "session list", "gc --dry-run",
+		"subagent list", "subagent show sh", "env list", "source list", "target list", "target show local", "grant list", "role list", "role matrix", "model list", "capability list", "tool list",
+		"dispatch run sh --source repo --set do=true --id far-1", "dispatch list", "dispatch show far-1", "dispatch logs far-1", "dispatch network far-1", "dispatch tools far-1", "dispatch outputs far-1",
+		"dispatch attestation far-1", "dispatch pin far-1", "dispatch unpin far-1", "run submit PLAN --watch", "run list", "run show over", "run watch over", "run logs over", "run patch over", "waiting", "budget list",
+		"queue list", "queue pause default", "queue resume default", "schedule list",
+		"principal add agent:new", "principal list", "principal show agent:new", "token create agent:new --out NEW", "token list", "ceiling set agent:new observe", "principal remove agent:new",
+		"operators list", "decision list", "approval list", "stop --dispatch far-1", "stop list", "secret list",
+		"audit list", "audit show 1", "audit verify --log", "audit export --dispatch far-1 --out BUNDLE", "audit trust",
+		"session end NONE", "mcp config --client claude-code --principal-token-file NEW",
+	} {
+		args := strings.Fields(strings.NewReplacer("PLAN", p.path("plan.yaml"), "NEW", p.path("new.token"), "BUNDLE", p.path("far.bundle"), "TRUST", p.path("trust.json")).Replace(line))
+		d := p.try(args...)
+		ok := d.status == 0
+		if line == "session end NONE" {
+			ok = d.status == 1 && strings.Contains(d.stderr, "no such session")
+		}
+		if !ok {
+			t.Errorf("%s: %s", line, d)
+		}
+	}
+	if p.services() != nil {
+		t.Error("a verb started a service on the other machine")
 	}
 }
