@@ -23,8 +23,25 @@ func (t *anchorVerbs) noun(v *console.Verb) { v.FlagBelow(&t.config, "config") }
 
 func (t *anchorVerbs) showCommand(v *console.Verb) {
 	v.Do(func(ctx context.Context, args []string) error {
-		return t.execute(ctx, daemonProgram, t.args(t.Format, "show", args[0]), t.Stdin, t.File())
+		path, argv := t.daemon(t.args(t.Format, "show", args[0]))
+		return t.executePath(ctx, path, argv, t.Stdin, t.File(), t.Stderr)
 	})
+}
+
+// serviceAccount has the state of the machine's installation, and sudo leads there: only an
+// administrator looks into it.
+const (
+	serviceAccount = "bailiwick"
+	sudoProgram    = "/usr/bin/sudo"
+)
+
+// daemon is the command that runs bailiwickd where the state can be read.
+func (t *anchorVerbs) daemon(args []string) (path string, argv []string) {
+	path = t.sibling(daemonProgram)
+	if !t.Dirs.System() {
+		return path, args
+	}
+	return sudoProgram, append([]string{"-u", serviceAccount, "-H", "--", path}, args...)
 }
 
 // args are the arguments of bailiwickd.
@@ -72,7 +89,8 @@ func (t *anchorVerbs) nameLost(ctx context.Context, f decideFlags, name string) 
 // JSON.
 func (t *anchorVerbs) daemonAnswers(ctx context.Context, args []string, stdin io.Reader, answer any) error {
 	var out, said bytes.Buffer
-	err := t.executeTo(ctx, daemonProgram, args, stdin, &out, &said)
+	path, argv := t.daemon(args)
+	err := t.executePath(ctx, path, argv, stdin, &out, &said)
 	if _, failed := errors.AsType[console.Exit](err); failed {
 		var refused struct{ Error *api.Error }
 		last := said.Bytes()[bytes.LastIndexByte(bytes.TrimSpace(said.Bytes()), '\n')+1:]

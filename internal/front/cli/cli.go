@@ -97,7 +97,11 @@ func (t *tree) execute(ctx context.Context, program string, args []string, stdin
 }
 
 func (t *tree) executeTo(ctx context.Context, program string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	path := t.sibling(program)
+	return t.executePath(ctx, t.sibling(program), args, stdin, stdout, stderr)
+}
+
+// executePath is executeTo for a program by its path.
+func (t *tree) executePath(ctx context.Context, path string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // G204: a program in the folder of this one
 	child.Stdin, child.Stdout, child.Stderr = stdin, stdout, stderr
 	// The terminal interrupts the child too, which then exits and restores the
