@@ -6,6 +6,9 @@ import "time"
 // verified token; CeilingHeader can only lower the caller's ceiling.
 const (
 	SessionHeader = "Bailiwick-Session"
+	// FromHeader has the address of the browser that the page for several people logs in for.
+	// The service believes it from the account of the page alone, and only logs it.
+	FromHeader    = "Bailiwick-From"
 	CeilingHeader = "Bailiwick-Ceiling"
 )
 

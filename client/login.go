@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -12,6 +13,16 @@ type Login struct{ c *Conn }
 
 // Login returns the login face of c.
 func (c *Conn) Login() Login { return Login{c} }
+
+// From returns l for a browser at an address, for the log.
+func (l Login) From(address string) Login {
+	h := l.c.header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	h.Set(api.FromHeader, address)
+	return Login{&Conn{link: l.c.link, header: h}}
+}
 
 // Enrol returns what an invitation is for, or, with an enrolment, enrols a passkey. It is
 // never repeated when its effect is unknown: the service would refuse the code.

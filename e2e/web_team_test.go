@@ -355,7 +355,7 @@ func TestTheTeamsPageReads(t *testing.T) {
 	first := session()
 	ann.script(false)
 	ann.visit(p.origin + "/sessions")
-	wantIn(t, "/sessions without scripts", ann.text("main"), first, "this one")
+	wantIn(t, "/sessions without scripts", ann.text("main"), first, "this one", "passkey from 127.0.0.1")
 	if status := ann.loads("the end of the session", func() { ann.click("[data-session='" + first + "'] button") }); status != http.StatusUnauthorized {
 		t.Errorf("after its end the session answers with status %d", status)
 	}

@@ -35,7 +35,11 @@ func (c *invitationCalls) enrol(ctx context.Context, r *request, req api.EnrolRe
 	answer, err := c.cfg.Registry.Invited.Enrol(req)
 	switch api.CodeOf(err) { //nolint:exhaustive // the others are faults, not refusals
 	case api.CodeUnauthenticated:
-		err = c.callers.refuseClaim(ctx, "enrolment", "no invitation of ours", err)
+		claimed := "no invitation of ours"
+		if from := c.callers.from(r); from != "" {
+			claimed += ", from " + from
+		}
+		err = c.callers.refuseClaim(ctx, "enrolment", claimed, err)
 	case api.CodeInvalid:
 		err = dispatch.LogInvalid(ctx, c.cfg.Ledger, r.caller.Principal, "operator.enrol", err)
 	}

@@ -63,10 +63,10 @@ func opens[Req any](c *loginCalls, find func(context.Context, Req) (login.Identi
 		var opened api.PersonSession
 		if err == nil {
 			p, _ := r.Context().Value(peerKey{}).(peer) // establish has checked it
-			opened, err = c.People.Begin(r.Context(), who, p.channel(), p.from)
+			opened, err = c.People.Begin(r.Context(), who, p.channel(), c.from(r))
 		}
 		if err != nil {
-			return c.refuseLogin(r.Context(), who, err)
+			return c.refuseLogin(r, who, err)
 		}
 		w.Header().Set("Cache-Control", "no-store")
 		return answer(w, r.status, opened)
@@ -78,7 +78,7 @@ func (c *loginCalls) nobody() error {
 }
 
 // refuseLogin logs a login that was refused. The provider's silence is no refusal.
-func (c *loginCalls) refuseLogin(ctx context.Context, who login.Identity, err error) error {
+func (c *loginCalls) refuseLogin(r *request, who login.Identity, err error) error {
 	if api.CodeOf(err) != api.CodeUnauthenticated {
 		return err
 	}
@@ -86,7 +86,10 @@ func (c *loginCalls) refuseLogin(ctx context.Context, who login.Identity, err er
 	if who.Subject != "" {
 		claimed += " of " + who.Subject
 	}
-	return c.refuse(ctx, refusal{via: "login", claimed: claimed, err: asError(err)})
+	if from := c.from(r); from != "" {
+		claimed += ", from " + from
+	}
+	return c.refuse(r.Context(), refusal{via: "login", claimed: claimed, err: asError(err)})
 }
 
 func (c *loginCalls) oidc(ctx context.Context, req api.OIDCLogin) (login.Identity, error) {

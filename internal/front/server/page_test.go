@@ -81,3 +81,32 @@ func TestATakenOverPageMayWhatItsSessionsMay(t *testing.T) {
 		t.Errorf("in another account: %+v", a)
 	}
 }
+
+// The log has the address of the browser that the page logs in for. Of other accounts the
+// header counts for nothing, and what is no address is left out.
+func TestThePagePassesTheAddressOfABrowserOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		page    api.Principal
+		headers []string
+		want    string
+	}{
+		"the page":           {"local:bailiwick-web", []string{api.FromHeader, "192.0.2.7"}, "192.0.2.7"},
+		"a mapped address":   {"local:bailiwick-web", []string{api.FromHeader, "::ffff:192.0.2.7"}, "192.0.2.7"},
+		"another account":    {"local:other", []string{api.FromHeader, "192.0.2.7"}, ""},
+		"no address":         {"local:bailiwick-web", []string{api.FromHeader, "192.0.2.7, sudo"}, ""},
+		"two addresses":      {"local:bailiwick-web", []string{api.FromHeader, "192.0.2.7", api.FromHeader, "192.0.2.8"}, ""},
+		"without the header": {"local:bailiwick-web", nil, ""},
+	} {
+		h, _ := newPaged(t, c.page)
+		h.server.cfg.Passkeys, h.server.callers.Passkeys = nil, login.NewPasskeys(h.registry, "s", h.now)
+		a := h.call("POST", "/v1/login/passkey/finish", `{"id": "x", "assertion": {"authenticatorData": "eA==", "clientDataJSON": "eA==", "credentialId": "eA==", "signature": "eA=="}}`, c.headers...)
+		list := h.logged(record.KindAuthRefused)
+		if a.status != http.StatusUnauthorized || len(list) != 1 {
+			t.Fatalf("%s: %+v, %d entries", name, a, len(list))
+		}
+		line := list[0].Entry.Line(list[0].Seq)
+		if c.want == "" && strings.Contains(line, "from") || c.want != "" && !strings.Contains(line, "from "+c.want+`"`) {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}

@@ -182,7 +182,7 @@ func (s *site) finishOIDC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	next := localPath(l.Next)
-	opened, err := s.exchangeCode(r.Context(), q, l)
+	opened, err := s.exchangeCode(r, q, l)
 	if err != nil {
 		s.signIn(w, r, next, err)
 		return
@@ -196,7 +196,8 @@ func (s *site) finishOIDC(w http.ResponseWriter, r *http.Request) {
 }
 
 // exchangeCode gets an ID token for the code of an answer, and a session for the token.
-func (s *site) exchangeCode(ctx context.Context, q url.Values, l loginState) (opened api.PersonSession, err error) {
+func (s *site) exchangeCode(r *http.Request, q url.Values, l loginState) (opened api.PersonSession, err error) {
+	ctx := r.Context()
 	if refusal := q.Get("error"); refusal != "" {
 		return opened, api.Errorf(api.CodeUnauthenticated, "the identity provider refused: %.*s %.*s", maxRefusal, refusal, maxRefusal, q.Get("error_description")).
 			WithHint("ask the administrator of the provider whether you may use this page")
@@ -216,7 +217,7 @@ func (s *site) exchangeCode(ctx context.Context, q url.Values, l loginState) (op
 	if !ok {
 		return opened, api.Errorf(api.CodeUnauthenticated, "the identity provider gave no ID token").WithHint("an administrator allows the scope openid for this client")
 	}
-	return s.team.service.Login().OIDC(ctx, api.OIDCLogin{IDToken: text, Nonce: l.Nonce})
+	return s.team.login(r).OIDC(ctx, api.OIDCLogin{IDToken: text, Nonce: l.Nonce})
 }
 
 // loginCookie has what a login at the identity provider began with, in the browser that

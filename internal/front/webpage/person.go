@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -44,6 +45,16 @@ func (t *team) conn(ctx context.Context) *client.Conn {
 		return p.conn
 	}
 	return t.service.As("none")
+}
+
+// login makes the calls of a browser that is not signed in, and passes its address on for
+// the log.
+func (t *team) login(r *http.Request) client.Login {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = ""
+	}
+	return t.service.Login().From(host)
 }
 
 // describe adds what the layout shows of the person.

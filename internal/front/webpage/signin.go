@@ -64,7 +64,7 @@ func (s *site) finishPasskey(w http.ResponseWriter, r *http.Request) {
 	err := readScript(r, &req)
 	var opened api.PersonSession
 	if err == nil {
-		opened, err = s.team.service.Login().PasskeyFinish(r.Context(), req)
+		opened, err = s.team.login(r).PasskeyFinish(r.Context(), req)
 	}
 	if err == nil {
 		admit(w, opened)
@@ -78,7 +78,7 @@ func (s *site) postEnrol(w http.ResponseWriter, r *http.Request) {
 	err := readScript(r, &req)
 	var answer api.EnrolAnswer
 	if err == nil {
-		answer, err = s.team.service.Login().Enrol(r.Context(), req)
+		answer, err = s.team.login(r).Enrol(r.Context(), req)
 	}
 	s.answerScript(w, r, answer, err)
 }
