@@ -204,3 +204,28 @@ func (c *Chain) apply(r *Record) error {
 	}
 	return nil
 }
+
+// MayVote reports whether a vote of p about what a task writes, or about a task that people
+// approve, counts: of a person whom the action lists, and who did not submit the work.
+func MayVote(a *api.TaskAction, p api.Principal) bool {
+	return p.Person() && !p.SamePerson(a.Principal) && slices.Contains(a.By, p)
+}
+
+// Approvers counts the people who approve in votes, in their order: of several votes of
+// one person, or with a key that a counted vote has, the first counts. 0 once anybody
+// denies.
+func Approvers(votes []api.Vote) int {
+	var who []api.Principal
+	var keys []string
+	for _, v := range votes {
+		switch {
+		case !v.Approve:
+			return 0
+		case len(v.Keys) == 0 || slices.ContainsFunc(who, v.Principal.SamePerson):
+		case slices.ContainsFunc(v.Keys, func(k string) bool { return slices.Contains(keys, k) }):
+		default:
+			who, keys = append(who, v.Principal), append(keys, v.Keys...)
+		}
+	}
+	return len(who)
+}

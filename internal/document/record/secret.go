@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -42,4 +43,25 @@ func TrimLine(v string) string {
 		v = strings.TrimSuffix(v, "\r")
 	}
 	return v
+}
+
+// ReadSecrets returns the values that the secrets of a manifest have now. Its error names no
+// value.
+func ReadSecrets(ctx context.Context, resolve func(context.Context, api.SecretRef) (string, error), refs []api.SecretRef) (Secrets, error) {
+	values := Secrets{}
+	for _, ref := range refs {
+		v, ok := values[ref.Name]
+		var err error
+		if !ok {
+			v, err = resolve(ctx, ref)
+		}
+		if err == nil {
+			err = api.CheckSecretUse(ref.Use, v)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("secret %q: %w", ref.Name, err)
+		}
+		values[ref.Name] = v
+	}
+	return values, nil
 }

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	historyFile = "service-keys.json"
+	// HistoryFile is the name of the file that Save writes.
+	HistoryFile = "service-keys.json"
 	maxHistory  = 4 << 20
 )
 
@@ -153,7 +154,7 @@ func ParseHistory(b []byte) (History, error) {
 // there is no such file, the service has had one key, whose public half is in
 // dir; without that too the error is fs.ErrNotExist.
 func LoadHistory(dir string) (History, error) {
-	path := filepath.Join(dir, historyFile)
+	path := filepath.Join(dir, HistoryFile)
 	b, err := readGuarded(path, "service keys", maxHistory, 0o022, "chmod go-w")
 	if errors.Is(err, fs.ErrNotExist) {
 		k, err := LoadPublic(filepath.Join(dir, serviceKeyFile))
@@ -186,5 +187,5 @@ func (h History) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(dir, historyFile), append(b, '\n'), 0o644)
+	return durable.Replace(filepath.Join(dir, HistoryFile), append(b, '\n'), 0o644)
 }

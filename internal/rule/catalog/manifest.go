@@ -166,3 +166,17 @@ func (r *Revision) Permits(m *record.Manifest) error {
 	}
 	return nil
 }
+
+// Writes returns who has to approve what a task of a principal writes before it starts, by all
+// grants of the principal; nil: nobody.
+func (r *Revision) Writes(p api.Principal, effect api.Effect) (rule *api.WriteRule) {
+	if effect != api.EffectWrite {
+		return nil
+	}
+	for _, g := range r.set.Grants {
+		if g.Principal == p {
+			rule = rule.And(g.Writes)
+		}
+	}
+	return rule
+}

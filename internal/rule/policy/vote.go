@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/ballot"
 )
 
 // ActionVote is a vote about a request for an approval, for or against it.
@@ -112,21 +113,5 @@ func SameCall(a, b *api.ToolAction) bool {
 	return a.Dispatch == b.Dispatch && a.Tool == b.Tool && bytes.Equal(a.Arguments, b.Arguments)
 }
 
-// Approvers counts the people who approve in votes, in their order: of several votes of
-// one person, or with a key that a counted vote has, the first counts. 0 once anybody
-// denies.
-func Approvers(votes []api.Vote) int {
-	var who []api.Principal
-	var keys []string
-	for _, v := range votes {
-		switch {
-		case !v.Approve:
-			return 0
-		case len(v.Keys) == 0 || slices.ContainsFunc(who, v.Principal.SamePerson):
-		case slices.ContainsFunc(v.Keys, func(k string) bool { return slices.Contains(keys, k) }):
-		default:
-			who, keys = append(who, v.Principal), append(keys, v.Keys...)
-		}
-	}
-	return len(who)
-}
+// Approvers counts the people who approve in votes.
+func Approvers(votes []api.Vote) int { return ballot.Approvers(votes) }

@@ -8,10 +8,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
-// Secrets resolves references to secrets. Its errors name no value.
+// Secrets resolves references to secrets. Its errors name no value. In mode system there is
+// nil: the launcher resolves them.
 type Secrets interface {
 	Resolve(ctx context.Context, ref string) (string, error)
 }
@@ -24,7 +24,7 @@ const secretTime = 2 * time.Minute
 func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 	l.prepareCheckout(r, m)
 	job := l.files.job(l.life, r, m)
-	if len(m.Secrets) == 0 {
+	if len(m.Secrets) == 0 || l.cfg.Secrets == nil { // nil: the launcher has the values
 		l.start(adm, r, job)
 		return
 	}
@@ -34,7 +34,7 @@ func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 		defer cancel()
 		defer l.reads.done(r.record.ID)
 		var err error
-		job.Secrets, err = launch.ReadSecrets(ctx, func(ctx context.Context, ref api.SecretRef) (string, error) {
+		job.Secrets, err = record.ReadSecrets(ctx, func(ctx context.Context, ref api.SecretRef) (string, error) {
 			return l.cfg.Secrets.Resolve(ctx, ref.Ref)
 		}, m.Secrets)
 		switch {
