@@ -1,0 +1,172 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+)
+
+// blocks is the range of uid blocks: a file for each that was used, with what uses it. Its
+// program holds the file's lock as long as it lives, so no kill loses a block or gives it
+// twice. A block is used again once no process is left in its control group.
+type blocks struct {
+	dir    string
+	first  int // uid
+	count  int
+	groups *account.Groups
+
+	mu   sync.Mutex
+	next int // guarded by mu
+}
+
+// block is a block in use.
+type block struct {
+	account.Block
+
+	lock  *os.File
+	group *account.Group
+}
+
+func (b *blocks) block(n int) account.Block { return account.Block{First: b.first + n*account.Size} }
+
+func (b *blocks) path(n int) string { return filepath.Join(b.dir, strconv.Itoa(n)) }
+
+func name(n int) string { return "block-" + strconv.Itoa(n) }
+
+// take returns a free block for who.
+func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return nil, err
+	}
+	doc, err := canon.Marshal(who)
+	if err != nil {
+		return nil, err
+	}
+	for range b.count {
+		n := b.next
+		b.next = (b.next + 1) % b.count
+		f, err := durable.Lock(b.path(n))
+		if errors.Is(err, durable.ErrLocked) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if free, err := b.free(n, f); err != nil || !free {
+			if err := errors.Join(err, f.Close()); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		group, err := b.groups.Create(name(n), b.block(n), limits)
+		if err == nil {
+			err = f.Truncate(0)
+		}
+		if err == nil {
+			_, err = f.WriteAt(doc, 0)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return &block{b.block(n), f, group}, nil
+	}
+	return nil, api.Errorf(api.CodeThrottled, "all %d uid blocks from uid %d on are in use", b.count, b.first).
+		WithHint("wait until attempts end, or raise uids.blocks in launch.yaml")
+}
+
+// free reports whether nothing runs in a block that nobody holds, and removes its group.
+func (b *blocks) free(n int, f *os.File) (bool, error) {
+	group, err := b.groups.Open(name(n))
+	switch {
+	case err == nil:
+		if running, err := group.Running(); err != nil || running {
+			return false, err
+		}
+		return true, group.Remove()
+	case !errors.Is(err, fs.ErrNotExist):
+		return false, err
+	}
+	if st, err := f.Stat(); err != nil || st.Size() == 0 { // never used
+		return err == nil, err
+	}
+	pids, err := b.block(n).Processes()
+	return len(pids) == 0, err
+}
+
+// each calls fn with each block that was used, and what used it last, until it returns false.
+func (b *blocks) each(fn func(n int, f *os.File, who Running) (more bool, err error)) error {
+	list, err := os.ReadDir(b.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range list {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil || n < 0 || n >= b.count {
+			continue
+		}
+		f, err := durable.OpenLock(b.path(n))
+		if err != nil {
+			return err
+		}
+		doc, err := io.ReadAll(io.LimitReader(f, 1<<10))
+		var who Running
+		more := true
+		if err == nil && len(bytes.TrimSpace(doc)) > 0 && canon.DecodeExact(doc, &who) == nil {
+			more, err = fn(n, f, who)
+		}
+		if err = errors.Join(err, f.Close()); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// running lists what holds a block.
+func (b *blocks) running() (list []Running, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err = b.each(func(n int, f *os.File, who Running) (bool, error) {
+		if errors.Is(durable.TryLock(f), durable.ErrLocked) {
+			list = append(list, who)
+			return true, nil
+		}
+		free, err := b.free(n, f)
+		if err == nil && !free {
+			list = append(list, who)
+		}
+		return true, err
+	})
+	return list, err
+}
+
+// end kills whatever is left in the block of who, and returns once nothing is.
+func (b *blocks) end(who Running) error {
+	return b.each(func(n int, _ *os.File, of Running) (bool, error) {
+		if of != who {
+			return true, nil
+		}
+		group, err := b.groups.Open(name(n))
+		if err == nil {
+			err = group.Kill()
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err = errors.Join(err, b.block(n).Kill()); err != nil {
+			return false, fmt.Errorf("dispatch %s attempt %d: %w", who.Dispatch, who.Attempt, err)
+		}
+		return false, nil
+	})
+}
