@@ -53,7 +53,7 @@ func (s *service) wire(ctx context.Context) (err error) {
 		return err
 	}
 	launcher, err := launch.New(launch.Config{
-		Dirs: s.t.Dirs, State: s.t.Dirs.LauncherState(), Worker: s.t.program("bailiwick-worker"), Env: s.t.workerEnv(), UID: os.Geteuid(), Now: s.t.Now, Logger: s.logger,
+		Dirs: s.t.Dirs, Worker: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), UID: os.Geteuid(), Now: s.t.Now, Logger: s.logger,
 	})
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *service) wire(ctx context.Context) (err error) {
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
 		Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements,
 		Operator: s.me, Registry: s.registry, InForce: s.inForce, Secrets: s.secrets, Tools: s.gateway, People: s.approvals, Observer: s.events,
-		Executor: &executor.Local{Launcher: launcher, Keys: s.keys.history, Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), Logger: s.logger},
+		Executor: &executor.Local{Launcher: launcher, Keys: s.keys.history, Logger: s.logger},
 		Mode:     s.t.mode(), Sweep: sweep, Now: s.t.Now, Logger: s.logger,
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func (c *Config) check() error {
 		{"Executor", c.Executor == nil},
 		{"Tools", c.Tools == nil},
 		{"People", c.People == nil},
-		{"Secrets", c.Secrets == nil},
+		{"Secrets", c.Secrets == nil && c.Mode != api.ModeSystem},
 		{"Registry", c.Registry == nil},
 		{"InForce", c.InForce == nil},
 		{"Sweep", c.Sweep == nil},

@@ -365,7 +365,7 @@ func testCancelledAndDeaf(t *testing.T, g gate) {
 		deaf = append(deaf, g.active[id])
 		g.mu.Unlock()
 	}
-	t.Cleanup(func() { _ = deaf[1].worker.Kill("the test is over") })
+	t.Cleanup(func() { _ = deaf[1].worker.Kill(t.Context(), "the test is over") })
 	g.mustStop(t, api.StopRequest{Scope: api.StopDispatch, Name: "deaf-1"})
 	<-deaf[0].ended
 	r, _, err := g.row(t.Context(), "deaf-1")

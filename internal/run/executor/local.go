@@ -34,15 +34,14 @@ import (
 type Local struct {
 	Launcher Launcher
 	Keys     seal.History // of the service
-	Fetcher  string       // path of bailiwick-fetch
-	Env      []string     // of it; its jails get none of it
 	Logger   *slog.Logger
 }
 
-// Launcher starts the worker of a signed attempt, and nothing else. *launch.Launcher does, in
-// this process.
+// Launcher starts the worker of a signed attempt, fetches signed sources, and nothing else.
+// *launch.Launcher does in this process, and *Remote has another one do it.
 type Launcher interface {
 	Worker(ctx context.Context, a *launch.Attempt) (*launch.Process, error)
+	Fetch(ctx context.Context, o launch.Order, ref, secret string) (record.FetchResult, error)
 }
 
 // Job is an attempt to start.
@@ -96,6 +95,7 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 		return nil, errors.Join(err, p.Kill(), p.Wait())
 	}
 	failpoint.Hit(failpoint.ExecutorConnected, job.Dir)
+	w.ender, _ = l.Launcher.(ender)
 	return w, nil
 }
 
@@ -155,6 +155,9 @@ func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 		return nil, ErrNoWorker
 	}
 	w, err := connect(ctx, dir, nil, l.Logger)
+	if err == nil {
+		w.ender, _ = l.Launcher.(ender)
+	}
 	if err != nil {
 		// It no longer listens, so it is about to exit.
 		l.Logger.WarnContext(ctx, "a worker does not respond; waiting for its exit", attemptOf(dir), slog.Any("err", err))

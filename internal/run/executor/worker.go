@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -24,11 +25,17 @@ import (
 // Worker is the service's connection to a running worker.
 type Worker struct {
 	dir    string
+	ender  ender // nil: the worker's processes are of this account
 	conn   net.Conn
 	events chan record.WorkerMessage
 	exited chan struct{}
 
 	mu sync.Mutex // serialises writes
+}
+
+// ender kills what is left of an attempt under accounts of its own. *Remote does.
+type ender interface {
+	End(ctx context.Context, who launch.Running) error
 }
 
 func connect(ctx context.Context, dir string, process *launch.Process, logger *slog.Logger) (*Worker, error) {
@@ -81,6 +88,12 @@ func attemptOf(dir string) slog.Attr {
 	return slog.Group("", slog.String("dispatch", filepath.Base(filepath.Dir(dir))), slog.String("attempt", filepath.Base(dir)))
 }
 
+// runningIn returns the attempt that a directory is named after.
+func runningIn(dir string) launch.Running {
+	n, _ := strconv.Atoi(filepath.Base(dir)) // 0: of no attempt
+	return launch.Running{Dispatch: api.DispatchID(filepath.Base(filepath.Dir(dir))), Attempt: n}
+}
+
 // Events returns the messages of the worker, from its start on. The channel must
 // be drained, and is closed after the last one.
 func (w *Worker) Events() <-chan record.WorkerMessage { return w.events }
@@ -127,7 +140,7 @@ func (w *Worker) send(m record.ServiceMessage) error {
 
 // Kill kills the worker, with its process group and its jail, and writes the
 // reason behind the worker's own messages.
-func (w *Worker) Kill(why string) error {
+func (w *Worker) Kill(ctx context.Context, why string) error {
 	pid, fd, err := workerHandle(w.dir)
 	if errors.Is(err, ErrNoWorker) {
 		return nil
@@ -139,6 +152,9 @@ func (w *Worker) Kill(why string) error {
 		_, err := fmt.Fprintf(f, "the service killed it: %s\n", why)
 		return err
 	})
+	if w.ender != nil {
+		return errors.Join(noted, unix.Close(fd), w.ender.End(ctx, runningIn(w.dir)))
+	}
 	err = unix.Kill(-pid, unix.SIGKILL) // it leads a session: see launch
 	return errors.Join(noted, err, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0), unix.Close(fd))
 }

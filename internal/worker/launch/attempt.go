@@ -10,14 +10,20 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
 // Attempt is an attempt to start, as its service hands it over. The files stay the caller's.
 type Attempt struct {
 	Manifest []byte       // its envelope
 	Keys     seal.History // of the service
-	// Secrets are the values of the manifest's secrets, of the service's own store; without it, see Sealed.
+	// Secrets are the values of the manifest's secrets, which the service reads in mode
+	// same-user. In mode system the launcher reads them, some from Sealed: what operators
+	// encrypted to it, by name.
 	Secrets record.Secrets
+	Sealed  map[api.Name][]byte
+	// Approval is what people approved, where the catalog wants that: an api.TaskAction.
+	Approval []byte
 
 	Dir     *os.File // of the attempt
 	Control *os.File // a listening unix socket
@@ -39,7 +45,7 @@ func (a *Attempt) check(uid uint32) error {
 			}
 			return nil
 		}},
-		{"control socket", a.Control, listening},
+		{"control socket", a.Control, account.Listening},
 		{"lock", a.Lock, a.checkLock},
 		{"log", a.Log, func(fd int, st *unix.Stat_t) error {
 			flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
@@ -49,42 +55,8 @@ func (a *Attempt) check(uid uint32) error {
 			return err
 		}},
 	} {
-		if err := checkFile(f.file, uid, f.check); err != nil {
+		if err := account.CheckFile(f.file, uid, f.check); err != nil {
 			return api.Errorf(api.CodeInvalid, "the %s of the attempt: %w", f.what, err)
-		}
-	}
-	return nil
-}
-
-func checkFile(f *os.File, uid uint32, check func(fd int, st *unix.Stat_t) error) error {
-	if f == nil {
-		return errors.New("its descriptor is missing")
-	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	ctlErr := raw.Control(func(p uintptr) {
-		fd, st := int(p), unix.Stat_t{} //nolint:gosec // G115: a descriptor
-		if err = unix.Fstat(fd, &st); err == nil && st.Uid != uid {
-			err = fmt.Errorf("it belongs to uid %d, not to the service's uid %d", st.Uid, uid)
-		}
-		if err == nil {
-			err = check(fd, &st)
-		}
-	})
-	return errors.Join(ctlErr, err)
-}
-
-// listening refuses what is no stream socket of this machine that listens.
-func listening(fd int, _ *unix.Stat_t) error {
-	for _, o := range []struct{ option, want int }{{unix.SO_DOMAIN, unix.AF_UNIX}, {unix.SO_TYPE, unix.SOCK_STREAM}, {unix.SO_ACCEPTCONN, 1}} {
-		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)
-		if err == nil && got != o.want {
-			err = errors.New("want a unix stream socket that listens")
-		}
-		if err != nil {
-			return err
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 // Package launch starts what a service may start: the worker of a signed attempt, and
 // nothing else. It verifies the manifest and the revision that humans signed by the same
-// rules as worker and verifier, refuses an attempt that it has started before, and hands
-// the worker the values of its secrets.
+// rules as worker and verifier, refuses an attempt that it has started before, and hands the
+// worker the values of its secrets.
 //
 // In mode same-user the service calls it in its own process. In mode system
 // bailiwick-launch calls it as root, for requests over a socket whose peer is the account of

@@ -11,26 +11,26 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
 // Config is what a Launcher needs.
 type Config struct {
-	Dirs   api.Dirs // of the service
-	State  string   // directory of what was started
-	Worker string   // path of bailiwick-worker
-	Env    []string // of what it starts
-	UID    int      // of the service's account
-	Now    func() time.Time
-	Logger *slog.Logger
+	Dirs    api.Dirs // of the service
+	Worker  string   // path of bailiwick-worker
+	Fetcher string   // path of bailiwick-fetch
+	Env     []string // of what it starts
+	UID     int      // of the service's account
+	System  *System  // in mode system
+	Now     func() time.Time
+	Logger  *slog.Logger
 }
 
 func (c *Config) validate() error {
 	switch {
-	case !filepath.IsAbs(c.State):
-		return fmt.Errorf("launch: Config.State %q is no absolute path", c.State)
-	case !filepath.IsAbs(c.Worker):
-		return fmt.Errorf("launch: Config.Worker %q is no absolute path", c.Worker)
+	case !filepath.IsAbs(c.Worker), !filepath.IsAbs(c.Fetcher):
+		return fmt.Errorf("launch: Config.Worker %q and Config.Fetcher %q: want absolute paths", c.Worker, c.Fetcher)
 	case c.Now == nil || c.Logger == nil:
 		return errors.New("launch: Config.Now and Config.Logger are required")
 	}
@@ -42,6 +42,7 @@ type Launcher struct {
 	cfg       Config
 	revisions *revisions
 	started   *started
+	sys       *system // nil in mode same-user
 }
 
 // New returns a launcher. Nothing is read before the first request.
@@ -49,10 +50,14 @@ func New(cfg Config) (*Launcher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Launcher{
+	l := &Launcher{
 		cfg: cfg, revisions: &revisions{dir: cfg.Dirs.Catalog(), root: cfg.Dirs.TrustRoot()},
-		started: &started{dir: filepath.Join(cfg.State, "started"), now: cfg.Now},
-	}, nil
+		started: &started{dir: filepath.Join(cfg.Dirs.LauncherState(), "started"), now: cfg.Now},
+	}
+	if cfg.System != nil {
+		l.sys = newSystem(&l.cfg)
+	}
+	return l, nil
 }
 
 // Worker starts the worker of an attempt, which outlives ctx and this process.
@@ -64,40 +69,67 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	claim, err := l.started.claim(ctx, &v.manifest, v.digest)
+	m := &v.manifest
+	claim, again, err := l.started.claim(ctx, m, v.digest)
 	if err != nil {
 		return nil, err
 	}
 	defer claim.Close() //nolint:errcheck // the worker has its own copy
-	secrets, err := handOver(a.Secrets)
+	values := a.Secrets
+	if l.sys != nil {
+		if v.rule != nil {
+			if err := l.sys.operators.use(m, again); err != nil {
+				return nil, err
+			}
+		}
+		if values, err = record.ReadSecrets(ctx, l.sys.resolver(a), m.Secrets); err != nil {
+			return nil, api.Errorf(api.CodeInvalid, "%w", err)
+		}
+	}
+	secrets, err := handOver(values)
 	if err != nil {
 		return nil, err
 	}
 	defer secrets.Close() //nolint:errcheck // likewise
-	dir := l.cfg.Dirs.Dispatch(v.manifest.ID, v.manifest.Attempt)
-	p, err := l.run(l.cfg.Worker, []string{"--attempt", dir, "--manifest", string(v.digest)}, nil, a.Log, a.Log, a.Control, a.Lock, secrets, claim)
+	dir := l.cfg.Dirs.Dispatch(m.ID, m.Attempt)
+	p := account.Program{
+		Path: l.cfg.Worker, Args: []string{"--attempt", dir, "--manifest", string(v.digest)}, Env: l.cfg.Env,
+		File: []*os.File{nil, a.Log, a.Log, a.Control, a.Lock, secrets, claim},
+	}
+	var lacks []string
+	if l.sys != nil {
+		b, err := l.sys.blocks.take(Running{m.ID, m.Attempt}, l.sys.limits(m))
+		if err != nil {
+			return nil, err
+		}
+		defer b.lock.Close() //nolint:errcheck // likewise
+		mounts, done, err := l.sys.mounts(a, &v, dir)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		p.Block, p.Group, p.Mounts, p.File, lacks = &b.Block, b.group, mounts, append(p.File, b.lock), b.group.Lacks
+	}
+	started, err := account.Start(p)
 	if err != nil {
 		return nil, err
 	}
-	failpoint.Hit(failpoint.LaunchStarted, string(v.manifest.ID))
-	return p, nil
-}
-
-// run starts a program with descriptors from 0 on.
-func (l *Launcher) run(path string, args []string, files ...*os.File) (*Process, error) {
-	p, err := account.Start(account.Program{Path: path, Args: args, Env: l.cfg.Env, File: files})
-	if err != nil {
-		return nil, err
-	}
-	return &Process{p.PID, func() error {
-		_, err := p.Wait()
-		return errors.Join(err, p.Handle.Close())
-	}, p.Kill}, nil
+	failpoint.Hit(failpoint.LaunchStarted, string(m.ID))
+	return processOf(started, lacks), nil
 }
 
 // Process is a program that was started.
 type Process struct {
-	PID  int
-	Wait func() error // waits for its exit, once
-	Kill func() error
+	PID    int
+	Handle *os.File     // a pidfd; Wait closes it
+	Wait   func() error // waits for its exit, once
+	Kill   func() error
+	Lacks  []string // limits that nothing holds on this machine, each with its reason
+}
+
+func processOf(p *account.Process, lacks []string) *Process {
+	return &Process{p.PID, p.Handle, func() error {
+		_, err := p.Wait()
+		return errors.Join(err, p.Handle.Close())
+	}, p.Kill, lacks}
 }

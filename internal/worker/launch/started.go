@@ -40,16 +40,17 @@ type started struct {
 }
 
 // claim durably records that the attempt of a manifest is about to start. The file is locked,
-// and each copy of it keeps it so.
-func (s *started) claim(ctx context.Context, m *record.Manifest, manifest api.Digest) (*os.File, error) {
+// and each copy of it keeps it so. again tells that it was claimed before, and its worker did
+// not begin.
+func (s *started) claim(ctx context.Context, m *record.Manifest, manifest api.Digest) (f *os.File, again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.prune(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	f, err := durable.OpenLock(filepath.Join(s.dir, string(m.ID)+"-"+strconv.Itoa(m.Attempt)))
+	f, err = durable.OpenLock(filepath.Join(s.dir, string(m.ID)+"-"+strconv.Itoa(m.Attempt)))
 	if err != nil {
-		return nil, fmt.Errorf("started attempts: %w", err)
+		return nil, false, fmt.Errorf("started attempts: %w", err)
 	}
 	ctx, stop := context.WithTimeout(ctx, exitTime)
 	defer stop()
@@ -58,38 +59,38 @@ func (s *started) claim(ctx context.Context, m *record.Manifest, manifest api.Di
 		err = api.Errorf(api.CodeConflict, "dispatch %s attempt %d: its worker runs", m.ID, m.Attempt)
 	}
 	if err == nil {
-		err = s.enter(f, m, manifest)
+		again, err = s.enter(f, m, manifest)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, false, errors.Join(err, f.Close())
 	}
 	failpoint.Hit(failpoint.LaunchClaimed, string(m.ID))
-	return f, nil
+	return f, again, nil
 }
 
-func (s *started) enter(f *os.File, m *record.Manifest, manifest api.Digest) error {
+func (s *started) enter(f *os.File, m *record.Manifest, manifest api.Digest) (again bool, err error) {
 	b, err := io.ReadAll(io.LimitReader(f, 1<<10))
 	if err != nil {
-		return err
+		return false, err
 	}
 	line := []byte(manifest + "\n")
 	was, rest, complete := bytes.Cut(b, []byte("\n"))
 	switch {
 	case !complete: // new, or of a launcher that was killed before it started a worker
 	case string(was) != string(manifest):
-		return api.Errorf(api.CodeIntegrity, "dispatch %s attempt %d was started with manifest %.16s, so not with %s", m.ID, m.Attempt, was, manifest.Short())
+		return false, api.Errorf(api.CodeIntegrity, "dispatch %s attempt %d was started with manifest %.16s, so not with %s", m.ID, m.Attempt, was, manifest.Short())
 	case len(rest) > 0:
-		return api.Errorf(api.CodeIntegrity, "dispatch %s attempt %d was started before, and its worker has begun: an attempt runs once", m.ID, m.Attempt)
+		return false, api.Errorf(api.CodeIntegrity, "dispatch %s attempt %d was started before, and its worker has begun: an attempt runs once", m.ID, m.Attempt)
 	default:
-		return nil
+		return true, nil
 	}
 	if err := f.Truncate(0); err != nil {
-		return err
+		return false, err
 	}
 	if _, err := f.WriteAt(line, 0); err != nil {
-		return err
+		return false, err
 	}
-	return errors.Join(f.Sync(), durable.Sync(s.dir))
+	return false, errors.Join(f.Sync(), durable.Sync(s.dir))
 }
 
 // prune forgets attempts whose manifests have expired. The caller holds mu.

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -23,6 +22,7 @@ type verified struct {
 	manifest record.Manifest
 	digest   api.Digest // of its envelope
 	named    catalog.Named
+	rule     *api.WriteRule // by which people approved it; nil: nobody has to
 }
 
 // verify refuses an attempt that is not exactly what the service signed and what humans
@@ -39,7 +39,7 @@ func (l *Launcher) verify(ctx context.Context, a *Attempt) (v verified, err erro
 	if err := a.Keys.Validate(); err != nil {
 		return v, err
 	}
-	payload, _, err := a.Keys.Verify(a.Manifest, seal.Manifest)
+	payload, by, err := a.Keys.Verify(a.Manifest, seal.Manifest)
 	if err == nil {
 		err = canon.DecodeExact(payload, &v.manifest)
 	}
@@ -57,11 +57,19 @@ func (l *Launcher) verify(ctx context.Context, a *Attempt) (v verified, err erro
 	if _, err := api.ParseDispatchID(string(m.ID)); err != nil {
 		return v, fmt.Errorf("manifest: %w", err)
 	}
-	revision, err := l.revisions.at(ctx, m.RevisionDigest)
-	if err == nil {
-		v.named, err = revision.Bind(m)
-	}
-	return v, err
+	return v, l.revisions.read(ctx, m.RevisionDigest, l.sys != nil, func(cat *catalog.Catalog, rev, head *catalog.Revision) (err error) {
+		if v.named, err = rev.Bind(m); err != nil || l.sys == nil {
+			return err
+		}
+		if err := l.sys.marks.follow(ctx, cat, head, rev, &a.Keys, by.ID, m, now); err != nil {
+			return err
+		}
+		v.rule = head.Writes(m.Principal, v.named.Subagent.Effect)
+		if v.rule == nil {
+			return nil
+		}
+		return l.sys.operators.approved(a.Keys.First().ID, m, v.rule, a.Approval, now)
+	})
 }
 
 // maxRevisions is how many verified revisions are kept.
@@ -75,34 +83,53 @@ type revisions struct {
 	reader seal.TrustRootReader
 	last   string                           // the trust root that known was verified by; guarded by mu
 	known  map[api.Digest]*catalog.Revision // guarded by mu
+	head   *catalog.Revision                // as it was read last; guarded by mu
 }
 
-// at returns the revision whose document has a digest.
-func (r *revisions) at(ctx context.Context, d api.Digest) (*catalog.Revision, error) {
+// read calls fn with the revision whose document has digest d, or the head without one; and
+// with the catalog and its head, if fn wants them.
+func (r *revisions) read(ctx context.Context, d api.Digest, wantHead bool, fn func(cat *catalog.Catalog, rev, head *catalog.Revision) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	root, bytes, err := r.reader.Load(r.root)
+	root, raw, err := r.reader.Load(r.root)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if r.last != string(bytes) || len(r.known) >= maxRevisions {
-		r.last, r.known = string(bytes), map[api.Digest]*catalog.Revision{}
+	if r.last != string(raw) || len(r.known) > maxRevisions {
+		r.last, r.known, r.head = string(raw), map[api.Digest]*catalog.Revision{}, nil
 	}
-	if rev := r.known[d]; rev != nil {
-		return rev, nil
+	if rev := r.known[d]; rev != nil && !wantHead {
+		return fn(nil, rev, nil)
 	}
 	store, err := blob.Open(blob.Config{Dir: r.dir})
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer store.Close() //nolint:errcheck // only read
 	cat, err := catalog.Open(store, root)
-	var rev *catalog.Revision
-	if err == nil {
-		rev, err = cat.At(ctx, d)
+	if err != nil {
+		return err
 	}
-	if err = errors.Join(err, store.Close()); err != nil {
-		return nil, err
+	if wantHead {
+		version, err := cat.Version(ctx)
+		if err == nil && (r.head == nil || r.head.Version() != version) {
+			r.head, err = cat.Current(ctx)
+		}
+		if err != nil {
+			r.head = nil
+			return err
+		}
+		r.known[r.head.Digest()] = r.head
+		if d == "" {
+			d = r.head.Digest()
+		}
 	}
-	r.known[d] = rev
-	return rev, nil
+	rev := r.known[d]
+	if rev == nil {
+		if rev, err = cat.At(ctx, d); err != nil {
+			return err
+		}
+		r.known[d] = rev
+	}
+	return fn(cat, rev, r.head)
 }

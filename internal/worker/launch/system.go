@@ -1,0 +1,177 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
+)
+
+// System is what a launcher has that does not trust its service.
+type System struct {
+	Settings    Settings
+	Groups      *account.Groups // where those of attempts are made
+	Credentials string          // $CREDENTIALS_DIRECTORY; empty without one
+}
+
+// Identity is the file in Dirs.LauncherState that decrypts secrets.
+const Identity = "identity"
+
+type system struct {
+	cfg       *Config
+	marks     *Marks
+	operators *operators
+	blocks    *blocks
+}
+
+func newSystem(cfg *Config) *system {
+	s, state := cfg.System, cfg.Dirs.LauncherState()
+	return &system{
+		cfg: cfg, marks: &Marks{path: filepath.Join(state, "marks"), service: s.Settings.Service, grace: s.Settings.Grace},
+		operators: &operators{root: cfg.Dirs.OperatorRoot(), dir: state},
+		blocks:    &blocks{dir: filepath.Join(state, "blocks"), first: s.Settings.First, count: s.Settings.Blocks, groups: s.Groups},
+	}
+}
+
+// What a worker itself may use beside what its manifest gives the jail.
+const (
+	ownMemory    = 256 << 20
+	ownProcesses = 128
+	ownCPU       = 1
+)
+
+func (s *system) limits(m *record.Manifest) account.Limits {
+	return account.Limits{
+		Memory: int64(m.Limits.Memory) + ownMemory, Processes: m.Limits.Processes + ownProcesses, CPU: m.Limits.CPU + ownCPU,
+	}
+}
+
+// resolver returns the values of secrets: those that operators encrypted to the launcher, and
+// systemd's credentials of its unit.
+func (s *system) resolver(a *Attempt) func(context.Context, api.SecretRef) (string, error) {
+	return func(_ context.Context, ref api.SecretRef) (string, error) {
+		p, err := api.ParseSecretRef(ref.Ref)
+		if err != nil {
+			return "", err
+		}
+		return s.value(a.Keys.First().ID, p, a.Sealed)
+	}
+}
+
+func (s *system) value(service seal.KeyID, p api.SecretPlace, sealed map[api.Name][]byte) (value string, err error) {
+	switch p.Source { //nolint:exhaustive // the others belong to the service's account
+	case api.SecretFile:
+		want, err := s.operators.sealed(service, api.Name(p.Name))
+		if err != nil {
+			return "", err
+		}
+		content, ok := sealed[api.Name(p.Name)]
+		switch {
+		case !ok:
+			return "", errors.New("the service gave no encrypted value")
+		case api.DigestOf(content) != want:
+			return "", fmt.Errorf("the encrypted value is %s, operators set %s", api.DigestOf(content).Short(), want.Short())
+		}
+		if value, err = seal.Unseal(filepath.Join(s.cfg.Dirs.LauncherState(), Identity), content, record.MaxSecret); err != nil {
+			return "", err
+		}
+		return value, record.CheckSecret(value)
+	case api.SecretCredential:
+		if s.cfg.System.Credentials == "" {
+			return "", errors.New("the launcher has no credentials: add LoadCredential= to bailiwick-launch.service")
+		}
+		b, err := blob.ReadBounded(filepath.Join(s.cfg.System.Credentials, p.Name), record.MaxSecret+2)
+		if errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("no credential %s: add it to LoadCredential= of bailiwick-launch.service", p.Name)
+		}
+		if err != nil {
+			return "", err
+		}
+		value = record.TrimLine(string(b))
+		return value, record.CheckSecret(value)
+	}
+	return "", fmt.Errorf("%s: references are read by the account of the service, which may not have values in mode system: use file:NAME with bailiwick secret set, or credential:NAME", p.Source)
+}
+
+// mounts returns what a worker sees of the machine beside the system's programs: its own
+// directory and the caches as its own, and what humans signed read-only. done closes them.
+func (s *system) mounts(a *Attempt, v *verified, dir string) (mounts []account.Mount, done func(), err error) {
+	var opened []*os.File
+	done = func() { closeAll(opened) }
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	show := func(path string, from *os.File, as account.ID, write bool) {
+		mounts = append(mounts, account.Mount{At: path, From: from, As: as, Write: write})
+	}
+	open := func(path string, flags int, uid int) (*os.File, error) {
+		f, err := mounttree.OpenOwned(path, flags, uid)
+		if err == nil {
+			opened = append(opened, f)
+		}
+		return f, err
+	}
+	show(dir, a.Dir, account.Self, true)
+	show(mounttree.AgentView+dir, a.Dir, account.Agent, false)
+	dirs := s.cfg.Dirs
+	for _, path := range []string{dirs.Checkouts(), dirs.Tool()} {
+		f, err := open(path, unix.O_DIRECTORY, s.cfg.UID)
+		if err != nil {
+			return nil, nil, err
+		}
+		show(path, f, account.Self, true)
+		show(mounttree.AgentView+path, f, account.Agent, false)
+	}
+	if known, err := seal.LoadHistory(dirs.LauncherState()); err != nil || len(known.Keys) != len(a.Keys.Keys) {
+		if err := a.Keys.Save(dirs.LauncherState()); err != nil {
+			return nil, nil, err
+		}
+	}
+	signed := []string{dirs.Data}
+	if repo := v.named.Source.Repo; api.IsRemote(repo) {
+		path := dirs.Repository(v.named.Source)
+		f, err := open(path, unix.O_DIRECTORY, s.cfg.UID)
+		if err != nil {
+			return nil, nil, err
+		}
+		show(path, f, account.Self, false)
+	} else if repo != "" {
+		signed = append(signed, repo)
+	}
+	for _, path := range slices.Concat(signed, v.named.Target.ReadOnly) {
+		if slices.ContainsFunc(mounts, func(m account.Mount) bool { return m.At == path }) || ofSystem(path) {
+			continue
+		}
+		f, err := open(path, 0, mounttree.AnyOwner)
+		if err != nil {
+			return nil, nil, err
+		}
+		show(path, f, account.Nobody, false)
+	}
+	keys := filepath.Join(dirs.LauncherState(), seal.HistoryFile)
+	f, err := open(keys, 0, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	show(filepath.Join(dirs.State, seal.HistoryFile), f, account.Nobody, false)
+	return mounts, done, nil
+}
+
+// ofSystem reports whether every program sees a path anyway.
+func ofSystem(path string) bool {
+	return slices.ContainsFunc(account.System(), func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
+}
