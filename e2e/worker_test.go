@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -92,6 +93,11 @@ func (b *bench) Worker(_ context.Context, a *launch.Attempt) (*launch.Process, e
 		return nil, err
 	}
 	return &launch.Process{PID: cmd.Process.Pid, Wait: cmd.Wait, Kill: cmd.Process.Kill}, nil
+}
+
+// Fetch implements executor.Launcher.
+func (b *bench) Fetch(context.Context, launch.Order, string, string) (record.FetchResult, error) {
+	return record.FetchResult{}, errors.New("no fetch")
 }
 
 // ending holds the members of a result that a worker can always set: one that

@@ -42,6 +42,10 @@ func (p program) Worker(_ context.Context, a *launch.Attempt) (*launch.Process, 
 	return &launch.Process{PID: cmd.Process.Pid, Wait: cmd.Wait, Kill: cmd.Process.Kill}, nil
 }
 
+func (program) Fetch(context.Context, launch.Order, string, string) (record.FetchResult, error) {
+	return record.FetchResult{}, errors.New("no fetch")
+}
+
 // jobFor returns the job of a dispatch that program starts.
 func jobFor(g gate, r *row) executor.Job {
 	none := func(io.Writer) error { return nil }

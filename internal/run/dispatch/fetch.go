@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/inforce"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // maxFetches is how many sources are fetched at once. Requests for one source wait for
@@ -65,17 +65,17 @@ func (s *sources) fetch(ctx context.Context, p inforce.Snapshot, src api.Source,
 		return "", err
 	}
 	defer leave()
-	req := record.FetchRequest{Source: src, Commit: commit}
+	var secret api.Secret
+	value := ""
 	if src.Secret != "" {
-		secret, _, err := p.Revision.Secret(src.Secret)
-		if err != nil {
+		if secret, _, err = p.Revision.Secret(src.Secret); err != nil {
 			return "", err
 		}
-		if req.Secret, err = s.secret(ctx, secret); err != nil {
+		if value, err = s.secret(ctx, secret); err != nil {
 			return "", api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
 		}
 	}
-	pinned, err := s.cfg.Executor.Fetch(ctx, req)
+	pinned, err := s.cfg.Executor.Fetch(ctx, launch.Order{Revision: p.Revision.Digest(), Source: src.Name, Commit: commit}, secret.Ref, value)
 	switch {
 	case errors.Is(err, executor.ErrFetch):
 		err = api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
@@ -85,8 +85,11 @@ func (s *sources) fetch(ctx context.Context, p inforce.Snapshot, src api.Source,
 	return pinned, err
 }
 
-// secret returns the value of a secret.
+// secret returns the value of a secret; empty where only the launcher has values.
 func (s *sources) secret(ctx context.Context, secret api.Secret) (string, error) {
+	if s.cfg.Secrets == nil {
+		return "", nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, secretTime)
 	defer cancel()
 	value, err := s.cfg.Secrets.Resolve(ctx, secret.Ref)

@@ -130,7 +130,7 @@ func TestAnAttemptRunsOnce(t *testing.T) {
 	_, err := w.start(w.launcher(), &same)
 	refused(t, err, api.CodeIntegrity, "was started with manifest")
 
-	end := w.touch("stay")
+	end := touch(t, a, "stay")
 	p, err := w.launcher().Worker(t.Context(), a)
 	must(t, err)
 	_, err = w.start(w.launcher(), a)
@@ -138,7 +138,7 @@ func TestAnAttemptRunsOnce(t *testing.T) {
 	end()
 	must(t, p.Wait())
 
-	w.touch("proceed")
+	touch(t, a, "proceed")
 	if _, err := w.start(w.launcher(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestAnAttemptRunsOnce(t *testing.T) {
 	refused(t, err, api.CodeIntegrity, "its worker has begun")
 
 	// What a kill within the write leaves is no start.
-	file := filepath.Join(w.cfg.State, "started", string(m.ID)+"-1")
+	file := filepath.Join(w.dirs.LauncherState(), "started", string(m.ID)+"-1")
 	must(t, os.WriteFile(file, []byte(api.DigestOf(a.Manifest))[:20], 0o600))
 	if _, err := w.start(w.launcher(), a); err != nil {
 		t.Errorf("after a torn write: %v", err)

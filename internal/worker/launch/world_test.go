@@ -2,12 +2,14 @@ package launch
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,10 +66,18 @@ func newKey(t testing.TB) seal.Signer {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	return newWorldIn(t, api.ModeSameUser)
+}
+
+func newWorldIn(t testing.TB, mode string) *world {
+	t.Helper()
 	dir := t.TempDir()
 	w := &world{
-		t: t, dirs: api.Dirs{Data: filepath.Join(dir, "data"), Config: filepath.Join(dir, "config"), State: filepath.Join(dir, "state")},
+		t: t, dirs: api.Dirs{Mode: mode, Data: filepath.Join(dir, "data"), Config: filepath.Join(dir, "config"), State: filepath.Join(dir, "state")},
 		deployKey: newKey(t), key: newKey(t), now: time.Now(),
+	}
+	if mode == api.ModeSystem {
+		w.dirs.Trust = filepath.Join(dir, "etc")
 	}
 	w.root = seal.RootOf(seal.KeyOf(w.deployKey, "ann"))
 	must(t, seal.CreateTrustRoot(w.dirs.TrustRoot(), w.root))
@@ -76,17 +86,17 @@ func newWorld(t testing.TB) *world {
 	must(t, err)
 	must(t, cat.Close())
 	w.apply(testManifest)
-	program := filepath.Join(dir, "worker")
-	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&5 >&2\necho >&2\nif [ -e '"+dir+"/proceed' ]; then echo proceeded >&6; fi\nwhile [ -e '"+dir+"/stay' ]; do sleep 0.01; done\n"), 0o700)) //nolint:gosec // G306: a program
-	w.cfg = Config{Dirs: w.dirs, State: filepath.Join(dir, "launch"), Worker: program, UID: os.Geteuid(), Now: func() time.Time { return w.now }, Logger: slog.New(slog.DiscardHandler)}
+	program := filepath.Join(t.TempDir(), "worker")
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&5 >&2\necho >&2\nif [ -e \"$2/proceed\" ]; then echo proceeded >&6; fi\ncat /proc/self/uid_map >\"$2/map\"\nwhile [ -e \"$2/stay\" ]; do sleep 0.01; done\n"), 0o755)) //nolint:gosec // G306: a program
+	w.cfg = Config{Dirs: w.dirs, Worker: program, Fetcher: program, UID: os.Geteuid(), Now: func() time.Time { return w.now }, Logger: slog.New(slog.DiscardHandler)}
 	return w
 }
 
-// touch makes workers of the world behave otherwise: proceed, stay.
-func (w *world) touch(name string) (remove func()) {
-	w.t.Helper()
-	path := filepath.Join(filepath.Dir(w.cfg.State), name)
-	must(w.t, os.WriteFile(path, nil, 0o600))
+// touch makes the worker of an attempt behave otherwise: proceed, stay.
+func touch(t testing.TB, a *Attempt, name string) (remove func()) {
+	t.Helper()
+	path := filepath.Join(a.Dir.Name(), name)
+	must(t, os.WriteFile(path, nil, 0o644))
 	return func() { _ = os.Remove(path) }
 }
 
@@ -169,6 +179,13 @@ func (w *world) attempt(m record.Manifest) *Attempt {
 	must(w.t, err)
 	a.Control, err = l.(*net.UnixListener).File()
 	must(w.t, err)
+	for _, f := range []*os.File{a.Dir, a.Lock, a.Log} {
+		must(w.t, f.Chown(w.cfg.UID, w.cfg.UID))
+	}
+	raw, err := a.Control.SyscallConn()
+	must(w.t, err)
+	must(w.t, raw.Control(func(fd uintptr) { err = os.Chown(fmt.Sprintf("/proc/self/fd/%d", fd), w.cfg.UID, w.cfg.UID) }))
+	must(w.t, err)
 	w.t.Cleanup(func() {
 		for _, f := range []*os.File{a.Dir, a.Lock, a.Log, a.Control} {
 			if f != nil {
@@ -205,3 +222,5 @@ func clonePins(m record.Manifest) record.Manifest {
 	m.Artifacts, m.Secrets = slices.Clone(m.Artifacts), slices.Clone(m.Secrets)
 	return m
 }
+
+func ownerOf(st os.FileInfo) int { return int(st.Sys().(*syscall.Stat_t).Uid) }
