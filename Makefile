@@ -21,7 +21,7 @@ OIDC := $(TOOLS)/oidc-3.52.0
 NFPM := $(TOOLS)/nfpm-2.45.1
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-1.10.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-fetch bailiwick-toolhost bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
+PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-launch bailiwick-worker bailiwick-fetch bailiwick-toolhost bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
 
 .PHONY: help build dist install uninstall tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz vm setup clean
 

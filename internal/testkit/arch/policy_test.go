@@ -50,7 +50,7 @@ func house() [][]room {
 			{"daemoncli"},
 		}}},
 		{
-			{"cmd", [][]string{{"bailiwick", "bailiwick-deploy", "bailiwick-fetch", "bailiwick-mcp", "bailiwick-tool", "bailiwick-toolhost", "bailiwick-verify", "bailiwick-web", "bailiwick-worker", "bailiwickd"}}},
+			{"cmd", [][]string{{"bailiwick", "bailiwick-deploy", "bailiwick-fetch", "bailiwick-launch", "bailiwick-mcp", "bailiwick-tool", "bailiwick-toolhost", "bailiwick-verify", "bailiwick-web", "bailiwick-worker", "bailiwickd"}}},
 			{"e2e", [][]string{{"e2e"}, {"scriptmodel", "suite", "sweep", "toolserver"}}},
 		},
 	}
@@ -103,6 +103,7 @@ func never() map[string][]string {
 		"internal/worker/supervisor": {module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/rule/policy", "database/sql"},
 		"cmd/bailiwick-deploy":       slices.Concat([]string{module + "internal/worker/capture", module + "internal/run/dispatch", module + "internal/state/store", module + "internal/run/executor", module + "internal/worker/jail", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick-worker":       slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-launch":       slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", module + "internal/rule/policy", module + "internal/worker/jail", "database/sql", "os/exec", "plugin"}, telemetry(), testOnly()),
 		"cmd/bailiwick-fetch":        slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick-toolhost":     slices.Concat([]string{module + "deploy", module + "internal/state/store", module + "internal/state/audit", module + "internal/run/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick":              slices.Concat([]string{module + "internal/state/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
@@ -131,6 +132,9 @@ func closure() map[string][]string {
 		"internal/front/mcpserve": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
 		"internal/front/mcphttp":  {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcpserve", "internal/base/mcpwire"},
 		"cmd/bailiwick-tool":      {"api", "internal/base/eventstream"}, // it runs in jails, and asks the gateway
+		// The one program that becomes another account.
+		"internal/worker/launch": launcher(),
+		"cmd/bailiwick-launch":   append(launcher(), "internal/base/usererror", "internal/worker/launch"),
 		// They run what a human signed, each with one credential or one server, and decide nothing.
 		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/sourcefetch"},
 		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/rule/policy", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/mcpclient", "internal/worker/toolhost"},
@@ -138,6 +142,14 @@ func closure() map[string][]string {
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "internal/base/cuttext", "internal/base/strictyaml", "internal/front/websetting", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
 		"cmd/bailiwick-web":      {"api", "internal/base/installation", "internal/base/strictyaml", "internal/front/websetting", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
+	}
+}
+
+// launcher lists the packages that start signed attempts. None of them decides, parses what
+// nobody signed but frames, or reaches a network.
+func launcher() []string {
+	return []string{
+		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/strictyaml", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/mounttree",
 	}
 }
 

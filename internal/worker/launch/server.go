@@ -1,0 +1,208 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
+)
+
+const (
+	// maxConns bounds the requests that are served at once. Others wait in the socket's queue,
+	// or are refused by the kernel.
+	maxConns = 32
+	// reapEvery is how often the ends of workers are noticed.
+	reapEvery = time.Second
+)
+
+// Server serves a launcher on a socket.
+type Server struct {
+	launcher *Launcher
+	idle     time.Duration
+	conns    sync.WaitGroup
+
+	mu       sync.Mutex
+	children []*Process // of this process, not yet waited for; guarded by mu
+}
+
+// NewServer returns a server that ends after idle without a request.
+func NewServer(l *Launcher, idle time.Duration) *Server { return &Server{launcher: l, idle: idle} }
+
+// Serve serves requests until none comes for the idle time, or ctx ends. Workers outlive it.
+func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
+	stop := context.AfterFunc(ctx, func() { _ = listener.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	defer s.conns.Wait()
+	slots := make(chan struct{}, maxConns)
+	last := time.Now() //nolint:forbidigo // the kernel's clock, for deadlines
+	for ctx.Err() == nil {
+		slots <- struct{}{}
+		if err := listener.SetDeadline(time.Now().Add(min(s.idle, reapEvery))); err != nil { //nolint:forbidigo // likewise
+			return err
+		}
+		conn, err := listener.AcceptUnix()
+		s.reap()
+		switch now := time.Now(); { //nolint:forbidigo // likewise
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			<-slots
+			if len(slots) > 0 {
+				last = now
+			} else if now.Sub(last) >= s.idle {
+				return nil
+			}
+			continue
+		case err != nil && durable.IsFault(err): // no descriptors left: those who are served give some back
+			<-slots
+			s.launcher.cfg.Logger.WarnContext(ctx, "a request could not be accepted", slog.Any("err", err))
+			time.Sleep(reapEvery / 10)
+			continue
+		case err != nil:
+			<-slots
+			return err
+		default:
+			last = now
+		}
+		s.conns.Go(func() {
+			defer func() { <-slots }()
+			s.serve(ctx, conn)
+		})
+	}
+	return nil
+}
+
+// serve answers one request.
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
+	defer conn.Close() //nolint:errcheck // the answer was sent, or nobody reads it
+	var r Request
+	a, handle := Answer{V: Version}, []*os.File(nil)
+	err := s.peer(conn)
+	if err == nil {
+		var files []*os.File
+		if files, err = ReadFrame(conn, &r, frameTime); err == nil {
+			err = r.check(len(files))
+		}
+		if err != nil {
+			err = api.Errorf(api.CodeInvalid, "launcher: %w", err)
+		} else {
+			handle, err = s.do(ctx, conn, &r, files, &a)
+		}
+		closeAll(files)
+	}
+	if err != nil {
+		var known *api.Error
+		if !errors.As(err, &known) {
+			known = api.Errorf(api.CodeInternal, "%w", err)
+		}
+		a = Answer{V: Version, Error: known, Records: a.Records}
+		s.launcher.cfg.Logger.WarnContext(ctx, "refused", slog.String("kind", r.Kind), slog.Any("err", err))
+	}
+	if err := WriteFrame(conn, a, handle...); err != nil {
+		s.launcher.cfg.Logger.WarnContext(ctx, "the answer was not read", slog.String("kind", r.Kind), slog.Any("err", err))
+	}
+}
+
+// peer refuses any account but the service's, by what the kernel says.
+func (s *Server) peer(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) //nolint:gosec // G115: a descriptor
+	if err := errors.Join(ctlErr, err); err != nil {
+		return err
+	}
+	if int(cred.Uid) != s.launcher.cfg.UID {
+		return api.Errorf(api.CodeUnauthenticated, "launcher: uid %d is not the account of the service", cred.Uid)
+	}
+	return nil
+}
+
+// do does what a request asks for.
+func (s *Server) do(ctx context.Context, conn *net.UnixConn, r *Request, files []*os.File, a *Answer) (handle []*os.File, err error) {
+	l := s.launcher
+	switch r.Kind {
+	case KindWorker:
+		p, err := l.Worker(ctx, &Attempt{
+			Manifest: r.Manifest, Keys: *r.Keys, Sealed: r.Sealed, Approval: r.Approval, Dir: files[0], Control: files[1], Lock: files[2], Log: files[3],
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		s.children = append(s.children, p)
+		s.mu.Unlock()
+		a.PID, a.Lacks = p.PID, p.Lacks
+		return []*os.File{p.Handle}, nil
+	case KindFetch:
+		ctx, stop := whileConnected(ctx, conn)
+		defer stop()
+		result, err := l.fetch(ctx, *r.Fetch, "", r.Sealed)
+		a.Fetched = &result
+		return nil, err
+	case KindEnd:
+		return nil, l.sys.blocks.end(*r.End)
+	case KindRecords:
+		a.Records, err = l.follow(r)
+	case KindList:
+		a.Running, err = l.sys.blocks.running()
+	}
+	return nil, err
+}
+
+// follow adds decisions of operators.
+func (l *Launcher) follow(r *Request) (uint64, error) {
+	service, err := l.sys.marks.pin(r.Keys)
+	if err != nil {
+		return 0, api.Errorf(api.CodeIntegrity, "%w", err)
+	}
+	n, err := l.sys.operators.follow(service, r.Records)
+	if err != nil && !durable.IsFault(err) {
+		err = api.Errorf(api.CodeIntegrity, "%w", err)
+	}
+	return n, err
+}
+
+// whileConnected returns a context that ends when the peer is gone.
+func whileConnected(ctx context.Context, conn *net.UnixConn) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	_ = conn.SetDeadline(time.Time{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var b [1]byte
+		if _, err := conn.Read(b[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
+			cancel(errors.New("the service is gone"))
+		}
+	}()
+	return ctx, func() {
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		cancel(nil)
+	}
+}
+
+// reap waits for workers that have exited.
+func (s *Server) reap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := s.children[:0]
+	for _, p := range s.children {
+		fds := []unix.PollFd{{Fd: int32(p.Handle.Fd()), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
+		if n, err := unix.Poll(fds, 0); err == nil && n > 0 {
+			_ = p.Wait() // its outcome is in its directory
+		} else {
+			left = append(left, p)
+		}
+	}
+	clear(s.children[len(left):])
+	s.children = left
+}
