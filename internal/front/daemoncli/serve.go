@@ -21,6 +21,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/front/server"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/run/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/run/retention"
 	"github.com/bailiwick-dev/bailiwick/internal/run/schedule"
@@ -299,7 +300,16 @@ func (s *service) openState(ctx context.Context) (err error) {
 
 // openRegistry verifies the operators' decisions. It needs the keys.
 func (s *service) openRegistry(ctx context.Context) (err error) {
-	if s.files, err = secret.OpenFiles(s.t.Dirs.Secrets()); err != nil {
+	if s.t.Dirs.System() {
+		running, err := (&executor.Remote{Path: s.t.Dirs.LauncherSocket()}).Running(ctx) // it makes the recipient at its first start
+		if err != nil {
+			return err
+		}
+		s.logger.InfoContext(ctx, "the launcher answers", slog.Int("running", len(running)))
+		if s.files, err = secret.OpenSealed(s.t.Dirs.Secrets(), s.t.Dirs.SecretsRecipient()); err != nil {
+			return err
+		}
+	} else if s.files, err = secret.OpenFiles(s.t.Dirs.Secrets()); err != nil {
 		return err
 	}
 	s.registry, err = operator.Open(ctx, operator.Config{Root: s.t.Dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Secrets: s.files, Origin: s.set.Web.Origin, Now: s.t.Now})

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
@@ -52,15 +55,17 @@ func (s *service) wire(ctx context.Context) (err error) {
 	if err := s.gateway.Recover(ctx); err != nil { // of earlier calls, before the ends of their dispatches
 		return err
 	}
-	launcher, err := launch.New(launch.Config{
-		Dirs: s.t.Dirs, Worker: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), UID: os.Geteuid(), Now: s.t.Now, Logger: s.logger,
-	})
+	launcher, err := s.launcher(ctx)
 	if err != nil {
 		return err
 	}
+	var values dispatch.Secrets // in mode system the launcher alone has them
+	if !s.t.Dirs.System() {
+		values = s.secrets
+	}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
 		Dirs: s.t.Dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements,
-		Operator: s.me, Registry: s.registry, InForce: s.inForce, Secrets: s.secrets, Tools: s.gateway, People: s.approvals, Observer: s.events,
+		Operator: s.me, Registry: s.registry, InForce: s.inForce, Secrets: values, Tools: s.gateway, People: s.approvals, Observer: s.events,
 		Executor: &executor.Local{Launcher: launcher, Keys: s.keys.history, Logger: s.logger},
 		Mode:     s.t.mode(), Sweep: sweep, Now: s.t.Now, Logger: s.logger,
 	})
@@ -72,6 +77,43 @@ func (s *service) wire(ctx context.Context) (err error) {
 		return err
 	}
 	return s.wireSchedules(ctx)
+}
+
+// launcher returns what starts workers: in mode system another process, which trusts this one in
+// nothing.
+func (s *service) launcher(ctx context.Context) (executor.Launcher, error) {
+	dirs := s.t.Dirs
+	if !dirs.System() {
+		return launch.New(launch.Config{
+			Dirs: dirs, Worker: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), UID: os.Geteuid(), Now: s.t.Now, Logger: s.logger,
+		})
+	}
+	for _, dir := range []string{dirs.Checkouts(), dirs.Tool()} { // which it shows to workers
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	r := &executor.Remote{
+		Path: dirs.LauncherSocket(), Keys: s.keys.history, Records: s.registry.Chain.After, Logger: s.logger,
+		Sealed: func(name api.Name) ([]byte, error) {
+			d, ok := s.registry.Secret(name)
+			if !ok {
+				return nil, fmt.Errorf("not set: bailiwick secret set %s", name)
+			}
+			return s.files.Sealed(d)
+		},
+		Approval: func(ctx context.Context, m *record.Manifest) ([]byte, error) {
+			asked, err := s.approvals.OfTask(ctx, m.Run, m.Task, m.ID)
+			if api.CodeOf(err) == api.CodeNotFound {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			return canon.Marshal(asked.Action.Step)
+		},
+	}
+	return r, nil
 }
 
 // wireRuns opens the orchestrator if one is configured, else the archive of its runs.

@@ -1,0 +1,192 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
+)
+
+// Remote is the launcher of this machine, which has an account of its own, and trusts the service
+// in nothing. It is safe for concurrent use.
+type Remote struct {
+	Path string // of its socket
+	// Sealed returns what operators encrypted to the launcher for a name.
+	Sealed func(name api.Name) ([]byte, error)
+	// Records returns the decisions of operators after the first n, as they were signed.
+	Records func(ctx context.Context, n uint64) ([][]byte, error)
+	// Approval returns what people approved to start m; nil: nothing.
+	Approval func(ctx context.Context, m *record.Manifest) ([]byte, error)
+	Keys     seal.History // of the service
+	Logger   *slog.Logger
+
+	mu   sync.Mutex
+	sent uint64 // how many decisions the launcher has; guarded by mu
+}
+
+var errNoAnswer = errors.New("launcher: it does not answer")
+
+// call sends a request and returns its answer.
+func (c *Remote) call(ctx context.Context, r launch.Request, files ...*os.File) (a launch.Answer, handles []*os.File, err error) {
+	r.V = launch.Version
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.Path)
+	if err != nil {
+		return a, nil, api.Errorf(api.CodeUnavailable, "launcher: %w", err).WithHint("see: systemctl status bailiwick-launch.socket")
+	}
+	defer conn.Close() //nolint:errcheck // one answer
+	unixConn, _ := conn.(*net.UnixConn)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err = launch.WriteFrame(unixConn, r, files...); err == nil {
+		handles, err = launch.ReadFrame(unixConn, &a, 0)
+	}
+	switch {
+	case ctx.Err() != nil:
+		closeAll(handles)
+		return a, nil, context.Cause(ctx)
+	case err != nil:
+		return a, nil, errors.Join(errNoAnswer, err)
+	case a.Error != nil:
+		closeAll(handles)
+		return a, nil, a.Error
+	}
+	return a, handles, nil
+}
+
+// follow gives the launcher the decisions that it does not have.
+func (c *Remote) follow(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for asked := c.sent > 0; ; asked = true {
+		records, err := c.Records(ctx, c.sent)
+		if err != nil || len(records) == 0 && asked {
+			return err
+		}
+		batch, size := records[:0:0], 0
+		for _, r := range records {
+			if size += 2 * len(r); asked && size <= launch.MaxFrame/2 { // the first call asks how many it has
+				batch = append(batch, r)
+			}
+		}
+		a, _, err := c.call(ctx, launch.Request{Kind: launch.KindRecords, Keys: &c.Keys, Records: batch})
+		if err != nil {
+			return err
+		}
+		c.sent = a.Records
+	}
+}
+
+// sealed returns the encrypted values that the launcher needs for references.
+func (c *Remote) sealed(refs ...string) (map[api.Name][]byte, error) {
+	values := map[api.Name][]byte{}
+	for _, ref := range refs {
+		p, err := api.ParseSecretRef(ref)
+		if err != nil || p.Source != api.SecretFile {
+			continue // the launcher has it, or says why not
+		}
+		value, err := c.Sealed(api.Name(p.Name))
+		if err != nil {
+			return nil, api.Errorf(api.CodeInvalid, "%s: %w", ref, err)
+		}
+		values[api.Name(p.Name)] = value
+	}
+	return values, nil
+}
+
+// Worker has the launcher start the worker of an attempt.
+func (c *Remote) Worker(ctx context.Context, a *launch.Attempt) (*launch.Process, error) {
+	var m record.Manifest
+	payload, err := seal.Payload(a.Manifest, seal.Manifest)
+	if err == nil {
+		err = canon.DecodeExact(payload, &m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var refs []string
+	for _, s := range m.Secrets {
+		refs = append(refs, s.Ref)
+	}
+	r := launch.Request{Kind: launch.KindWorker, Manifest: a.Manifest, Keys: &c.Keys}
+	if r.Sealed, err = c.sealed(refs...); err == nil {
+		r.Approval, err = c.Approval(ctx, &m)
+	}
+	if err == nil {
+		err = c.follow(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	got, handles, err := c.call(ctx, r, a.Dir, a.Control, a.Lock, a.Log)
+	if err != nil {
+		return nil, err
+	}
+	if len(handles) != 1 || got.PID <= 0 {
+		closeAll(handles)
+		return nil, errNoAnswer
+	}
+	for _, lack := range got.Lacks {
+		c.Logger.WarnContext(ctx, "a limit is not held", slog.String("dispatch", string(m.ID)), slog.String("lack", lack))
+	}
+	handle, who := handles[0], launch.Running{Dispatch: m.ID, Attempt: m.Attempt}
+	return &launch.Process{
+		PID: got.PID, Handle: handle, Lacks: got.Lacks,
+		Wait: func() error { return errors.Join(awaitExit(handle), handle.Close()) },
+		Kill: func() error { return c.End(context.WithoutCancel(ctx), who) },
+	}, nil
+}
+
+// awaitExit waits until the process of a handle has exited.
+func awaitExit(handle *os.File) error {
+	fds := []unix.PollFd{{Fd: int32(handle.Fd()), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
+	for {
+		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Fetch has the launcher fetch a commit of a source, whose secret has a reference.
+func (c *Remote) Fetch(ctx context.Context, o launch.Order, ref, _ string) (record.FetchResult, error) {
+	sealed, err := c.sealed(ref)
+	if err == nil {
+		err = c.follow(ctx)
+	}
+	if err != nil {
+		return record.FetchResult{}, err
+	}
+	a, _, err := c.call(ctx, launch.Request{Kind: launch.KindFetch, Fetch: &o, Sealed: sealed})
+	if err != nil || a.Fetched == nil {
+		return record.FetchResult{}, err
+	}
+	return *a.Fetched, nil
+}
+
+// End has the launcher kill what is left of an attempt.
+func (c *Remote) End(ctx context.Context, who launch.Running) error {
+	_, _, err := c.call(ctx, launch.Request{Kind: launch.KindEnd, End: &who})
+	return err
+}
+
+// Running lists the attempts that have processes.
+func (c *Remote) Running(ctx context.Context) ([]launch.Running, error) {
+	a, _, err := c.call(ctx, launch.Request{Kind: launch.KindList})
+	return a.Running, err
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
