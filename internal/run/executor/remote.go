@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
@@ -39,8 +40,7 @@ var errNoAnswer = errors.New("launcher: it does not answer")
 // call sends a request and returns its answer.
 func (c *Remote) call(ctx context.Context, r launch.Request, files ...*os.File) (a launch.Answer, handles []*os.File, err error) {
 	r.V = launch.Version
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", c.Path)
+	conn, err := egress.Unix(c.Path).DialContext(ctx, "unix", c.Path)
 	if err != nil {
 		return a, nil, api.Errorf(api.CodeUnavailable, "launcher: %w", err).WithHint("see: systemctl status bailiwick-launch.socket")
 	}

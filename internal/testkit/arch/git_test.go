@@ -24,7 +24,6 @@ func starters() map[string]string {
 		"internal/front/daemoncli":   "this program",
 		"internal/front/installer":   "tools of systemd, and programs of the installation",
 		"internal/front/deploycli":   "npm, to install agents",
-		"internal/run/executor":      "the worker",
 		"internal/testkit/faultdisk": "the kernel's fault disk, in tests",
 		"internal/testkit/machine":   "a machine with accounts, in tests",
 		"internal/worker/jail":       "programs in jails",

@@ -110,8 +110,7 @@ func (k *Marks) revision(next *marksDoc, at *catalog.Revision, now time.Time) er
 	switch n := at.Number(); {
 	case n > next.Head.Number || n == next.Head.Number && at.Digest() != next.Head.Digest:
 		return fmt.Errorf("manifest: revision %d %s is not in the catalog's history, whose head is %d", n, at.Digest().Short(), next.Head.Number)
-	case n == next.Head.Number:
-	default:
+	case n < next.Head.Number:
 		for _, s := range next.Seen {
 			if s.Number > n {
 				if now.Sub(s.At) >= k.grace || now.Before(s.At) {

@@ -26,8 +26,7 @@ func DefaultSettings() Settings {
 	return Settings{First: 1_200_000_000, Blocks: 1024, Grace: 24 * time.Hour}
 }
 
-// The range of uids that blocks may be of: below are accounts of the system and of people, and
-// above it those of jails in mode same-user.
+// Below are accounts of the system and of people, above those of jails in mode same-user.
 const (
 	leastUID  = 1 << 20
 	mostUID   = 0x70000000

@@ -46,11 +46,7 @@ func newSystem(cfg *Config) *system {
 }
 
 // What a worker itself may use beside what its manifest gives the jail.
-const (
-	ownMemory    = 256 << 20
-	ownProcesses = 128
-	ownCPU       = 1
-)
+const ownMemory, ownProcesses, ownCPU = 256 << 20, 128, 1
 
 func (s *system) limits(m *record.Manifest) account.Limits {
 	return account.Limits{
