@@ -175,7 +175,7 @@ func LoadHistory(dir string) (History, error) {
 
 // HistoryFiles are the files that LoadHistory reads. None has a private key, and one may be missing.
 func HistoryFiles(dir string) []string {
-	return []string{filepath.Join(dir, historyFile), filepath.Join(dir, serviceKeyFile+publicSuffix)}
+	return []string{filepath.Join(dir, HistoryFile), filepath.Join(dir, serviceKeyFile+publicSuffix)}
 }
 
 // Save replaces the history in the state directory dir, atomically.

@@ -94,7 +94,7 @@ func (s *service) launcher(ctx context.Context) (executor.Launcher, error) {
 		}
 	}
 	r := &executor.Remote{
-		Path: dirs.LauncherSocket(), Keys: s.keys.history, Records: s.registry.Chain.After, Logger: s.logger,
+		Path: dirs.LauncherSocket(), Keys: s.keys.history, Records: s.registry.Chain.Since, Logger: s.logger,
 		Sealed: func(name api.Name) ([]byte, error) {
 			d, ok := s.registry.Secret(name)
 			if !ok {

@@ -149,7 +149,7 @@ func closure() map[string][]string {
 // nobody signed but frames, or reaches a network.
 func launcher() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/strictyaml", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/mounttree",
+		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/mounttree",
 	}
 }
 
