@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// HistoryFile is the name of the file that Save writes.
-	HistoryFile = "service-keys.json"
+	historyFile = "service-keys.json"
 	maxHistory  = 4 << 20
 )
 
@@ -154,7 +153,7 @@ func ParseHistory(b []byte) (History, error) {
 // there is no such file, the service has had one key, whose public half is in
 // dir; without that too the error is fs.ErrNotExist.
 func LoadHistory(dir string) (History, error) {
-	path := filepath.Join(dir, HistoryFile)
+	path := filepath.Join(dir, historyFile)
 	b, err := readGuarded(path, "service keys", maxHistory, 0o022, "chmod go-w")
 	if errors.Is(err, fs.ErrNotExist) {
 		k, err := LoadPublic(filepath.Join(dir, serviceKeyFile))
@@ -175,7 +174,7 @@ func LoadHistory(dir string) (History, error) {
 
 // HistoryFiles are the files that LoadHistory reads. None has a private key, and one may be missing.
 func HistoryFiles(dir string) []string {
-	return []string{filepath.Join(dir, HistoryFile), filepath.Join(dir, serviceKeyFile+publicSuffix)}
+	return []string{filepath.Join(dir, historyFile), filepath.Join(dir, serviceKeyFile+publicSuffix)}
 }
 
 // Save replaces the history in the state directory dir, atomically.
@@ -187,5 +186,5 @@ func (h History) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(dir, HistoryFile), append(b, '\n'), 0o644)
+	return durable.Replace(filepath.Join(dir, historyFile), append(b, '\n'), 0o644)
 }

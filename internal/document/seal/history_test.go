@@ -184,7 +184,7 @@ func FuzzParseHistory(f *testing.F) {
 	if err := h.Save(dir); err != nil {
 		f.Fatal(err)
 	}
-	good, err := os.ReadFile(filepath.Join(dir, HistoryFile))
+	good, err := os.ReadFile(filepath.Join(dir, historyFile))
 	if err != nil {
 		f.Fatal(err)
 	}

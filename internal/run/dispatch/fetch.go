@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -74,6 +75,9 @@ func (s *sources) fetch(ctx context.Context, p inforce.Snapshot, src api.Source,
 		if value, err = s.secret(ctx, secret); err != nil {
 			return "", api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
 		}
+	}
+	if err := os.MkdirAll(s.cfg.Dirs.Fetched(src), 0o700); err != nil { // the launcher shows it to the process
+		return "", err
 	}
 	pinned, err := s.cfg.Executor.Fetch(ctx, launch.Order{Revision: p.Revision.Digest(), Source: src.Name, Commit: commit}, secret.Ref, value)
 	switch {

@@ -10,15 +10,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // Fetch has a process of its own fetch a commit of a source by URL into the state, with the
@@ -61,14 +58,12 @@ func (l *Launcher) fetch(ctx context.Context, o Order, secret string, sealed map
 			return record.FetchResult{}, err
 		}
 		defer b.lock.Close() //nolint:errcheck // held until the process has ended
-		path := l.cfg.Dirs.Fetched(req.Source)
-		dir, err := mounttree.OpenOwned(path, unix.O_DIRECTORY, l.cfg.UID)
+		mounts, err := account.Open(l.cfg.UID, []account.Path{{At: l.cfg.Dirs.Fetched(req.Source), Write: true}})
 		if err != nil {
 			return record.FetchResult{}, err
 		}
-		defer dir.Close() //nolint:errcheck // only mounted
-		p.Block, p.Group = &b.Block, b.group
-		p.Mounts = []account.Mount{{At: path, From: dir, As: account.Self, Write: true}}
+		defer mounts.Close() //nolint:errcheck // only opened to be mounted
+		p.Block, p.Group, p.Mounts = &b.Block, b.group, mounts
 	}
 	return runFetch(ctx, p, req)
 }

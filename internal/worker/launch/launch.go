@@ -103,11 +103,11 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 			return nil, err
 		}
 		defer b.lock.Close() //nolint:errcheck // likewise
-		mounts, done, err := l.sys.mounts(a, &v, dir)
+		mounts, err := l.sys.mounts(a, &v, dir)
 		if err != nil {
 			return nil, err
 		}
-		defer done()
+		defer mounts.Close() //nolint:errcheck // only opened to be mounted
 		p.Block, p.Group, p.Mounts, p.File, lacks = &b.Block, b.group, mounts, append(p.File, b.lock), b.group.Lacks
 	}
 	started, err := account.Start(p)

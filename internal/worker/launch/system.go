@@ -6,17 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // System is what a launcher has that does not trust its service.
@@ -101,73 +96,11 @@ func (s *system) value(service seal.KeyID, p api.SecretPlace, sealed map[api.Nam
 	return "", fmt.Errorf("%s: references are read by the account of the service, which may not have values in mode system: use file:NAME with bailiwick secret set, or credential:NAME", p.Source)
 }
 
-// mounts returns what a worker sees of the machine beside the system's programs: its own
-// directory and the caches as its own, and what humans signed read-only. done closes them.
-func (s *system) mounts(a *Attempt, v *verified, dir string) (mounts []account.Mount, done func(), err error) {
-	var opened []*os.File
-	done = func() { closeAll(opened) }
-	defer func() {
-		if err != nil {
-			done()
-		}
-	}()
-	show := func(path string, from *os.File, as account.ID, write bool) {
-		mounts = append(mounts, account.Mount{At: path, From: from, As: as, Write: write})
+// mounts returns what a worker sees of the machine beside the system's programs.
+func (s *system) mounts(a *Attempt, v *verified, dir string) (account.Opened, error) {
+	repository := ""
+	if v.named.Source.Name != "" {
+		repository = s.cfg.Dirs.Repository(v.named.Source)
 	}
-	open := func(path string, flags int, uid int) (*os.File, error) {
-		f, err := mounttree.OpenOwned(path, flags, uid)
-		if err == nil {
-			opened = append(opened, f)
-		}
-		return f, err
-	}
-	show(dir, a.Dir, account.Self, true)
-	show(mounttree.AgentView+dir, a.Dir, account.Agent, false)
-	dirs := s.cfg.Dirs
-	for _, path := range []string{dirs.Checkouts(), dirs.Tool()} {
-		f, err := open(path, unix.O_DIRECTORY, s.cfg.UID)
-		if err != nil {
-			return nil, nil, err
-		}
-		show(path, f, account.Self, true)
-		show(mounttree.AgentView+path, f, account.Agent, false)
-	}
-	if known, err := seal.LoadHistory(dirs.LauncherState()); err != nil || len(known.Keys) != len(a.Keys.Keys) {
-		if err := a.Keys.Save(dirs.LauncherState()); err != nil {
-			return nil, nil, err
-		}
-	}
-	signed := []string{dirs.Data}
-	if repo := v.named.Source.Repo; api.IsRemote(repo) {
-		path := dirs.Repository(v.named.Source)
-		f, err := open(path, unix.O_DIRECTORY, s.cfg.UID)
-		if err != nil {
-			return nil, nil, err
-		}
-		show(path, f, account.Self, false)
-	} else if repo != "" {
-		signed = append(signed, repo)
-	}
-	for _, path := range slices.Concat(signed, v.named.Target.ReadOnly) {
-		if slices.ContainsFunc(mounts, func(m account.Mount) bool { return m.At == path }) || ofSystem(path) {
-			continue
-		}
-		f, err := open(path, 0, mounttree.AnyOwner)
-		if err != nil {
-			return nil, nil, err
-		}
-		show(path, f, account.Nobody, false)
-	}
-	keys := filepath.Join(dirs.LauncherState(), seal.HistoryFile)
-	f, err := open(keys, 0, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	show(filepath.Join(dirs.State, seal.HistoryFile), f, account.Nobody, false)
-	return mounts, done, nil
-}
-
-// ofSystem reports whether every program sees a path anyway.
-func ofSystem(path string) bool {
-	return slices.ContainsFunc(account.System(), func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
+	return account.Open(s.cfg.UID, account.WorkerPaths(s.cfg.Dirs, dir, a.Dir, repository, v.named.Target.ReadOnly))
 }

@@ -47,6 +47,7 @@ func newSystemWorld(t *testing.T) (*world, *people) {
 		must(t, os.MkdirAll(dir, 0o700))
 	}
 	must(t, seal.EnsureIdentity(filepath.Join(w.dirs.LauncherState(), Identity), w.dirs.SecretsRecipient()))
+	must(t, os.WriteFile(w.dirs.Private(), nil, 0o600))
 	must(t, filepath.WalkDir(w.dirs.State, func(path string, _ os.DirEntry, err error) error {
 		must(t, err)
 		return os.Chown(path, serviceUID, serviceUID)
