@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 )
 
 // maxResult bounds a signed result document.
@@ -51,7 +49,7 @@ func (l *lifecycle) withCalls(ctx context.Context, r row) (outcome, error) {
 
 func (l *lifecycle) outcomeOf(ctx context.Context, r row) (outcome, error) {
 	c := collector{records: l.records, row: r, dir: l.files.dir(&r)}
-	envelope, err := blob.ReadBounded(filepath.Join(c.dir, record.WorkResult), maxResult)
+	envelope, err := readWork(c.dir, record.WorkResult, maxResult)
 	if errors.Is(err, fs.ErrNotExist) {
 		l.work.Go(l.cfg.Sweep)
 		return c.lost(ctx)
@@ -120,21 +118,20 @@ func (c *collector) lost(ctx context.Context) (outcome, error) {
 	sum := &api.ResultSummary{Partial: true}
 	network := api.Artifact{}
 	var err error
-	network.Digest, network.Size, err = c.storeFile(ctx, filepath.Join(c.dir, record.WorkNetwork))
+	network.Digest, network.Size, err = c.storeFile(ctx, record.WorkNetwork)
 	switch {
 	case err == nil && network.Size > 0:
 		sum.Network, o.summary = &network, sum
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return o, err
 	}
-	logDir := filepath.Join(c.dir, record.WorkLog)
-	parts, err := logParts(logDir)
+	parts, err := logParts(c.dir)
 	if err != nil || len(parts) == 0 {
 		return o, err
 	}
 	o.summary = sum
 	for _, p := range parts {
-		if p.Digest, p.Size, err = c.storeFile(ctx, filepath.Join(logDir, record.LogFile(p))); err != nil {
+		if p.Digest, p.Size, err = c.storeFile(ctx, filepath.Join(record.WorkLog, record.LogFile(p))); err != nil {
 			return o, err
 		}
 		sum.Log = append(sum.Log, p)
@@ -146,7 +143,7 @@ func (c *collector) lost(ctx context.Context) (outcome, error) {
 // errorTail is the end of what the worker itself printed: nothing, unless it
 // failed.
 func (c *collector) errorTail() string {
-	b, err := blob.ReadBounded(filepath.Join(c.dir, record.WorkErrors), 1<<20)
+	b, err := readWork(c.dir, record.WorkErrors, 1<<20)
 	if err != nil || len(b) == 0 {
 		return ""
 	}
@@ -154,13 +151,13 @@ func (c *collector) errorTail() string {
 }
 
 // storeFile stores a file of the worker's directory.
-func (c *collector) storeFile(ctx context.Context, path string) (api.Digest, int64, error) {
-	f, err := os.Open(path) //nolint:gosec // G304: our own directory, and a parsed digest or offset
+func (c *collector) storeFile(ctx context.Context, name string) (api.Digest, int64, error) {
+	f, err := openWork(c.dir, name)
 	if err != nil {
 		return "", 0, err
 	}
 	digest, size, err := c.cfg.Blobs.PutStream(ctx, f)
-	failpoint.Hit(failpoint.CollectBlob, path)
+	failpoint.Hit(failpoint.CollectBlob, filepath.Join(c.dir, name))
 	return digest, size, errors.Join(err, f.Close())
 }
 
@@ -179,7 +176,7 @@ func (c *collector) storeContent(ctx context.Context, sum api.ResultSummary) err
 		want[name] = a.Digest
 	}
 	for name, digest := range want {
-		got, _, err := c.storeFile(ctx, filepath.Join(c.dir, name))
+		got, _, err := c.storeFile(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return api.Errorf(api.CodeIntegrity, "captured content %s: %w", digest.Short(), err)
 		}

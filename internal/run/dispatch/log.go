@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -77,7 +76,7 @@ func (l *lifecycle) logSignals(id api.DispatchID) (changed, ended <-chan struct{
 // liveLog copies what a running attempt has written from offset on, and returns
 // the offset after it.
 func (s *reader) liveLog(ctx context.Context, r row, offset int64, each func(api.Chunk) error) (int64, error) {
-	dir := filepath.Join(s.files.dir(&r), record.WorkLog)
+	dir := s.files.dir(&r)
 	parts, err := logParts(dir)
 	if err != nil {
 		return offset, err
@@ -89,7 +88,7 @@ func (s *reader) liveLog(ctx context.Context, r row, offset int64, each func(api
 		}
 	}()
 	for _, p := range parts {
-		f, err := os.Open(filepath.Join(dir, record.LogFile(p))) //nolint:gosec // G304: our own directory, a parsed offset
+		f, err := openWork(dir, filepath.Join(record.WorkLog, record.LogFile(p)))
 		if err != nil {
 			return offset, nil //nolint:nilerr // replaced by a newer part, or collected by now: the next round reads that
 		}
@@ -168,9 +167,17 @@ func copyChunks(r io.Reader, offset int64, each func(api.Chunk) error) (int64, e
 	}
 }
 
-// logParts returns the files of a log's directory in order, with offset and
-// size, complete or not. A missing directory has none.
-func logParts(dir string) ([]api.LogPart, error) {
+// logParts returns the files of an attempt's log in order, with offset and size,
+// complete or not. A missing log has none.
+func logParts(work string) ([]api.LogPart, error) {
+	dir := filepath.Join(work, record.WorkLog)
+	st, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir() {
+		return nil, nil // see openWork
+	}
+	if err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -182,7 +189,7 @@ func logParts(dir string) ([]api.LogPart, error) {
 	for _, e := range entries {
 		part, ok := record.ParseLogFile(e.Name())
 		if !ok {
-			return nil, fmt.Errorf("%s: %q is not part of a log", dir, e.Name())
+			continue // likewise
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
@@ -190,6 +197,9 @@ func logParts(dir string) ([]api.LogPart, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			continue // likewise
 		}
 		part.Size = info.Size()
 		parts = append(parts, part)

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -49,7 +47,7 @@ func (s *reader) networkOf(ctx context.Context, r row, attempt int) (io.ReadClos
 		return nil, err
 	}
 	if !d.State.Ended() {
-		f, err := os.Open(filepath.Join(s.files.dir(&r), record.WorkNetwork)) //nolint:gosec // G304: our own directory
+		f, err := openWork(s.files.dir(&r), record.WorkNetwork)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -153,7 +151,7 @@ func (f workFiles) completeRefusals(ctx context.Context, r row) error {
 	c := &refusals{records: f.records, row: r}
 	dir := f.dir(&r)
 	// What it reported comes first: of more than MaxRefusals, those are signed.
-	err := eachLineOf(filepath.Join(dir, record.WorkEvents), func(m *record.WorkerMessage) {
+	err := eachLineOf(dir, record.WorkEvents, func(m *record.WorkerMessage) {
 		if m.Refused != nil {
 			c.add(*m.Refused)
 		}
@@ -162,7 +160,7 @@ func (f workFiles) completeRefusals(ctx context.Context, r row) error {
 		err = c.log(ctx)
 	}
 	if err == nil {
-		err = eachLineOf(filepath.Join(dir, record.WorkNetwork), func(line *api.NetworkLine) {
+		err = eachLineOf(dir, record.WorkNetwork, func(line *api.NetworkLine) {
 			if e, ok := record.RefusalOf(line); ok {
 				c.add(e)
 			}
@@ -177,9 +175,9 @@ func (f workFiles) completeRefusals(ctx context.Context, r row) error {
 	return err
 }
 
-// eachLineOf is eachLine for a file, which may be absent.
-func eachLineOf[T any](path string, fn func(*T)) error {
-	f, err := os.Open(path) //nolint:gosec // G304: our own directory
+// eachLineOf is eachLine for a file of an attempt, which may be absent.
+func eachLineOf[T any](dir, name string, fn func(*T)) error {
+	f, err := openWork(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -113,7 +113,8 @@ func lockDir(dir string) (*os.File, error) {
 // write writes a file, opened with a mode: os.O_TRUNC or os.O_APPEND. It does not
 // sync: after a crash of the machine the content is still in the blob store.
 func write(path string, mode int, content Content) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|mode, 0o600) //nolint:gosec // G304: our own directory
+	// A worker of another account may have put a link or a pipe there.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|mode|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return err
 	}
@@ -245,7 +246,21 @@ func listen(ctx context.Context, dir string) (*net.UnixListener, error) {
 
 func dial(ctx context.Context, dir string) (net.Conn, error) {
 	var conn net.Conn
-	err := throughDir(dir, func(path string) (err error) {
+	err := throughDir(dir, func(path string) error {
+		// The socket itself, and none that a worker of another account put a link to there.
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: record.WorkSocket, Err: err}
+		}
+		defer unix.Close(fd) //nolint:errcheck // only a way to the socket
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+			return fmt.Errorf("%s: not a socket", record.WorkSocket)
+		}
+		path = fmt.Sprintf("/proc/self/fd/%d", fd)
 		conn, err = egress.Unix(path).DialContext(ctx, "unix", path)
 		return err
 	})
