@@ -64,8 +64,8 @@ const CallSession Call = "POST /v1/session"
 const (
 	CallLoginMethods  Call = "GET /v1/login"
 	CallLoginOIDC     Call = "POST /v1/login/oidc"
-	CallPasskeyBegin  Call = "POST /v1/login/passkey/begin"
-	CallPasskeyFinish Call = "POST /v1/login/passkey/finish"
+	CallPasskeyBegin  Call = "POST /v1/login/passkey/begin"  //nolint:gosec // G101: a path
+	CallPasskeyFinish Call = "POST /v1/login/passkey/finish" //nolint:gosec // G101: a path
 	// CallEnrol tells what an invitation is for, or enrols a passkey with it. The code of the
 	// invitation authorizes it, not the account of the page that makes it.
 	CallEnrol Call = "POST /v1/login/enrol"

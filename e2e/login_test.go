@@ -145,6 +145,43 @@ func (w *office) configure(more string) {
 		"login: {issuer: \""+w.issuer+"\", client: bailiwick, address: \""+strings.TrimPrefix(w.issuer, "https://")+"\", ca: "+w.path("tls.pem")+"}\norchestrator: {}\n"+more, 0o644)
 }
 
+// strangers makes hostile requests from the other machine, each over a connection of its own.
+// Control: the one that says how to log in is answered.
+func (w *office) strangers(far *island) {
+	w.t.Helper()
+	transport := far.transport()
+	transport.TLSClientConfig, transport.DisableKeepAlives = &tls.Config{RootCAs: w.roots}, true
+	made, public := 0, 0
+	for _, call := range api.Calls() {
+		for _, header := range []string{"", strings.Repeat("0", 64)} {
+			body := io.Reader(http.NoBody)
+			if call.Method() != http.MethodGet {
+				body = strings.NewReader("{}")
+			}
+			req, err := http.NewRequestWithContext(w.t.Context(), call.Method(), w.service+call.Path("far-1", "x"), body)
+			must(w.t, err)
+			req.Header.Set("Content-Type", "application/json")
+			if header != "" {
+				req.Header.Set(api.SessionHeader, header)
+			}
+			resp, err := transport.RoundTrip(req)
+			must(w.t, err)
+			b, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			made++
+			switch {
+			case resp.StatusCode == http.StatusOK && call == api.CallLoginMethods && header == "":
+				public++
+			case resp.StatusCode/100 == 2 || strings.Contains(string(b), w.dir):
+				w.t.Errorf("a stranger's %s: %d %s", call, resp.StatusCode, b)
+			}
+		}
+	}
+	if made < 100 || public != 1 {
+		w.t.Errorf("%d hostile requests, %d answers to how to log in", made, public)
+	}
+}
+
 var userCode = regexp.MustCompile(`confirm the code (\S+)`)
 
 // login logs a person in by the device flow, on the machine of p, with the password of the
@@ -259,6 +296,22 @@ func TestPeopleLogInFromAnotherMachine(t *testing.T) {
 	refused("eve", w.login(q, "eve"), 4, `maps no person to subject "eve"`)
 	refused("bob", w.login(q, "bob"), 4, `no longer says that the person is in "eng"`)
 	refused("nobody", q.try("--server", w.service, "whoami"), 4, "no login")
+
+	w.strangers(far)
+
+	// The provider replaces its keys, and an ended session is renewed with the refresh token.
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: w.roots}, DisableKeepAlives: true}}
+	resp, err := web.Post(w.issuer+"/rotate", "", nil)
+	must(t, err)
+	_ = resp.Body.Close()
+	var before []api.SessionInfo
+	must(t, json.Unmarshal([]byte(p.must("session", "list", "-o", "json")), &before))
+	w.must("session", "end", before[0].ID)
+	var after []api.SessionInfo
+	must(t, json.Unmarshal([]byte(p.must("session", "list", "-o", "json")), &after))
+	if len(after) != 1 || after[0].ID == before[0].ID || after[0].Principal != "human:ann" {
+		t.Errorf("renewed: %+v", after)
+	}
 
 	// The provider is away: the session stays, and a login says so.
 	w.away()

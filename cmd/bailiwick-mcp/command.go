@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -152,14 +150,9 @@ func (o *options) remote() (*client.Remote, error) {
 	if o.serverCA == "" {
 		return r, nil
 	}
-	b, err := os.ReadFile(o.serverCA)
-	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "--server-ca: %w", err)
-	}
-	if r.Roots = x509.NewCertPool(); !r.Roots.AppendCertsFromPEM(b) {
-		return nil, api.Errorf(api.CodeInvalid, "--server-ca %s: no certificate in PEM", o.serverCA)
-	}
-	return r, nil
+	var err error
+	r.Roots, err = mcpserve.ReadCertificates(o.serverCA)
+	return r, err
 }
 
 func serve(ctx context.Context, p process, o options) error {

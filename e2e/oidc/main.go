@@ -138,6 +138,19 @@ func (s *store) GetClientByClientID(ctx context.Context, id string) (op.Client, 
 	return client{c}, nil
 }
 
+// TokenRequestByRefreshToken completes the request of a token of the device flow, whose
+// client the example storage forgets.
+func (s *store) TokenRequestByRefreshToken(ctx context.Context, token string) (op.RefreshTokenRequest, error) {
+	r, err := s.Storage.TokenRequestByRefreshToken(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	if known, ok := r.(*storage.RefreshTokenRequest); ok && known.ApplicationID == "" {
+		known.ApplicationID = "bailiwick"
+	}
+	return r, nil
+}
+
 // client may use the device flow and have groups in its ID tokens.
 type client struct{ op.Client }
 

@@ -79,7 +79,7 @@ func (f *far) remote(method, path, body string, headers ...string) reply {
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])
 	}
-	resp := must[*http.Response](f.t)(transport.RoundTrip(req))
+	resp := must[*http.Response](f.t)(transport.RoundTrip(req)) //nolint:bodyclose // below
 	defer resp.Body.Close()
 	b := must[[]byte](f.t)(io.ReadAll(resp.Body))
 	return reply{resp.StatusCode, string(b)}

@@ -218,7 +218,7 @@ func (l *login) renew(ctx context.Context, c *client.Conn, pool *x509.CertPool, 
 	token, err := cfg.TokenSource(ctx, &oauth2.Token{RefreshToken: l.OIDC.Refresh}).Token()
 	if err != nil {
 		if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok && failed.Response.StatusCode < http.StatusInternalServerError {
-			return api.Errorf(api.CodeUnauthenticated, "the session at %s has ended, and the identity provider does not renew it", url).WithHint("run: bailiwick login %s", url)
+			return api.Errorf(api.CodeUnauthenticated, "the session at %s has ended, and the identity provider does not renew it: %.100s %.200s", url, failed.ErrorCode, failed.ErrorDescription).WithHint("run: bailiwick login %s", url)
 		}
 		return away(l.OIDC.Issuer, err)
 	}

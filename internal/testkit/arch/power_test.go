@@ -41,7 +41,7 @@ func powers() map[string][]string {
 func powersAllowed() map[string]map[string]string {
 	return map[string]map[string]string{
 		"cmd/bailiwick-mcp":       {"syscall.Exec": "executes itself again, without variables that debug Go"},
-		"internal/front/mcpserve": {"os.OpenFile": "reads the token that --token-file names"},
+		"internal/front/mcpserve": {"os.OpenFile": "reads the files that --principal-token-file and --server-ca name"},
 		"internal/base/httpguard": {
 			module + "internal/base/egress.Unix": "finds out whether a socket's server has exited",
 			"crypto/tls.LoadX509KeyPair":         "the certificate that --tls-key names: the server signs handshakes with it",
