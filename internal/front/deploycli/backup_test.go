@@ -400,3 +400,51 @@ func TestAPurgeRemovesAllData(t *testing.T) {
 	}
 	wantSetUp(t, m)
 }
+
+// The scripts of a package make what setup needs, keep data at a removal and name it, and
+// remove it at a purge; each may run twice.
+func TestThePackageKeepsDataUntilAPurge(t *testing.T) {
+	m := packaged(t)
+	for _, name := range []string{"postinstall", "preremove", "postremove"} {
+		b, err := os.ReadFile("../../../packaging/scripts/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Write("/usr/local/bin/"+name, string(b), 0, 0, 0o755)
+	}
+	script := func(args ...string) string {
+		t.Helper()
+		args[0] = "/usr/local/bin/" + args[0]
+		var last string
+		for range 2 {
+			out, err := m.Run(machine.Root, args...)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", args, err, out)
+			}
+			last += out
+		}
+		return last
+	}
+	script("postinstall", "configure", "")
+	if out, err := setup(m); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	before := listing(t, m, "/var/lib")
+	script("preremove", "upgrade", "1.0.1")
+	script("postremove", "upgrade", "1.0.1")
+	script("postinstall", "configure", "1.0.0")
+	script("preremove", "remove")
+	if out := script("postremove", "remove"); !strings.Contains(out, "bailiwick: /etc/bailiwick stays") || !strings.Contains(out, "/var/lib/bailiwick-catalog stays") {
+		t.Errorf("a removal says %q", out)
+	}
+	if now := listing(t, m, "/var/lib"); now != before {
+		t.Errorf("a removal changed\n%s", now)
+	}
+	wantSetUp(t, m)
+	if out := script("postremove", "purge"); !strings.Contains(out, "accounts bailiwick and bailiwick-web") {
+		t.Errorf("a purge says %q", out)
+	}
+	if left, _ := m.Run(machine.Root, "sh", "-c", "ls -d /etc/bailiwick* /var/lib/bailiwick*"); strings.Contains(left, "\n/") || strings.HasPrefix(left, "/") {
+		t.Errorf("a purge leaves %s", left)
+	}
+}
