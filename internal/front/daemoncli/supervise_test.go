@@ -126,7 +126,7 @@ func TestTheWatchdogHearsOnlyOfAServiceThatAnswers(t *testing.T) {
 		}, true},
 		"silence": {func(http.ResponseWriter) { <-stuck }, false},
 	} {
-		dir, err := os.MkdirTemp("", "w")
+		dir, err := os.MkdirTemp("", "w") //nolint:usetesting // short: a socket
 		if err != nil {
 			t.Fatal(err)
 		}

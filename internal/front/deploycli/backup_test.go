@@ -448,3 +448,52 @@ func TestThePackageKeepsDataUntilAPurge(t *testing.T) {
 		t.Errorf("a purge leaves %s", left)
 	}
 }
+
+// Links that the service's account puts into its state lead root nowhere: neither into a
+// backup, nor into a restored state, nor to a file that root would create.
+//
+// proves R-B9
+func TestLinksInTheStateLeadRootNowhere(t *testing.T) {
+	m := worked(t)
+	m.Write("/etc/secret-of-root", "the secret of root\n", 0, 0, 0o600)
+	if out, err := deployRoot(m, "backup", "/home/one.tar.gz"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	attack := func(script string) {
+		t.Helper()
+		if out, err := m.Run(machine.Service, "sh", "-c", "cd /var/lib/bailiwick && "+script); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	finds := func(path string) (all string) {
+		for _, e := range entries(t, m, path) {
+			all += string(e.body)
+		}
+		return all
+	}
+	attack("ln -s /etc/secret-of-root log/tile/1; ln -s /etc log/etc; rm high-water; ln -s /etc/secret-of-root high-water")
+	if out, err := deployRoot(m, "backup", "/home/two.tar.gz"); err != nil || strings.Contains(finds("/home/two.tar.gz"), "the secret of root") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := deployRoot(m, "restore", "/home/one.tar.gz"); err == nil || !strings.Contains(out, "escapes") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _ := m.Run(machine.Service, "sh", "-c", "cat /var/lib/bailiwick/high-water /var/lib/bailiwick.restore/*/high-water"); strings.Contains(out, "the secret of root") {
+		t.Errorf("the service's account reads %s", out)
+	}
+	attack("rm high-water; rm -r store; ln -s /etc store")
+	if out, err := deployRoot(m, "backup", "/home/three.tar.gz"); err == nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := os.Lstat(m.Path("/etc/lock")); err == nil {
+		t.Error("root created a file where a link of the service's account leads")
+	}
+	// The control: without links a lock is made, in the state.
+	attack("rm store")
+	if out, err := deployRoot(m, "backup", "/home/four.tar.gz"); err != nil || !strings.Contains(finds("/home/four.tar.gz"), "tile one") {
+		t.Errorf("positive control: %v\n%s", err, out)
+	}
+	if _, err := os.Lstat(m.Path("/var/lib/bailiwick/store/lock")); err != nil {
+		t.Errorf("positive control: %v", err)
+	}
+}

@@ -142,9 +142,18 @@ func (w *archiver) json(name string, v any) error {
 }
 
 // add adds what is below dir under a name. What is in the archive is not added again, and
-// a worker may remove its files meanwhile.
+// a worker may remove its files meanwhile. The service's account may put links there while
+// root reads: nothing outside of dir is read.
 func (w *archiver) add(ctx context.Context, name, dir string) error {
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // only read
+	return fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -154,11 +163,7 @@ func (w *archiver) add(ctx context.Context, name, dir string) error {
 		if err != nil {
 			return err
 		}
-		inner, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		in := filepath.ToSlash(filepath.Join(name, inner))
+		in := filepath.ToSlash(filepath.Join(name, path))
 		_, has := w.sums[in]
 		switch {
 		case w.skip(in) && e.IsDir():
@@ -166,12 +171,12 @@ func (w *archiver) add(ctx context.Context, name, dir string) error {
 		case w.skip(in) || has:
 			return nil
 		}
-		return w.entry(in, path)
+		return w.entry(root, in, path)
 	})
 }
 
-func (w *archiver) entry(in, path string) error {
-	st, err := os.Lstat(path)
+func (w *archiver) entry(root *os.Root, in, path string) error {
+	st, err := root.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -187,11 +192,11 @@ func (w *archiver) entry(in, path string) error {
 		h.Typeflag = tar.TypeDir
 	case st.Mode().Type() == fs.ModeSymlink:
 		h.Typeflag = tar.TypeSymlink
-		if h.Linkname, err = os.Readlink(path); errors.Is(err, fs.ErrNotExist) {
+		if h.Linkname, err = root.Readlink(path); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 	case st.Mode().IsRegular():
-		return w.file(h, path)
+		return w.file(root, h, path)
 	default:
 		return nil // a socket or a pipe
 	}
@@ -203,8 +208,8 @@ func (w *archiver) entry(in, path string) error {
 
 // file adds a file as long as it is now: a worker may still write to its own, and that is
 // no part of the state.
-func (w *archiver) file(h *tar.Header, path string) error {
-	f, err := os.Open(path) //nolint:gosec // G304: of the installation
+func (w *archiver) file(root *os.Root, h *tar.Header, path string) error {
+	f, err := root.OpenFile(path, os.O_RDONLY|durable.Nonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -213,6 +218,9 @@ func (w *archiver) file(h *tar.Header, path string) error {
 	}
 	defer f.Close() //nolint:errcheck // only read
 	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s: changed meanwhile", h.Name)
+	}
 	if err != nil {
 		return err
 	}
@@ -243,25 +251,56 @@ func hexOf(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)) }
 
 // Stopped calls do while no service has the state. The lock is the one that a service
 // takes, so a service that starts meanwhile waits and then refuses.
-func Stopped(d api.Dirs, do func() error) (err error) {
-	if err := os.MkdirAll(d.Store(), 0o700); err != nil {
+//
+// The service's account owns the directories above the lock, so root follows no link out
+// of the state.
+func Stopped(d api.Dirs, do func() error) error {
+	if err := os.MkdirAll(d.State, 0o700); err != nil {
 		return err
 	}
-	path := filepath.Join(d.Store(), "lock")
-	_, statErr := os.Lstat(path)
-	lock, err := durable.Lock(path)
+	lock, err := openStateLock(d)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "lock of the state %s: %w", d.State, err)
+	}
+	defer lock.Close() //nolint:errcheck // only a lock
+	err = durable.TryLock(lock)
 	if errors.Is(err, durable.ErrLocked) {
 		return api.Errorf(api.CodeConflict, "the service has the state %s open", d.State).WithHint("stop it: sudo systemctl stop bailiwick.service; workers continue")
 	}
 	if err != nil {
 		return err
 	}
-	if errors.Is(statErr, fs.ErrNotExist) {
-		if err := chownLike(d.State, d.Store(), path); err != nil {
-			return errors.Join(err, lock.Close())
+	return do()
+}
+
+// openStateLock opens the lock of the service, and creates what is missing for its account.
+func openStateLock(d api.Dirs) (*os.File, error) {
+	uid, gid, err := ownerOf(d.State)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(d.State)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // a directory
+	store := filepath.Base(d.Store())
+	switch err := root.Mkdir(store, 0o700); {
+	case err == nil:
+		if err := root.Lchown(store, uid, gid); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return nil, err
+	}
+	name := filepath.Join(store, "lock")
+	f, err := root.OpenFile(name, os.O_RDWR|durable.Nonblock, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+			err = f.Chown(uid, gid)
 		}
 	}
-	return errors.Join(do(), lock.Close())
+	return f, err
 }
 
 // release is the release in a version: what is before the commit.

@@ -107,20 +107,24 @@ func (h Host) Stopping(ctx context.Context, startAgain bool, do func() error) er
 	return err
 }
 
-// chownLike gives paths to the owner of a directory.
-func chownLike(dir string, paths ...string) error {
+// ownerOf returns the owner of a directory.
+func ownerOf(dir string) (uid, gid int, err error) {
 	st, err := os.Lstat(dir)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	owner, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return errors.New("no owner of " + dir)
+	if !ok || !st.IsDir() {
+		return 0, 0, fmt.Errorf("%s: not a directory", dir)
 	}
-	for _, p := range paths {
-		if err := os.Lchown(p, int(owner.Uid), int(owner.Gid)); err != nil {
-			return err
-		}
+	return int(owner.Uid), int(owner.Gid), nil
+}
+
+// chownLike gives a path to the owner of a directory.
+func chownLike(dir, path string) error {
+	uid, gid, err := ownerOf(dir)
+	if err == nil {
+		err = os.Lchown(path, uid, gid)
 	}
-	return nil
+	return err
 }

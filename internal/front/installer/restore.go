@@ -247,16 +247,13 @@ func (r Restore) own(stage string) error {
 		return err
 	}
 	for name, to := range map[string][2]int{"state": {uid, gid}, "catalog": {0, group}, "etc": {0, 0}, "launch": {0, 0}} {
-		err := filepath.WalkDir(filepath.Join(stage, name), func(path string, e fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
+		err := walkIn(filepath.Join(stage, name), func(root *os.Root, path string, e fs.DirEntry) error {
 			st, err := e.Info()
 			if err == nil {
-				err = os.Lchown(path, to[0], to[1])
+				err = root.Lchown(path, to[0], to[1])
 			}
 			if err == nil && st.Mode()&fs.ModeSetgid != 0 { // chown clears it
-				err = os.Chmod(path, st.Mode())
+				err = root.Chmod(path, st.Mode())
 			}
 			return err
 		})
@@ -270,7 +267,7 @@ func (r Restore) own(stage string) error {
 // keepAnchor copies the anchor beside the state of this machine: it says how far the log
 // had come, so the service refuses an older one until an operator signs the loss.
 func (r Restore) keepAnchor(to string) error {
-	b, err := os.ReadFile(filepath.Join(r.Dirs.State, "high-water"))
+	b, err := readOwn(r.Dirs.State, "high-water")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -282,6 +279,17 @@ func (r Restore) keepAnchor(to string) error {
 		return err
 	}
 	return chownLike(to, path)
+}
+
+// readOwn reads a file of the service's account, and nothing that a link in its place
+// leads to.
+func readOwn(dir, name string) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // only read
+	return root.ReadFile(name)
 }
 
 // shareContent links what an upgrade's copy leaves out into the restored state: content
@@ -351,7 +359,7 @@ func (r Restore) fillMissing(stage string) error {
 			if _, err := os.Lstat(to); err == nil || (e.Name() == trust) != last || !e.Type().IsRegular() {
 				continue
 			}
-			b, err := os.ReadFile(filepath.Join(stage, "etc", e.Name()))
+			b, err := os.ReadFile(filepath.Join(stage, "etc", e.Name())) //nolint:gosec // G304: in the stage
 			if err == nil {
 				err = durable.Create(to, b, 0o644)
 			}

@@ -173,28 +173,35 @@ func (s Setup) catalog() error {
 	if err != nil {
 		return err
 	}
-	lock := dir + ".lock"
-	f, err := os.OpenFile(lock, os.O_CREATE|os.O_WRONLY, 0o660) //nolint:gosec // G304: of the installation
-	if err == nil {
-		err = f.Close()
-	}
+	lock, err := durable.OpenLock(dir + ".lock") // no link that a member of the group has put there
 	if err != nil {
 		return err
 	}
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	if err := errors.Join(lock.Chown(0, gid), lock.Chmod(0o660), lock.Close()); err != nil { //nolint:gosec // G302: for the group
+		return err
+	}
+	return walkIn(dir, func(root *os.Root, path string, e fs.DirEntry) error {
+		if err := root.Lchown(path, 0, gid); err != nil || !e.IsDir() {
+			return err
+		}
+		return root.Chmod(path, 0o775|fs.ModeSetgid)
+	})
+}
+
+// walkIn calls do for all that is below dir, and for dir itself. Nothing that do names
+// below root is outside of dir, even if links change meanwhile.
+func walkIn(dir string, do func(root *os.Root, path string, e fs.DirEntry) error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	err = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		for _, p := range []string{path, lock} {
-			if err := os.Lchown(p, 0, gid); err != nil {
-				return err
-			}
-		}
-		if e.IsDir() {
-			return os.Chmod(path, 0o775|fs.ModeSetgid)
-		}
-		return os.Chmod(lock, 0o660) //nolint:gosec // G302: of a lock, for the group
+		return do(root, path, e)
 	})
+	return errors.Join(err, root.Close())
 }
 
 // members puts accounts into the group that writes the catalog.

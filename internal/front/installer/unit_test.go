@@ -26,7 +26,7 @@ func TestAnInstallationHasTheProgramsOfTheMakefile(t *testing.T) {
 		t.Fatal("the Makefile names no programs")
 	}
 	built := map[string]bool{}
-	for _, p := range strings.Fields(string(m[1])) {
+	for p := range strings.FieldsSeq(string(m[1])) {
 		built[p] = true
 	}
 	for _, p := range Programs() {

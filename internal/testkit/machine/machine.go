@@ -40,7 +40,7 @@ type Machine struct {
 // New returns a machine with accounts and without an installation.
 func New(t *testing.T) *Machine {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "m") // short: sockets have long paths
+	dir, err := os.MkdirTemp("", "m") //nolint:usetesting // short: sockets have long paths
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +48,8 @@ func New(t *testing.T) *Machine {
 	m := &Machine{t: t, dir: dir}
 	m.must(os.Chmod(dir, 0o755)) //nolint:gosec // G302: every account of the machine looks below it
 	for _, dir := range m.own() {
-		m.must(os.MkdirAll(m.Path(dir), 0o755))
-		m.must(os.Chmod(m.Path(dir), 0o755)) //nolint:gosec // G302: as on every machine
+		m.must(os.MkdirAll(m.Path(dir), 0o755)) //nolint:gosec // G301: as on every machine
+		m.must(os.Chmod(m.Path(dir), 0o755))    //nolint:gosec // G302: as on every machine
 	}
 	var passwd, group strings.Builder
 	for _, a := range []struct {
@@ -87,7 +87,7 @@ func (m *Machine) Path(path string) string { return filepath.Join(m.dir, path) }
 // MkdirAll creates a directory of the machine with an owner and a mode.
 func (m *Machine) MkdirAll(path string, uid, gid int, mode fs.FileMode) {
 	m.t.Helper()
-	m.must(os.MkdirAll(m.Path(path), 0o755))
+	m.must(os.MkdirAll(m.Path(path), 0o755)) //nolint:gosec // G301: as on every machine
 	m.must(os.Chown(m.Path(path), uid, gid))
 	m.must(os.Chmod(m.Path(path), mode))
 }
@@ -104,12 +104,13 @@ func (m *Machine) Write(path, content string, uid, gid int, mode fs.FileMode) {
 // has no capability and cannot gain one. The command ends with ctx or the test.
 func (m *Machine) Command(ctx context.Context, uid int, argv ...string) *exec.Cmd {
 	m.t.Helper()
-	script := "set -e\n"
+	var script strings.Builder
+	script.WriteString("set -e\n")
 	for _, dir := range m.own() {
-		script += fmt.Sprintf("mount --bind '%s' '%s'\n", m.Path(dir), dir)
+		fmt.Fprintf(&script, "mount --bind '%s' '%s'\n", m.Path(dir), dir)
 	}
-	script += m.Before + "\n"
-	args := []string{"-m", "--propagation", "private", "--", "/bin/sh", "-c", script + `exec "$@"`, "sh"}
+	script.WriteString(m.Before + "\n")
+	args := []string{"-m", "--propagation", "private", "--", "/bin/sh", "-c", script.String() + `exec "$@"`, "sh"}
 	home := "/root"
 	if uid != Root {
 		id := strconv.Itoa(uid)
