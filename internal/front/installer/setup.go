@@ -1,7 +1,6 @@
 package installer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"filippo.io/age"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
@@ -145,22 +142,7 @@ func (s Setup) places() error {
 func (s Setup) identity() string { return filepath.Join(s.Dirs.LauncherState(), "identity") }
 
 // secrets creates the key that decrypts secrets, unless an interrupted setup has.
-func (s Setup) secrets() error {
-	var identity *age.X25519Identity
-	b, err := os.ReadFile(s.identity())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if identity, err = age.GenerateX25519Identity(); err == nil {
-			err = durable.Create(s.identity(), []byte(identity.String()+"\n"), 0o600)
-		}
-	case err == nil:
-		identity, err = age.ParseX25519Identity(string(bytes.TrimSpace(b)))
-	}
-	if err != nil {
-		return fmt.Errorf("key of the secrets %s: %w", s.identity(), err)
-	}
-	return durable.Replace(s.Dirs.SecretsRecipient(), []byte(identity.Recipient().String()+"\n"), 0o644)
-}
+func (s Setup) secrets() error { return seal.EnsureIdentity(s.identity(), s.Dirs.SecretsRecipient()) }
 
 // catalog creates an empty catalog that every member of the group can write: its
 // directories hand the group on, and its files are replaced, never written.

@@ -24,7 +24,7 @@ import (
 
 // Programs are the programs of an installation, in PREFIX/lib/bailiwick.
 func Programs() []string {
-	return append(commands(), "bailiwick-worker", "bailiwick-fetch", "bailiwick-toolhost", "bailiwick-tool")
+	return append(commands(), "bailiwick-launch", "bailiwick-worker", "bailiwick-fetch", "bailiwick-toolhost", "bailiwick-tool")
 }
 
 // commands are those that people run: PREFIX/bin has a link to each.

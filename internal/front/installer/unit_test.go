@@ -48,7 +48,7 @@ func staged(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range append(Programs(), "bailiwick-launch") {
+	for _, p := range Programs() {
 		files = append(files, file{path: "lib/bailiwick/" + p, content: []byte("#!/bin/sh\n"), mode: 0o755})
 	}
 	for _, f := range files {
