@@ -48,8 +48,9 @@ func (c *Remote) call(ctx context.Context, r launch.Request, files ...*os.File) 
 	unixConn, _ := conn.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	if err = launch.WriteFrame(unixConn, r, files...); err == nil {
-		handles, err = launch.ReadFrame(unixConn, &a, 0)
+	sent := launch.WriteFrame(unixConn, r, files...)
+	if handles, err = launch.ReadFrame(unixConn, &a, 0); err != nil { // one that is refused early is not read whole
+		err = errors.Join(sent, err)
 	}
 	switch {
 	case ctx.Err() != nil:
