@@ -31,7 +31,7 @@ type people struct {
 }
 
 // newSystemWorld is a world whose launcher trusts its service in nothing. It needs root.
-func newSystemWorld(t *testing.T) (*world, *people) {
+func newSystemWorld(t testing.TB) (*world, *people) {
 	t.Helper()
 	w := newWorldIn(t, api.ModeSystem)
 	w.cfg.UID = serviceUID
