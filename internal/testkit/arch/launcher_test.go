@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// maxLauncher bounds the lines of the program that may become another account: somebody has
+// maxLauncher bounds the lines of the program that may become another account: a reviewer has
 // to be able to read all of it.
 const maxLauncher = 2000
 

@@ -145,8 +145,8 @@ func closure() map[string][]string {
 	}
 }
 
-// launcher lists the packages that start signed attempts. None of them decides, parses what
-// nobody signed but frames, or reaches a network.
+// launcher lists the packages that start signed attempts. None of them decides or reaches a
+// network, and of what is unsigned they parse frames alone.
 func launcher() []string {
 	return []string{
 		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/mounttree",

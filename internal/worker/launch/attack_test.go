@@ -204,7 +204,7 @@ func (w *world) serve(t *testing.T, l *Launcher) string {
 	return path
 }
 
-// A frame that is not exactly one request is refused whole, and the launcher goes on.
+// A frame that is not exactly one request is refused whole, and the launcher serves the next.
 func TestFramesAreRefusedWhole(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.UID = os.Geteuid()

@@ -87,7 +87,7 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 		WithHint("wait until attempts end, or raise uids.blocks in launch.yaml")
 }
 
-// free reports whether nothing runs in a block that nobody holds, and removes its group.
+// free reports whether nothing runs in an unlocked block, and removes its group.
 func (b *blocks) free(n int, f *os.File) (bool, error) {
 	group, err := b.groups.Open(name(n))
 	switch {
