@@ -24,7 +24,7 @@ type Path struct {
 	Agent    bool // the agents of its jails get it in their workspace
 	Optional bool // it may be missing
 	Trusted  bool // root's or the service's: the program takes it for root's
-	// Links follows symbolic links to At, which root or people with that right named.
+	// Links follows symbolic links to At. They may be other people's, so it is never shown as more than everybody may read.
 	Links bool
 }
 
@@ -47,7 +47,7 @@ func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, ot
 		paths = append(paths, Path{At: repository, Links: !within(repository, d.State)})
 	}
 	for _, p := range others {
-		paths = append(paths, Path{At: p, Links: true})
+		paths = append(paths, Path{At: p}) // as for a jail, which refuses links there
 	}
 	return slices.DeleteFunc(paths, func(p Path) bool {
 		return slices.ContainsFunc(System(), func(s string) bool { return within(p.At, s) }) // they are shown already
@@ -78,7 +78,7 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 			return nil, fmt.Errorf("show %s: %w", p.At, err)
 		}
 		switch {
-		case int(st.Uid) == service:
+		case int(st.Uid) == service && !p.Links:
 		case p.Write || p.Agent || p.Trusted && st.Uid != 0:
 			return nil, fmt.Errorf("show %s: it belongs to uid %d, not to the service's uid %d", p.At, st.Uid, service)
 		default:

@@ -1,0 +1,57 @@
+package account
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// proves R-S1
+func TestOnlyTheServicesFilesAreMapped(t *testing.T) {
+	const service, person = 4242, 4343
+	own, others := dir(t, service, "a", "mine"), dir(t, person, "b", "a person's")
+	links := t.TempDir()
+	link := filepath.Join(links, "repository")
+	if err := os.Symlink(own, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		path Path
+		as   ID
+		says string // the error; empty: it is opened
+	}{
+		{"the service's", Path{At: own}, Self, ""},
+		{"a person's", Path{At: others}, Nobody, ""},
+		{"a person's, to write", Path{At: others, Write: true}, 0, "belongs to uid 4343"},
+		{"a person's, for agents", Path{At: others, Agent: true}, 0, "belongs to uid 4343"},
+		{"a person's, to trust", Path{At: others, Trusted: true}, 0, "belongs to uid 4343"},
+		{"root's, to trust", Path{At: "/usr", Trusted: true}, Nobody, ""},
+		{"a link of a person to the service's", Path{At: link, Links: true}, Nobody, ""},
+		{"a link that is not followed", Path{At: link}, 0, "symbolic links"},
+		{"below a link", Path{At: link + "/a"}, 0, "symbolic links"},
+		{"missing", Path{At: own + "/c"}, 0, "no such file"},
+	} {
+		opened, err := Open(service, []Path{c.path})
+		if c.says != "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.path.At) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if err != nil || len(opened) != 1 || opened[0].As != c.as {
+			t.Errorf("%s: %+v, %v, want id %d", c.name, opened, err, c.as)
+		}
+		if err := opened.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	opened, err := Open(service, []Path{{At: own, Write: true, Agent: true}, {At: own + "/c", Optional: true}})
+	if err != nil || len(opened) != 2 || !opened[0].Write || opened[1].Write || opened[1].As != Agent {
+		t.Errorf("%+v, %v", opened, err)
+	}
+	if err := opened.Close(); err != nil {
+		t.Error(err)
+	}
+}
