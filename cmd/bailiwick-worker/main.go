@@ -54,6 +54,7 @@ func run() error {
 	syscall.CloseOnExec(4)
 	syscall.CloseOnExec(5)
 	syscall.CloseOnExec(6)
+	syscall.CloseOnExec(7) // the lock of its uid block, in mode system
 	secrets, err := readSecrets(os.NewFile(5, "secrets"))
 	if err != nil {
 		return fmt.Errorf("descriptor 5 has no secrets: %w", err)

@@ -48,6 +48,7 @@ type world struct {
 	key       seal.Signer // the service's
 	now       time.Time
 	cfg       Config
+	control   string // socket of the attempt that was made last
 }
 
 func must(t testing.TB, err error) {
@@ -73,11 +74,11 @@ func newWorldIn(t testing.TB, mode string) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{
-		t: t, dirs: api.Dirs{Mode: mode, Data: filepath.Join(dir, "data"), Config: filepath.Join(dir, "config"), State: filepath.Join(dir, "state")},
+		t: t, dirs: api.Dirs{Mode: mode, Data: filepath.Join(dir, "data", "bailiwick"), Config: filepath.Join(dir, "config"), State: filepath.Join(dir, "state", "bailiwick")},
 		deployKey: newKey(t), key: newKey(t), now: time.Now(),
 	}
 	if mode == api.ModeSystem {
-		w.dirs.Trust = filepath.Join(dir, "etc")
+		w.dirs.Trust = w.dirs.Data
 	}
 	w.root = seal.RootOf(seal.KeyOf(w.deployKey, "ann"))
 	must(t, seal.CreateTrustRoot(w.dirs.TrustRoot(), w.root))
@@ -175,7 +176,8 @@ func (w *world) attempt(m record.Manifest) *Attempt {
 	must(w.t, err)
 	a.Log, err = os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	must(w.t, err)
-	l, err := net.Listen("unix", filepath.Join(w.t.TempDir(), "s"))
+	w.control = filepath.Join(w.t.TempDir(), "s")
+	l, err := net.Listen("unix", w.control)
 	must(w.t, err)
 	a.Control, err = l.(*net.UnixListener).File()
 	must(w.t, err)
