@@ -17,7 +17,7 @@ var ErrFetch = errors.New("fetch")
 func (l *Local) Fetch(ctx context.Context, o launch.Order, ref, secret string) (string, error) {
 	result, err := l.Launcher.Fetch(ctx, o, ref, secret)
 	if err == nil && result.Error != "" {
-		err = fmt.Errorf("%w: %s", ErrFetch, result.Error)
+		err = fmt.Errorf("%w %s", ErrFetch, result.Error)
 	}
 	return result.Commit, err
 }

@@ -65,7 +65,11 @@ func (l *Launcher) fetch(ctx context.Context, o Order, secret string, sealed map
 		defer mounts.Close() //nolint:errcheck // only opened to be mounted
 		p.Block, p.Group, p.Mounts = &b.Block, b.group, mounts
 	}
-	return runFetch(ctx, p, req)
+	result, err := runFetch(ctx, p, req)
+	if result.Error != "" {
+		result.Error = req.Source.Repo + ": " + result.Error
+	}
+	return result, err
 }
 
 // runFetch runs bailiwick-fetch.

@@ -206,7 +206,7 @@ func TestDescriptorsAreWhatTheyAreToBe(t *testing.T) {
 				must(t, err)
 				return
 			}
-			for _, want := range strings.Split(c.want, "|") {
+			for want := range strings.SplitSeq(c.want, "|") {
 				if err != nil && strings.Contains(err.Error(), want) {
 					return
 				}

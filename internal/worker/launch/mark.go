@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +68,7 @@ func (k *Marks) follow(ctx context.Context, cat *catalog.Catalog, head, at *cata
 		return err
 	}
 	if next.Head != head.Mark() {
-		next.Head, next.Seen = head.Mark(), append(next.Seen[:len(next.Seen):len(next.Seen)], seen{head.Number(), now.UTC()})
+		next.Head, next.Seen = head.Mark(), append(slices.Clip(next.Seen), seen{head.Number(), now.UTC()})
 	}
 	if err := k.revision(&next, at, now); err != nil {
 		return err

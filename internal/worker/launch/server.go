@@ -62,7 +62,7 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 		case err != nil && durable.IsFault(err): // no descriptors left: those who are served give some back
 			<-slots
 			s.launcher.cfg.Logger.WarnContext(ctx, "a request could not be accepted", slog.Any("err", err))
-			time.Sleep(reapEvery / 10)
+			time.Sleep(reapEvery / 10) //nolint:forbidigo // the kernel has no event for it
 			continue
 		case err != nil:
 			<-slots
