@@ -382,7 +382,7 @@ func (r Restore) swap(stage string) error {
 	if err := os.Remove(filepath.Join(stage, restoring)); err != nil {
 		return err
 	}
-	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, r.Dirs.State, unix.RENAME_EXCHANGE)
+	err := exchange(from, r.Dirs.State)
 	if errors.Is(err, unix.ENOENT) {
 		err = os.Rename(from, r.Dirs.State)
 	}
