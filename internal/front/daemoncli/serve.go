@@ -298,10 +298,15 @@ func (s *service) openState(ctx context.Context) (err error) {
 	return s.checkMemory(ctx)
 }
 
+// launcherTimeout is how long the launcher may take to answer when the service starts.
+const launcherTimeout = time.Minute
+
 // openRegistry verifies the operators' decisions. It needs the keys.
 func (s *service) openRegistry(ctx context.Context) (err error) {
 	if s.t.Dirs.System() {
-		running, err := (&executor.Remote{Path: s.t.Dirs.LauncherSocket()}).Running(ctx) // it makes the recipient at its first start
+		asking, cancel := context.WithTimeout(ctx, launcherTimeout)
+		running, err := (&executor.Remote{Path: s.t.Dirs.LauncherSocket()}).Running(asking) // it makes the recipient at its first start
+		cancel()
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
@@ -15,10 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/front/console"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
 // asProgram makes the test binary bailiwickd.
@@ -84,15 +88,33 @@ func installed(t *testing.T) (m *machine.Machine, program string) {
 	return m, program
 }
 
-// listenLauncher listens where the launcher does: a start only looks for it.
+// listenLauncher runs the launcher where the service looks for it.
 func listenLauncher(t *testing.T, m *machine.Machine) {
 	t.Helper()
+	dirs := api.Dirs{Mode: api.ModeSystem, Trust: m.Path("/etc/bailiwick"), Data: m.Path("/var/lib/bailiwick-catalog"), State: m.Path("/var/lib/bailiwick"), Runtime: m.Path("/run/bailiwick"), Config: "/nonexistent", Home: "/"}
+	m.MkdirAll("/var/lib/bailiwick-launch", 0, 0, 0o700)
+	if err := seal.EnsureIdentity(filepath.Join(dirs.LauncherState(), launch.Identity), dirs.SecretsRecipient()); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := account.OwnGroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	launcher, err := launch.New(launch.Config{Dirs: dirs, Worker: "/nonexistent/bailiwick-worker", Fetcher: "/nonexistent/bailiwick-fetch", UID: machine.Service, Now: time.Now, Logger: slog.New(slog.DiscardHandler), System: &launch.System{Settings: launch.DefaultSettings(), Groups: groups}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	path := m.Path("/run/bailiwick-launch/launch.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	socket := l.(*net.UnixListener) //nolint:forcetypeassert // of a unix socket
+	socket.SetUnlinkOnClose(false)
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- launch.NewServer(launcher, time.Hour).Serve(ctx, socket) }()
+	t.Cleanup(func() { stop(); _ = l.Close(); <-served })
 	for _, err := range []error{os.Chown(path, 0, machine.Service), os.Chmod(path, 0o660)} {
 		if err != nil {
 			t.Fatal(err)
