@@ -177,3 +177,20 @@ func TestADurationIsPositiveAndAtMostAHundredYears(t *testing.T) {
 		}
 	}
 }
+
+// A person serves a page of their own in mode system, too: its socket is where that person
+// may write.
+func TestThePageOfAPersonHasASocketOfTheirOwn(t *testing.T) {
+	env := func(name string) string { return map[string]string{"HOME": "/home/p"}[name] }
+	for mode, want := range map[string]string{ModeSystem: "/home/p/.config/bailiwick/page.sock", ModeSameUser: "/home/p/.local/state/bailiwick/page.sock"} {
+		d := DirsFrom(func(name string) string {
+			if name == ModeVariable {
+				return mode
+			}
+			return env(name)
+		}, 1000)
+		if got := d.Page(); got != want {
+			t.Errorf("mode %s: %s, want %s", mode, got, want)
+		}
+	}
+}

@@ -159,8 +159,13 @@ func (d Dirs) Secrets() string { return filepath.Join(d.State, "secrets") }
 func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
 
 // Page is the unix socket by which bailiwick web open gets a code from the page that is
-// being served.
-func (d Dirs) Page() string { return filepath.Join(d.State, "page.sock") }
+// being served. In mode system it is in the account's own directory.
+func (d Dirs) Page() string {
+	if d.System() {
+		return filepath.Join(d.Config, "page.sock")
+	}
+	return filepath.Join(d.State, "page.sock")
+}
 
 // Private is the file with the places that this state's service uses outside its
 // directories and no jail is shown, one to a line: its socket, its configuration,
