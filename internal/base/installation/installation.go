@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -41,8 +40,8 @@ func find(getenv func(string) string, uid int, stat func(string) (fs.FileInfo, e
 	// says which account is the service's: its parent is root's.
 	uids := []int{0}
 	if st, err := stat(d.State); err == nil {
-		if owner, ok := st.Sys().(*syscall.Stat_t); ok {
-			uids = append(uids, int(owner.Uid))
+		if uid, _, ok := Owner(st); ok {
+			uids = append(uids, uid)
 		}
 	}
 	return Installation{d, uids}

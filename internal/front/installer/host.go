@@ -7,9 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 )
 
 // Host makes the changes to a machine that systemd's tools make.
@@ -75,7 +75,7 @@ func rootOwns(dir string) error {
 	if err != nil {
 		return fmt.Errorf("%w; the package makes it: systemd-tmpfiles --create bailiwick.conf", err)
 	}
-	if owner, ok := st.Sys().(*syscall.Stat_t); !ok || owner.Uid != 0 || !st.IsDir() {
+	if uid, _, ok := installation.Owner(st); !ok || uid != 0 || !st.IsDir() {
 		return fmt.Errorf("%s: want a directory of root", dir)
 	}
 	return nil
@@ -113,11 +113,11 @@ func ownerOf(dir string) (uid, gid int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
+	uid, gid, ok := installation.Owner(st)
 	if !ok || !st.IsDir() {
 		return 0, 0, fmt.Errorf("%s: not a directory", dir)
 	}
-	return int(owner.Uid), int(owner.Gid), nil
+	return uid, gid, nil
 }
 
 // chownLike gives a path to the owner of a directory.

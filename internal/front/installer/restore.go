@@ -18,8 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 )
@@ -383,7 +381,7 @@ func (r Restore) swap(stage string) error {
 		return err
 	}
 	err := exchange(from, r.Dirs.State)
-	if errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, fs.ErrNotExist) {
 		err = os.Rename(from, r.Dirs.State)
 	}
 	if err != nil {
