@@ -482,7 +482,7 @@ func (k *trial) remains(hits []hit) (left []string) {
 			left = append(left, "file "+filepath.Join(dir, f.Name()))
 		}
 	}
-	known := []string{"address", "anchor", "blobs", "checkouts", "configuration.json", "dispatches", "high-water", "launch", "log", "private", "reserve", "scratch", "secrets", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal", "successor", "tool"}
+	known := []string{"address", "anchor", "blobs", "checkouts", "configuration.json", "dispatches", "high-water", "launch", "log", "private", "reserve", "scratch", "secrets", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal", "successor", "tool", "toolservers"}
 	for _, pattern := range []string{"*", "store/*", "blobs/*", "anchor/views/*"} {
 		files, _ := filepath.Glob(k.path("state/bailiwick", pattern))
 		for _, f := range files {
