@@ -116,7 +116,7 @@ func configure() (cfg launch.Config, err error) {
 		}
 	}
 	return launch.Config{
-		Dirs: dirs, Worker: filepath.Join(filepath.Dir(self), "bailiwick-worker"), Fetcher: filepath.Join(filepath.Dir(self), "bailiwick-fetch"), Env: env, UID: uid,
+		Dirs: dirs, Worker: filepath.Join(filepath.Dir(self), "bailiwick-worker"), Fetcher: filepath.Join(filepath.Dir(self), "bailiwick-fetch"), ToolHost: filepath.Join(filepath.Dir(self), "bailiwick-toolhost"), Env: env, UID: uid,
 		System: &launch.System{Settings: settings, Groups: groups, Credentials: os.Getenv("CREDENTIALS_DIRECTORY")},
 		Now:    time.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}, nil

@@ -40,8 +40,16 @@ func (s *service) wire(ctx context.Context) (err error) {
 		return err
 	}
 	sweep := func() { sweepJails(s.logger) }
+	launcher, err := s.launcher(ctx)
+	if err != nil {
+		return err
+	}
+	var hosts toolclient.Starter = toolclient.Plain{Program: s.t.program("bailiwick-toolhost"), Env: s.t.workerEnv(), Killed: sweep, Gate: s.toolGate}
+	if remote, ok := launcher.(*executor.Remote); ok {
+		hosts = executor.ToolHosts{Remote: remote}
+	}
 	s.servers = toolcall.New(toolcall.Config{
-		Client:  toolclient.Config{Start: toolclient.Plain{Program: s.t.program("bailiwick-toolhost"), Env: s.t.workerEnv(), Killed: sweep, Gate: s.toolGate}, Records: s.registry.Chain.Since},
+		Client:  toolclient.Config{Start: hosts, Records: s.registry.Chain.Since},
 		Catalog: catalogFiles(s.t.Dirs.Catalog()), Secrets: s.secrets, Logger: s.logger, Now: s.t.Now, Changed: func(server api.Name, closed []toolcall.Change) { logChanges(s.ledger, s.logger, server, closed) }, Failed: s.telemetry.ToolServerFailed,
 		Listed: func(server api.Name, dispatch api.DispatchID) { s.gateway.Listed(server, dispatch) },
 	})
@@ -53,10 +61,6 @@ func (s *service) wire(ctx context.Context) (err error) {
 		return err
 	}
 	if err := s.gateway.Recover(ctx); err != nil { // of earlier calls, before the ends of their dispatches
-		return err
-	}
-	launcher, err := s.launcher(ctx)
-	if err != nil {
 		return err
 	}
 	var values dispatch.Secrets // in mode system the launcher alone has them

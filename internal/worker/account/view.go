@@ -46,11 +46,16 @@ func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, ot
 	if repository != "" {
 		paths = append(paths, Path{At: repository, Links: !within(repository, d.State)})
 	}
+	return withOthers(paths, others)
+}
+
+// withOthers adds signed paths, and removes those that every program sees.
+func withOthers(paths []Path, others []string) []Path {
 	for _, p := range others {
 		paths = append(paths, Path{At: p}) // as for a jail, which refuses links there
 	}
 	return slices.DeleteFunc(paths, func(p Path) bool {
-		return slices.ContainsFunc(System(), func(s string) bool { return within(p.At, s) }) // they are shown already
+		return slices.ContainsFunc(System(), func(s string) bool { return within(p.At, s) })
 	})
 }
 

@@ -38,6 +38,7 @@ const (
 	KindEnd     = "end"     // kills what is left of an attempt, and frees its uid block
 	KindList    = "list"    // names the attempts that run
 	KindRecords = "records" // adds decisions of operators
+	KindTools   = "tools"   // starts the tool host of a server, a source's place in Fetch; files: its streams
 )
 
 // Request is what a service asks its launcher for.
@@ -187,10 +188,13 @@ func (r *Request) check(files int) error {
 		if r.Keys == nil {
 			return errors.New("request: a worker without the keys of its service")
 		}
-	case KindFetch:
+	case KindFetch, KindTools:
 		only.Fetch, only.Sealed = r.Fetch, r.Sealed
+		if r.Kind == KindTools {
+			want = 3
+		}
 		if r.Fetch == nil {
-			return errors.New("request: names no source")
+			return errors.New("request: names no source or tool server")
 		}
 	case KindEnd:
 		only.End = r.End

@@ -17,14 +17,15 @@ import (
 
 // Config is what a Launcher needs.
 type Config struct {
-	Dirs    api.Dirs // of the service
-	Worker  string   // path of bailiwick-worker
-	Fetcher string   // path of bailiwick-fetch
-	Env     []string // of what it starts
-	UID     int      // of the service's account
-	System  *System  // in mode system
-	Now     func() time.Time
-	Logger  *slog.Logger
+	Dirs     api.Dirs // of the service
+	Worker   string   // path of bailiwick-worker
+	Fetcher  string   // path of bailiwick-fetch
+	ToolHost string   // path of bailiwick-toolhost; in mode system only
+	Env      []string // of what it starts
+	UID      int      // of the service's account
+	System   *System  // in mode system
+	Now      func() time.Time
+	Logger   *slog.Logger
 }
 
 func (c *Config) validate() error {
@@ -82,7 +83,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 				return nil, err
 			}
 		}
-		if values, err = record.ReadSecrets(ctx, l.sys.resolver(a), m.Secrets); err != nil {
+		if values, err = record.ReadSecrets(ctx, l.sys.resolver(a.Keys.First().ID, a.Sealed), m.Secrets); err != nil {
 			return nil, api.Errorf(api.CodeInvalid, "%w", err)
 		}
 	}

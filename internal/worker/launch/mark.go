@@ -58,10 +58,13 @@ func (k *Marks) follow(ctx context.Context, cat *catalog.Catalog, head, at *cata
 		return err
 	}
 	next := *k.doc
-	if err := k.keys(&next, h, by, now); err != nil {
+	if m == nil && next.Service == "" {
+		return errors.New("this launcher knows no service yet: it was given no decision of operators")
+	} else if m == nil { // a tool host
+	} else if err := k.keys(&next, h, by, now); err != nil {
 		return err
 	}
-	if !m.Expires.After(next.Expired) {
+	if m != nil && !m.Expires.After(next.Expired) {
 		return fmt.Errorf("manifest of dispatch %s: expired before %s, when this launcher ran last: the clock of this machine was set back", m.ID, next.Expired.Format(time.RFC3339))
 	}
 	if err := cat.CheckHighWater(ctx, next.Head, head); err != nil {
@@ -73,7 +76,7 @@ func (k *Marks) follow(ctx context.Context, cat *catalog.Catalog, head, at *cata
 	if err := k.revision(&next, at, now); err != nil {
 		return err
 	}
-	if at.Number() < head.Number() {
+	if m != nil && at.Number() < head.Number() {
 		if err := head.Permits(m); err != nil {
 			return err
 		}

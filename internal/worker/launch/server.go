@@ -134,14 +134,11 @@ func (s *Server) do(ctx context.Context, conn *net.UnixConn, r *Request, files [
 		p, err := l.Worker(ctx, &Attempt{
 			Manifest: r.Manifest, Keys: *r.Keys, Sealed: r.Sealed, Approval: r.Approval, Dir: files[0], Control: files[1], Lock: files[2], Log: files[3],
 		})
-		if err != nil {
-			return nil, err
-		}
-		s.mu.Lock()
-		s.children = append(s.children, p)
-		s.mu.Unlock()
-		a.PID, a.Lacks = p.PID, p.Lacks
-		return []*os.File{p.Handle}, nil
+		return s.started(p, err, a)
+	case KindTools:
+		p, who, err := l.ToolHost(ctx, *r.Fetch, r.Sealed, files)
+		a.Running = []Running{who}
+		return s.started(p, err, a)
 	case KindFetch:
 		ctx, stop := whileConnected(ctx, conn)
 		defer stop()
@@ -156,6 +153,18 @@ func (s *Server) do(ctx context.Context, conn *net.UnixConn, r *Request, files [
 		a.Running, err = l.sys.blocks.running()
 	}
 	return nil, err
+}
+
+// started answers with a process, if it started.
+func (s *Server) started(p *Process, err error, a *Answer) ([]*os.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.children = append(s.children, p)
+	a.PID, a.Lacks = p.PID, p.Lacks
+	return []*os.File{p.Handle}, nil
 }
 
 // follow adds decisions of operators.

@@ -51,13 +51,13 @@ func (s *system) limits(m *record.Manifest) account.Limits {
 
 // resolver returns the values of secrets: those that operators encrypted to the launcher, and
 // systemd's credentials of its unit.
-func (s *system) resolver(a *Attempt) func(context.Context, api.SecretRef) (string, error) {
+func (s *system) resolver(service seal.KeyID, sealed map[api.Name][]byte) func(context.Context, api.SecretRef) (string, error) {
 	return func(_ context.Context, ref api.SecretRef) (string, error) {
 		p, err := api.ParseSecretRef(ref.Ref)
 		if err != nil {
 			return "", err
 		}
-		return s.value(a.Keys.First().ID, p, a.Sealed)
+		return s.value(service, p, sealed)
 	}
 }
 

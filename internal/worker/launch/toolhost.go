@@ -1,0 +1,58 @@
+package launch
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+)
+
+// ToolHost starts the tool host of a server, an Order's, under a uid block of its own. It ends
+// with its standard input, and outlives ctx.
+func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]byte, streams []*os.File) (*Process, Running, error) {
+	who := Running{api.DispatchID("tool-" + string(o.Source)), int(rand.Uint32())} //nolint:gosec // G404: only a name
+	if err := account.CheckPipes(streams, uint32(l.cfg.UID)); err != nil {         //nolint:gosec // G115: a uid
+		return nil, who, api.Errorf(api.CodeInvalid, "tool host: %w", err)
+	}
+	h, service := account.ToolHost{}, l.sys.marks.known()
+	err := l.revisions.read(ctx, o.Revision, true, func(cat *catalog.Catalog, rev, head *catalog.Revision) (err error) {
+		if err = l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now()); err != nil {
+			return api.Errorf(api.CodeIntegrity, "tool host: %w", err)
+		}
+		gate := record.ToolGate{Service: string(service), Least: l.sys.operators.mark(), Kept: filepath.Join(l.cfg.Dirs.LauncherState(), "toolservers", string(o.Source))}
+		h, err = account.ToolHostOf(l.cfg.Dirs, l.cfg.UID, rev, o.Source, gate, account.Limits{Memory: ownMemory, Processes: ownProcesses, CPU: ownCPU}, func(ref string) (string, error) {
+			return l.sys.resolver(service, sealed)(ctx, api.SecretRef{Ref: ref})
+		})
+		return err
+	})
+	if err != nil {
+		return nil, who, err
+	}
+	defer h.Close() //nolint:errcheck // the tool host has its own copies
+	b, err := l.sys.blocks.take(who, h.Limits)
+	if err != nil {
+		return nil, who, err
+	}
+	defer b.lock.Close() //nolint:errcheck // likewise
+	started, err := account.Start(account.Program{Path: l.cfg.ToolHost, Env: l.cfg.Env, Block: &b.Block, Group: b.group, Mounts: h.Mounts, File: append(slices.Clone(streams), h.Start, b.lock)})
+	if err != nil {
+		return nil, who, err
+	}
+	return processOf(started, b.group.Lacks), who, nil
+}
+
+// mark is the newest decision that the launcher has.
+func (o *operators) mark() (m record.ToolMark) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.chain != nil {
+		m = record.ToolMark{Number: o.chain.Number(), Digest: o.chain.Digest()}
+	}
+	return m
+}
