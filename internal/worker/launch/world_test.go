@@ -48,7 +48,8 @@ type world struct {
 	key       seal.Signer // the service's
 	now       time.Time
 	cfg       Config
-	control   string // socket of the attempt that was made last
+	control   string         // socket of the attempt that was made last
+	define    deploy.Definer // asks the servers of tools; nil: for catalogs without them
 }
 
 func must(t testing.TB, err error) {
@@ -111,7 +112,7 @@ func (w *world) launcher() *Launcher {
 // apply publishes the next revision.
 func (w *world) apply(manifest string) {
 	w.t.Helper()
-	cat, err := deploy.Open(deploy.Config{Dir: w.dirs.Catalog(), TrustRoot: w.root, Now: time.Now})
+	cat, err := deploy.Open(deploy.Config{Dir: w.dirs.Catalog(), TrustRoot: w.root, Now: time.Now, Define: w.define})
 	must(w.t, err)
 	file := filepath.Join(w.t.TempDir(), "bailiwick.yaml")
 	must(w.t, os.WriteFile(file, []byte(manifest), 0o600))
