@@ -18,7 +18,8 @@ import (
 // Path is a file or directory of the host that a program sees at the same path.
 type Path struct {
 	At string
-	// From is what to show; nil: what is at At, to which no symbolic link may lead.
+	// From is what must be at At, to which no symbolic link may lead. It may be open in another mount namespace, such as that of
+	// a unit, where nothing can be mounted from.
 	From     *os.File
 	Write    bool // the service's, and the program may change what is below
 	Agent    bool // the agents of its jails get it in their workspace
@@ -101,10 +102,7 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 }
 
 func (p Path) open() (*os.File, error) {
-	switch {
-	case p.From != nil:
-		return duplicate(p.From)
-	case p.Links:
+	if p.Links {
 		real, err := filepath.EvalSymlinks(p.At)
 		if err != nil {
 			return nil, err
@@ -117,7 +115,26 @@ func (p Path) open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), p.At), nil //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), p.At) //nolint:gosec // a descriptor
+	if p.From != nil {
+		err = sameFile(f, p.From)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func sameFile(f, want *os.File) error {
+	there, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	st, err := want.Stat()
+	if err == nil && !os.SameFile(there, st) {
+		err = errors.New("the given directory is another")
+	}
+	return err
 }
 
 func duplicate(f *os.File) (*os.File, error) {

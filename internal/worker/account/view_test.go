@@ -1,10 +1,14 @@
 package account
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // proves R-S1
@@ -29,6 +33,8 @@ func TestOnlyTheServicesFilesAreMapped(t *testing.T) {
 		{"a person's, to trust", Path{At: others, Trusted: true}, 0, "belongs to uid 4343"},
 		{"root's, to trust", Path{At: "/usr", Trusted: true}, Nobody, ""},
 		{"a link of a person to the service's", Path{At: link, Links: true}, Nobody, ""},
+		{"given too", Path{At: own, From: opened(t, own)}, Self, ""},
+		{"given as another", Path{At: own, From: opened(t, others)}, 0, "the given directory is another"},
 		{"a link that is not followed", Path{At: link}, 0, "symbolic links"},
 		{"below a link", Path{At: link + "/a"}, 0, "symbolic links"},
 		{"missing", Path{At: own + "/c"}, 0, "no such file"},
@@ -52,6 +58,40 @@ func TestOnlyTheServicesFilesAreMapped(t *testing.T) {
 		t.Errorf("%+v, %v", opened, err)
 	}
 	if err := opened.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A unit of systemd has a mount namespace of its own, so its descriptors can be compared but not mounted from.
+func TestADirectoryOfAUnitIsShown(t *testing.T) {
+	const service = 4242
+	own := dir(t, service, "a", "mine")
+	theirs := make(chan *os.File)
+	go func() {
+		runtime.LockOSThread() // and the thread ends
+		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+			t.Error(err)
+		}
+		f, err := os.Open(own)
+		if err != nil {
+			t.Error(err)
+		}
+		theirs <- f
+	}()
+	f := <-theirs
+	defer f.Close()
+	clone := func(f *os.File) error {
+		fd, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+		return errors.Join(err, unix.Close(fd))
+	}
+	if err := clone(f); !errors.Is(err, unix.EINVAL) {
+		t.Fatalf("the control: a mount was cloned from another namespace: %v", err)
+	}
+	opened, err := Open(service, []Path{{At: own, From: f, Write: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(clone(opened[0].From), opened.Close()); err != nil {
 		t.Error(err)
 	}
 }
