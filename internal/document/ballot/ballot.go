@@ -20,6 +20,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
@@ -147,6 +148,14 @@ func (c *Chain) Number() uint64 { return c.number }
 
 // Digest returns the digest of the newest record.
 func (c *Chain) Digest() api.Digest { return c.digest }
+
+// Mark returns number and digest of the newest record; nothing of a nil chain.
+func (c *Chain) Mark() (m record.ToolMark) {
+	if c != nil {
+		m = record.ToolMark{Number: c.number, Digest: c.digest}
+	}
+	return m
+}
 
 // Operators returns the set of keys in force, which the caller does not change.
 func (c *Chain) Operators() *seal.Operators { return c.operators }

@@ -114,7 +114,13 @@ func listenLauncher(t *testing.T, m *machine.Machine) {
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- launch.NewServer(launcher, time.Hour).Serve(ctx, socket) }()
-	t.Cleanup(func() { stop(); _ = l.Close(); <-served })
+	t.Cleanup(func() {
+		stop()
+		_ = l.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 	for _, err := range []error{os.Chown(path, 0, machine.Service), os.Chmod(path, 0o660)} {
 		if err != nil {
 			t.Fatal(err)

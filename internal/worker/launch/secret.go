@@ -24,9 +24,5 @@ func handOver(values record.Secrets) (*os.File, error) {
 		return nil, fmt.Errorf("the values of the secrets have %d bytes together, the limit is %d", len(doc), record.MaxSecrets)
 	}
 	defer clear(doc)
-	r, err := account.FilledPipe(doc)
-	if err != nil {
-		return nil, fmt.Errorf("hand over secrets: %w", err)
-	}
-	return r, nil
+	return account.FilledPipe(doc)
 }

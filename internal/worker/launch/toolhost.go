@@ -48,11 +48,8 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 }
 
 // mark is the newest decision that the launcher has.
-func (o *operators) mark() (m record.ToolMark) {
+func (o *operators) mark() record.ToolMark {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.chain != nil {
-		m = record.ToolMark{Number: o.chain.Number(), Digest: o.chain.Digest()}
-	}
-	return m
+	return o.chain.Mark()
 }
