@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -117,7 +118,7 @@ func listenLauncher(t *testing.T, m *machine.Machine) {
 	t.Cleanup(func() {
 		stop()
 		_ = l.Close()
-		if err := <-served; err != nil {
+		if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
 	})
