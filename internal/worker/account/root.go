@@ -133,6 +133,7 @@ func (p *Program) buildRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+	defer unix.Umask(unix.Umask(0o022)) // of this thread alone: the program passes the directories that are made
 	return r.enter()
 }
 
