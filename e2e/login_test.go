@@ -90,12 +90,11 @@ func (w *office) provide() {
 	w.provider.Stderr = &said
 	must(w.t, w.provider.Start())
 	w.t.Cleanup(w.away)
-	for range 400 {
+	for range polling(time.Minute) {
 		if c, err := tls.Dial("tcp", strings.TrimPrefix(w.issuer, "https://"), &tls.Config{RootCAs: w.roots}); err == nil {
 			_ = c.Close()
 			return
 		}
-		time.Sleep(25 * time.Millisecond)
 	}
 	w.t.Fatalf("the provider does not answer: %s", said.String())
 }

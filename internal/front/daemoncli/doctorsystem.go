@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
@@ -140,12 +140,12 @@ func stateOf(dir string) error {
 	if err != nil {
 		return api.Errorf(api.CodeUnavailable, "state directory: %w", err).WithHint("create it as the package does: sudo systemd-tmpfiles --create bailiwick.conf")
 	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
+	uid, _, ok := installation.Owner(st)
 	u, err := user.Lookup(serviceAccount)
 	switch {
 	case err != nil:
 		return api.Errorf(api.CodeInvalid, "state directory: %w", err).WithHint("create the account as the package does: sudo systemd-sysusers bailiwick.conf")
-	case !ok || u.Uid != strconv.Itoa(int(owner.Uid)):
+	case !ok || u.Uid != strconv.Itoa(uid):
 		return api.Errorf(api.CodeInvalid, "state directory %s: owned by another account than %s", dir, serviceAccount).WithHint("run: sudo chown -R %s: %s", serviceAccount, dir)
 	case st.Mode().Perm()&0o077 != 0:
 		return api.Errorf(api.CodeInvalid, "state directory %s: accessible to other accounts (mode %04o)", dir, st.Mode().Perm()).WithHint("run: sudo chmod 700 %s", dir)
@@ -174,11 +174,11 @@ func (t *tree) launcherFile() error {
 	if err != nil {
 		return api.Errorf(api.CodeUnavailable, "launcher: %w", err).WithHint("%s", hint)
 	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
+	uid, _, ok := installation.Owner(st)
 	switch {
 	case st.Mode().Type() != fs.ModeSocket:
 		return api.Errorf(api.CodeInvalid, "launcher: %s: not a socket", path).WithHint("%s", hint)
-	case !ok || owner.Uid != 0 || st.Mode().Perm()&0o006 != 0:
+	case !ok || uid != 0 || st.Mode().Perm()&0o006 != 0:
 		return api.Errorf(api.CodeInvalid, "launcher: %s: not root's alone (mode %04o)", path, st.Mode().Perm()).WithHint("%s", hint)
 	}
 	return nil

@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 )
 
 // mode is the protection mode that every result states.
@@ -107,9 +107,9 @@ func rootOnly(path string) error {
 		if err != nil {
 			return err
 		}
-		owner, ok := st.Sys().(*syscall.Stat_t)
+		uid, _, ok := installation.Owner(st)
 		switch {
-		case !ok || owner.Uid != 0:
+		case !ok || uid != 0:
 			return fmt.Errorf("%s: owned by another account than root; run: chown root %s", p, p)
 		case st.Mode().Perm()&0o022 != 0 && (p == resolved || st.Mode()&fs.ModeSticky == 0):
 			return fmt.Errorf("%s: writable by other accounts than root (mode %04o); run: chmod go-w %s", p, st.Mode().Perm(), p)
@@ -134,14 +134,14 @@ func catalogGroups(dir string, groups []int) error {
 	if err != nil {
 		return api.Errorf(api.CodeUnavailable, "catalog: %w", err).WithHint("create it as the package does: systemd-tmpfiles --create bailiwick.conf")
 	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
+	uid, gid, ok := installation.Owner(st)
 	switch {
-	case !ok || owner.Uid != 0:
+	case !ok || uid != 0:
 		return api.Errorf(api.CodeInvalid, "catalog: %s: owned by another account than root", dir).WithHint("run: chown root:%s %s", deployGroup, dir)
 	case st.Mode().Perm()&0o002 != 0:
 		return api.Errorf(api.CodeInvalid, "catalog: %s: writable by every account (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod o-w %s", dir)
-	case st.Mode().Perm()&0o020 != 0 && slices.Contains(groups, int(owner.Gid)):
-		return api.Errorf(api.CodeInvalid, "catalog: %s: the service's account is in the group that writes it (%d)", dir, owner.Gid).WithHint("remove the account %s from the group %s", serviceAccount, deployGroup)
+	case st.Mode().Perm()&0o020 != 0 && slices.Contains(groups, gid):
+		return api.Errorf(api.CodeInvalid, "catalog: %s: the service's account is in the group that writes it (%d)", dir, gid).WithHint("remove the account %s from the group %s", serviceAccount, deployGroup)
 	}
 	return nil
 }
