@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,14 +28,9 @@ func newTeam(t *testing.T, change ...func(*team)) *team {
 	s.MkdirAll("/var/lib/bailiwick", machine.Service, machine.Service, 0o700)
 	s.MkdirAll("/var/lib/bailiwick-catalog", 0, machine.Deploy, 0o2775)
 	s.MkdirAll("/var/lib/bailiwick-launch", 0, 0, 0o700)
-	s.Write("/var/lib/bailiwick-launch/identity", "the identity of the secrets", 0, 0, 0o600)
 	s.MkdirAll("/run/bailiwick", machine.Service, machine.Service, 0o755)
 	s.MkdirAll("/run/bailiwick-launch", 0, 0, 0o755)
-	l, err := net.Listen("unix", s.Path("/run/bailiwick-launch/launch.sock"))
-	must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	must(t, os.Chown(s.Path("/run/bailiwick-launch/launch.sock"), 0, machine.Service))
-	must(t, os.Chmod(s.Path("/run/bailiwick-launch/launch.sock"), 0o660))
+	s.launcher()
 	for _, person := range []struct {
 		uid  int
 		name string
@@ -70,6 +66,30 @@ func newTeam(t *testing.T, change ...func(*team)) *team {
 		t.Fatalf("%q\n%s", line, errs.String())
 	}
 	return s
+}
+
+// launcher starts the launcher with its socket, as its unit does.
+func (s *team) launcher() {
+	path := s.Path("/run/bailiwick-launch/launch.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	must(s.t, err)
+	l.SetUnlinkOnClose(false)
+	socket, err := l.File()
+	must(s.t, errors.Join(err, l.Close()))
+	must(s.t, errors.Join(os.Chown(path, 0, machine.Service), os.Chmod(path, 0o660)))
+	ctx, stop := context.WithCancel(s.t.Context())
+	cmd := s.Command(ctx, machine.Root, "/bin/sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"`, "sh", filepath.Join(bin, "bailiwick-launch"))
+	cmd.ExtraFiles = []*os.File{socket}
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	must(s.t, errors.Join(cmd.Start(), socket.Close()))
+	s.t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait()
+		if s.t.Failed() {
+			s.t.Log(errs.String())
+		}
+	})
 }
 
 // sh executes a script under an account, with our programs in its PATH.
