@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // proves R-S1, R-S2
@@ -58,5 +60,16 @@ func TestADirectoryKeepsItsOwnerOnDisk(t *testing.T) {
 		if text, code := run(t, Program{Block: &b, Mounts: mounts}, refused[0], refused[1:]...); code == 0 {
 			t.Errorf("%q: %s", refused, text)
 		}
+	}
+}
+
+// The units of systemd have the umask 077, and a program passes the directories above its own.
+func TestAProgramReachesItsDirectoryUnderAnyUmask(t *testing.T) {
+	const service = 4242
+	b := block(t)
+	own := dir(t, service, "a", "mine")
+	defer unix.Umask(unix.Umask(0o077))
+	if text, code := run(t, Program{Block: &b, Mounts: []Mount{{At: own, From: opened(t, own), As: Self}}}, "read", own+"/a"); code != 0 {
+		t.Error(text)
 	}
 }
