@@ -15,7 +15,7 @@ import (
 // Remote is a service on another machine, over TLS.
 type Remote struct {
 	URL   string         // https://HOST or https://HOST:PORT
-	Roots *x509.CertPool // that its certificate chains to; nil: those of the system
+	Roots *x509.CertPool // that its certificate chains to; nil: the system's
 	// Session returns the handle to make calls with: at first, and again once the service
 	// has refused one. c makes the calls that need no handle. When nil, calls have only the
 	// handle that As gives them.

@@ -63,7 +63,7 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.Var(&o.hosts, "allow-host", "accept requests for `HOST[:PORT]` besides the address itself; repeatable")
 	flags.Var(&o.origins, "allow-origin", "accept web pages of `origin`, such as https://HOST; repeatable (default: none)")
 	flags.StringVar(&o.server, "server", "", "`URL` of a service on another machine, https://HOST:PORT; requires --principal-token-file or --http")
-	flags.StringVar(&o.serverCA, "server-ca", "", "`file` with the certificates that its own chains to, in PEM (default: those of the system)")
+	flags.StringVar(&o.serverCA, "server-ca", "", "`file` with the certificates that its own chains to, in PEM (default: the system's)")
 	flags.IntVar(&o.rate, "rate", mcphttp.DefaultRate, "requests a second of one principal")
 	flags.StringVar(&o.resource, "resource", "", "`URL` of this server, as tokens of --oauth-issuer name it; ends in "+mcphttp.Path)
 	flags.StringVar(&o.issuer, "oauth-issuer", "", "`URL` of the OAuth issuer where clients get tokens; configure it in the service, too")

@@ -21,7 +21,7 @@ type ClientConfig struct {
 	Timeout   time.Duration  // of an exchange including its body; 0: 10 seconds
 	MaxBody   int64          // largest response body in bytes; 0: 1 MiB
 	Redirects int            // maximum number to follow
-	Roots     *x509.CertPool // nil: those of the system
+	Roots     *x509.CertPool // nil: the system's
 	Allow     func() bool    // asked before each request, which it can refuse; nil: always
 }
 
