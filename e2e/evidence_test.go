@@ -23,8 +23,8 @@ import (
 // as an account that can read only its arguments.
 func (w *world) verifyOffline(args ...string) done {
 	w.t.Helper()
-	cmd := w.command(filepath.Join(bin, "bailiwick-verify"), args...)
-	cmd.Env, cmd.Dir = nil, "/"
+	cmd := exec.Command(filepath.Join(bin, "bailiwick-verify"), args...)
+	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Credential: &syscall.Credential{Uid: ordinaryUID, Gid: ordinaryUID}}
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -78,6 +78,9 @@ func awaitGate(gate string) string {
 func (w *world) conn() *client.Conn {
 	w.t.Helper()
 	socket := w.path("run/bailiwick/api.sock")
+	if w.on != nil {
+		socket = w.on.Path("/run/bailiwick/api.sock")
+	}
 	if w.uid != 0 {
 		socket = w.forwarded(socket)
 	}

@@ -4,13 +4,18 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
 // team is a machine with an installation in mode system, as package and setup leave it:
@@ -18,19 +23,24 @@ import (
 type team struct {
 	*machine.Machine
 	t *testing.T
+
+	socket            *os.File // of the launcher, which systemd keeps
+	service, launcher *program
 }
 
 // newTeam starts the service of a machine, after the changes of its caller.
 func newTeam(t *testing.T, change ...func(*team)) *team {
 	t.Helper()
-	s := &team{machine.New(t), t}
+	s := &team{Machine: machine.New(t), t: t}
 	s.MkdirAll("/etc/bailiwick", 0, 0, 0o755)
 	s.MkdirAll("/var/lib/bailiwick", machine.Service, machine.Service, 0o700)
 	s.MkdirAll("/var/lib/bailiwick-catalog", 0, machine.Deploy, 0o2775)
 	s.MkdirAll("/var/lib/bailiwick-launch", 0, 0, 0o700)
 	s.MkdirAll("/run/bailiwick", machine.Service, machine.Service, 0o755)
 	s.MkdirAll("/run/bailiwick-launch", 0, 0, 0o755)
-	s.launcher()
+	s.uids()
+	s.listen()
+	s.startLauncher()
 	for _, person := range []struct {
 		uid  int
 		name string
@@ -46,48 +56,103 @@ func newTeam(t *testing.T, change ...func(*team)) *team {
 	for _, f := range change {
 		f(s)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	cmd := s.Command(ctx, machine.Service, filepath.Join(bin, "bailiwickd"), "serve", "--system")
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		stop()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(errs.String())
-		}
-	})
-	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "listening on /run/bailiwick/api.sock\n" {
-		stop()
-		_ = cmd.Wait()
-		t.Fatalf("%q\n%s", line, errs.String())
-	}
+	s.startService()
 	return s
 }
 
-// launcher starts the launcher with its socket, as its unit does.
-func (s *team) launcher() {
+// program is a program of the machine that its units keep running.
+type program struct {
+	cmd  *exec.Cmd
+	out  *bufio.Reader
+	errs lockedBuffer
+	stop context.CancelFunc
+}
+
+// start starts a program with the umask of units. It ends with the test, and tells what it
+// logged if that failed.
+func (s *team) start(uid int, script string, files []*os.File, argv ...string) *program {
+	s.t.Helper()
+	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // it ends after what uses it
+	p := &program{stop: stop}
+	p.cmd = s.Command(ctx, uid, append([]string{"/bin/sh", "-c", "umask 077; " + script + ` exec "$@"`, "sh"}, argv...)...)
+	p.cmd.ExtraFiles, p.cmd.Stderr = files, &p.errs
+	out, err := p.cmd.StdoutPipe()
+	must(s.t, err)
+	p.out = bufio.NewReader(out)
+	must(s.t, p.cmd.Start())
+	s.t.Cleanup(func() {
+		p.end()
+		if s.t.Failed() {
+			s.t.Logf("%s:\n%s", filepath.Base(argv[0]), p.errs.String())
+		}
+	})
+	return p
+}
+
+// end stops the program as its unit does, and returns when it has exited.
+func (p *program) end() {
+	p.stop()
+	_ = p.cmd.Wait() // more than once for a program that was killed
+}
+
+// kill kills the program alone, and returns when it has exited.
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	p.end()
+}
+
+// startService starts the service, and returns when it listens.
+func (s *team) startService() {
+	s.t.Helper()
+	s.service = s.start(machine.Service, "", nil, filepath.Join(bin, "bailiwickd"), "serve", "--system")
+	if line, _ := s.service.out.ReadString('\n'); line != "listening on /run/bailiwick/api.sock\n" {
+		s.service.end()
+		s.t.Fatalf("%q\n%s", line, s.service.errs.String())
+	}
+}
+
+// listen makes the socket of the launcher, as its unit does.
+func (s *team) listen() {
 	path := s.Path("/run/bailiwick-launch/launch.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	must(s.t, err)
 	l.SetUnlinkOnClose(false)
-	socket, err := l.File()
+	s.socket, err = l.File()
 	must(s.t, errors.Join(err, l.Close()))
+	s.t.Cleanup(func() { _ = s.socket.Close() })
 	must(s.t, errors.Join(os.Chown(path, 0, machine.Service), os.Chmod(path, 0o660)))
-	ctx, stop := context.WithCancel(s.t.Context())
-	cmd := s.Command(ctx, machine.Root, "/bin/sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"`, "sh", filepath.Join(bin, "bailiwick-launch"))
-	cmd.ExtraFiles = []*os.File{socket}
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	must(s.t, errors.Join(cmd.Start(), socket.Close()))
+}
+
+// startLauncher starts the launcher on its socket. Credentials of its unit are files in
+// /run/credentials.
+func (s *team) startLauncher() {
+	s.t.Helper()
+	const unit = "[ ! -d /run/credentials ] || export CREDENTIALS_DIRECTORY=/run/credentials; export LISTEN_PID=$$ LISTEN_FDS=1;"
+	s.launcher = s.start(machine.Root, unit, []*os.File{s.socket}, filepath.Join(bin, "bailiwick-launch"))
+}
+
+// machines counts the machines of this process: each has a range of uids of its own.
+var machines atomic.Int32
+
+// uids gives the machine a range of uids, and ends what is left in it after the test.
+func (s *team) uids() {
+	const blocks, most = 32, 500 // of a machine, of a process
+	first := 1<<28 + (os.Getpid()%2048*most+int(machines.Add(1))%most)*blocks*account.Size
+	s.Write("/etc/bailiwick/launch.yaml", fmt.Sprintf("version: 1\nuids: {first: %d, blocks: %d}\n", first, blocks), 0, 0, 0o644)
 	s.t.Cleanup(func() {
-		stop()
-		_ = cmd.Wait()
-		if s.t.Failed() {
-			s.t.Log(errs.String())
+		groups, err := account.OpenGroups("bailiwick/attempts")
+		must(s.t, err)
+		for n := range blocks {
+			g, err := groups.Open(fmt.Sprintf("block-%d", first+n*account.Size))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = errors.Join(g.Kill(), g.Remove())
+			}
+			if err != nil {
+				s.t.Error(err)
+			}
 		}
 	})
 }

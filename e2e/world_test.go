@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 )
 
 // bin is where TestMain puts the programs.
@@ -88,6 +89,7 @@ type world struct {
 	dir string
 	env []string
 	net *island // where the commands run; nil: the network of the test
+	on  *team   // the machine that the commands run on; nil: the test's
 }
 
 // newWorld creates the directories. The programs run as uid.
@@ -186,6 +188,11 @@ func (d done) String() string {
 // command prepares a program that runs as the world's account, in its
 // environment.
 func (w *world) command(program string, args ...string) *exec.Cmd {
+	if w.on != nil {
+		cmd := w.on.Command(w.t.Context(), w.uid, append([]string{program}, args...)...)
+		cmd.Dir, cmd.Env = w.dir, append(cmd.Env, w.env...)
+		return cmd
+	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Env = w.dir, w.env
 	if w.uid != 0 {
@@ -248,8 +255,11 @@ func (w *world) refused(status int, words []string, args ...string) done {
 
 // me is the principal of the account that the programs run as.
 func (w *world) me() string {
-	if w.uid == 0 {
+	switch {
+	case w.uid == 0:
 		return "local:root"
+	case w.on != nil:
+		return "local:" + map[int]string{machine.Alice: "alice", machine.Bob: "bob"}[w.uid]
 	}
 	return fmt.Sprintf("local:uid:%d", w.uid)
 }

@@ -42,7 +42,9 @@ func (b *blocks) block(n int) account.Block { return account.Block{First: b.firs
 
 func (b *blocks) path(n int) string { return filepath.Join(b.dir, strconv.Itoa(n)) }
 
-func name(n int) string { return "block-" + strconv.Itoa(n) }
+// name names a block's control group by its first uid, so that launchers with ranges of their
+// own share a parent.
+func (b *blocks) name(n int) string { return "block-" + strconv.Itoa(b.block(n).First) }
 
 // take returns a free block for who.
 func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
@@ -71,7 +73,7 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 			}
 			continue
 		}
-		group, err := b.groups.Create(name(n), b.block(n), limits)
+		group, err := b.groups.Create(b.name(n), b.block(n), limits)
 		if err == nil {
 			err = f.Truncate(0)
 		}
@@ -89,7 +91,7 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 
 // free reports whether nothing runs in an unlocked block, and removes its group.
 func (b *blocks) free(n int, f *os.File) (bool, error) {
-	group, err := b.groups.Open(name(n))
+	group, err := b.groups.Open(b.name(n))
 	switch {
 	case err == nil:
 		if running, err := group.Running(); err != nil || running {
@@ -158,7 +160,7 @@ func (b *blocks) end(who Running) error {
 		if of != who {
 			return true, nil
 		}
-		group, err := b.groups.Open(name(n))
+		group, err := b.groups.Open(b.name(n))
 		if err == nil {
 			err = group.Kill()
 		} else if errors.Is(err, fs.ErrNotExist) {
