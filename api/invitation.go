@@ -31,8 +31,9 @@ const (
 	InvitationAdmitted InvitationState = "admitted" // the passkey is an operator key
 )
 
-// Invitation is a one-time link for a person. The service keeps it in memory. The link
-// alone gives nothing: an operator key is what the operators sign.
+// Invitation is a one-time link for a person. It ends with its use, its time, a newer one
+// for the same person, and with the last operator key of its inviter. The link alone gives
+// nothing: an operator key is what the operators sign.
 type Invitation struct {
 	Principal Principal       `json:"principal"`
 	By        Principal       `json:"by"`

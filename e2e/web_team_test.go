@@ -40,6 +40,7 @@ type teamPage struct {
 	command func() *exec.Cmd // serves it
 	origin  string
 	pin     string // of the certificate
+	stop    func() // the program that start started
 }
 
 // teamFree returns a port of loopback that is free now.
@@ -86,6 +87,14 @@ func (w *world) teamSettings(more string) *teamPage {
 // serve serves the page until the test ends, and starts the browser.
 func (p *teamPage) serve() {
 	p.t.Helper()
+	p.start()
+	p.t.Cleanup(func() { p.stop() })
+	p.browser = newBrowser(p.t, "--ignore-certificate-errors-spki-list="+p.pin)
+}
+
+// start starts bailiwick-web; p.stop ends it.
+func (p *teamPage) start() {
+	p.t.Helper()
 	cmd := p.command()
 	out, err := cmd.StdoutPipe()
 	must(p.t, err)
@@ -93,20 +102,27 @@ func (p *teamPage) serve() {
 	cmd.Stderr = &errs
 	must(p.t, cmd.Start())
 	first, err := bufio.NewReader(out).ReadString('\n')
-	p.t.Cleanup(func() { teamStop(p.t, cmd, out, &errs) })
+	p.stop = func() {
+		p.t.Helper()
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have exited
+		_, _ = io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil || errs.Len() > 0 {
+			p.t.Errorf("bailiwick-web team: %v: %s", err, errs.String())
+		}
+	}
 	if err != nil || strings.TrimSpace(first) != "page  "+p.origin {
+		p.stop()
 		p.t.Fatalf("bailiwick-web team prints %q: %v", first, err)
 	}
-	p.browser = newBrowser(p.t, "--ignore-certificate-errors-spki-list="+p.pin)
 }
 
-func teamStop(t testing.TB, cmd *exec.Cmd, out io.Reader, errs *strings.Builder) {
-	t.Helper()
-	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have exited
-	_, _ = io.Copy(io.Discard, out)
-	if err := cmd.Wait(); err != nil || errs.Len() > 0 {
-		t.Errorf("bailiwick-web team: %v: %s", err, errs.String())
-	}
+// restart ends the page and the service, and starts both again.
+func (p *teamPage) restart() {
+	p.t.Helper()
+	p.stop()
+	p.w.must("down")
+	p.w.upRuns()
+	p.start()
 }
 
 // device opens a browser of a person with an authenticator that copies nothing.
@@ -170,7 +186,8 @@ func (p *teamPage) vote(t *tab, id string) {
 // operator's signature, signed in by passkey, they approve a task together. The evidence
 // names both offline. Controls: a passkey that was not admitted does not sign in; an
 // operator who has the wrong fingerprint admits nothing; one person's vote is not two; the
-// session of one with the assertion of the other is refused.
+// session of one with the assertion of the other is refused. Restarts of page and service
+// lose no link and no session.
 //
 // proves R-B9, R-P1, R-A7
 func TestFourEyesOnTwoDevices(t *testing.T) {
@@ -199,13 +216,22 @@ func TestFourEyesOnTwoDevices(t *testing.T) {
 	ann.visit(link) // used up
 	ann.awaitText("#problem", "the link is not valid")
 	ann.forget()
-	w.must("operators", "admit", "human:bob", p.enrolled(bob, p.invite("human:bob"), "human:bob"))
+	link = p.invite("human:bob")
+	p.restart() // loses no link, and no passkey that waits
+	print2 := p.enrolled(bob, link, "human:bob")
+	p.restart()
+	bob.visit("about:blank")
+	bob.visit(link) // used up
+	bob.awaitText("#problem", "the link is not valid")
+	bob.forget()
+	w.must("operators", "admit", "human:bob", print2)
 	p.signIn(ann, "human:ann")
 	p.signIn(bob, "human:bob")
 
 	w.write("eyes.yaml", "id: eyes\nsource: {name: repo}\ntasks:\n  - {id: build, subagent: look}\n  - {id: ship, depends_on: [build], approval: {by: [\"human:ann\", \"human:bob\"], count: 2}}\n", 0o644)
 	w.must("run", "submit", w.path("eyes.yaml"), "-q")
 	id := w.awaitAsked("eyes", "ship")
+	p.restart()
 	p.vote(ann, id)
 	if got := w.run("eyes"); got.State == api.RunDone {
 		t.Fatalf("the run is %s with one person", got.State)

@@ -32,7 +32,7 @@ func (c *invitationCalls) list(ctx context.Context, _ *request) ([]api.Invitatio
 // enrol answers a page before its person is signed in. A wrong code is an entry of the log,
 // as a wrong token is, and guessing is throttled; a valid code is accepted at any time.
 func (c *invitationCalls) enrol(ctx context.Context, r *request, req api.EnrolRequest) (api.EnrolAnswer, error) {
-	answer, err := c.cfg.Registry.Invited.Enrol(req)
+	answer, err := c.cfg.Registry.Invited.Enrol(ctx, req)
 	switch api.CodeOf(err) { //nolint:exhaustive // the others are faults, not refusals
 	case api.CodeUnauthenticated:
 		claimed := "no invitation of ours"

@@ -1,14 +1,18 @@
 package operator
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 )
 
@@ -57,7 +61,7 @@ func (o *office) enrol(code string, lie func(*softkey.Authenticator)) (*softkey.
 	}
 	a.Challenge = nil
 	shown := api.Enrolment(e)
-	answer, err := o.registry.Invited.Enrol(api.EnrolRequest{Code: code, Enrolment: &shown})
+	answer, err := o.registry.Invited.Enrol(o.t.Context(), api.EnrolRequest{Code: code, Enrolment: &shown})
 	return a, answer, err
 }
 
@@ -87,7 +91,7 @@ func (o *office) admitted(p api.Principal) seal.TrustRoot {
 func TestALinkAloneGivesNothing(t *testing.T) {
 	o := inviting(t)
 	code := o.invite("human:bob", false)
-	if about, err := o.registry.Invited.Enrol(api.EnrolRequest{Code: code}); err != nil || about.Principal != "human:bob" || about.RPID != softkey.RPID || about.Fingerprint != "" {
+	if about, err := o.registry.Invited.Enrol(o.t.Context(), api.EnrolRequest{Code: code}); err != nil || about.Principal != "human:bob" || about.RPID != softkey.RPID || about.Fingerprint != "" {
 		t.Errorf("about the link: %+v, %v", about, err)
 	}
 	bob, answer, err := o.enrol(code, nil)
@@ -126,12 +130,12 @@ func TestALinkAloneGivesNothing(t *testing.T) {
 	}
 }
 
-// A code is used once, by its text and for a day. A guess, a code that was used, replaced
-// or expired, and one from before a restart get the same refusal.
+// A code is used once, by its text and for a day, also over a restart. A guess and a code
+// that was used, replaced or expired get the same refusal.
 func TestACodeIsValidOnce(t *testing.T) {
 	o := inviting(t)
 	valid := func(code string) bool {
-		_, err := o.registry.Invited.Enrol(api.EnrolRequest{Code: code})
+		_, err := o.registry.Invited.Enrol(o.t.Context(), api.EnrolRequest{Code: code})
 		if err != nil && api.CodeOf(err) != api.CodeUnauthenticated {
 			t.Errorf("%s: %v", code, err)
 		}
@@ -139,7 +143,7 @@ func TestACodeIsValidOnce(t *testing.T) {
 	}
 	replaced := o.invite("human:bob", false)
 	code := o.invite("human:bob", false)
-	for name, bad := range map[string]string{"replaced": replaced, "a guess": strings.Repeat("A", 26), "empty": "", "in lower case": strings.ToLower(code), "its hash": string(o.registry.Invited.sent["human:bob"].code[:])} {
+	for name, bad := range map[string]string{"replaced": replaced, "a guess": strings.Repeat("A", 26), "empty": "", "in lower case": strings.ToLower(code), "its hash": hashOf(code), "a pattern": "%", "a statement": "' OR ''='"} {
 		if valid(bad) {
 			t.Errorf("%s is valid", name)
 		}
@@ -168,12 +172,134 @@ func TestACodeIsValidOnce(t *testing.T) {
 		t.Error("after a day it is valid")
 	}
 	code = o.invite("human:bob", false)
-	if err := o.restart(); err != nil {
+	again := func() {
+		t.Helper()
+		if err := o.restart(); err != nil {
+			t.Fatal(err)
+		}
+		o.registry.Invited.origin = softkey.Origin
+	}
+	if again(); !valid(code) {
+		t.Error("after a restart it is not valid")
+	}
+	_, answer, err := o.enrol(code, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	if again(); valid(code) {
+		t.Error("used before a restart, it is valid after it")
+	}
+	if list, err := o.registry.Invited.List(t.Context()); err != nil || len(list) != 1 || list[0].State != api.InvitationEnrolled || list[0].By != "local:op" || api.Fingerprint(string(o.admitted("human:bob").Keys[1].ID)) != answer.Fingerprint {
+		t.Errorf("after a restart: %+v, %v", list, err)
+	}
+	code = o.invite("human:bob", false)
+	again()
+	if o.now = o.now.Add(api.InvitationTime); valid(code) {
+		t.Error("after a restart it is valid for longer than a day")
+	}
+}
+
+// Of two devices that enrol at once with one code, one succeeds, and its passkey is the
+// one that waits.
+func TestTwoDevicesRaceForOneLink(t *testing.T) {
+	o := inviting(t)
+	for range 5 {
+		code := o.invite("human:bob", false)
+		const devices = 8
+		var made [devices]api.Enrolment
+		for n := range made {
+			a, err := softkey.New(false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			challenge := enrolChallenge(code)
+			a.Challenge = &challenge
+			e, err := a.Enrol()
+			if err != nil {
+				t.Fatal(err)
+			}
+			made[n] = api.Enrolment(e)
+		}
+		var all sync.WaitGroup
+		won := make(chan string, devices)
+		for n := range made {
+			all.Go(func() {
+				answer, err := o.registry.Invited.Enrol(t.Context(), api.EnrolRequest{Code: code, Enrolment: &made[n]})
+				if err == nil {
+					won <- answer.Fingerprint
+				} else if api.CodeOf(err) != api.CodeUnauthenticated {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if len(won) != 1 {
+			t.Fatalf("%d of %d devices enrolled", len(won), devices)
+		}
+		root := o.admitted("human:bob")
+		if got := api.Fingerprint(string(root.Keys[len(root.Keys)-1].ID)); got != <-won {
+			t.Errorf("another passkey waits: %s", got)
+		}
+	}
+}
+
+// An invitation ends with the last operator key of its inviter, open or enrolled, and when
+// the page gets another address. Controls: the one of another operator; the same one before.
+func TestAnInvitationEndsWithItsInviter(t *testing.T) {
+	o := inviting(t)
+	second := newSigner(t)
+	ann, carol := keyOf(o.operator, "ann", "human:ann"), keyOf(second, "carol", "human:carol")
+	o.must(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = "human:carol" })
+	if err := o.set(seal.TrustRoot{V: 1, Keys: []seal.Key{ann, carol}, Threshold: 1}, o.operator); err != nil {
+		t.Fatal(err)
+	}
+	invite := func(by, p api.Principal) string {
+		t.Helper()
+		in, err := o.registry.Invited.Add(t.Context(), by, api.InvitationRequest{Principal: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, code, _ := strings.Cut(in.Link, "#")
+		return code
+	}
+	open, enrolled, other := invite("human:carol", "human:bob"), invite("human:carol", "local:dan"), invite("human:ann", "local:eve")
+	if _, _, err := o.enrol(enrolled, nil); err != nil {
+		t.Fatal(err)
+	}
+	state := func(code string) error {
+		_, err := o.registry.Invited.Enrol(t.Context(), api.EnrolRequest{Code: code})
+		return err
+	}
+	listed := func() (who []api.Principal) {
+		t.Helper()
+		list, err := o.registry.Invited.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range list {
+			who = append(who, in.Principal)
+		}
+		return who
+	}
+	if err := errors.Join(state(open), state(other)); err != nil || len(listed()) != 3 {
+		t.Fatalf("before: %v, %v", err, listed())
+	}
+	o.registry.Invited.origin = "https://elsewhere.example.com"
+	if state(other) == nil || len(listed()) != 0 {
+		t.Error("invitations for another page count")
+	}
 	o.registry.Invited.origin = softkey.Origin
-	if valid(code) {
-		t.Error("after a restart it is valid")
+	if err := o.set(seal.TrustRoot{V: 1, Keys: []seal.Key{ann}, Threshold: 1}, o.operator); err != nil {
+		t.Fatal(err)
+	}
+	if err := state(open); api.CodeOf(err) != api.CodeUnauthenticated {
+		t.Errorf("after the inviter was retired: %v", err)
+	}
+	if _, _, err := o.enrol(open, nil); api.CodeOf(err) != api.CodeUnauthenticated {
+		t.Errorf("a passkey after the inviter was retired: %v", err)
+	}
+	if err := state(other); err != nil || !slices.Equal(listed(), []api.Principal{"local:eve"}) {
+		t.Errorf("of another operator: %v, %v", err, listed())
 	}
 }
 
@@ -203,7 +329,7 @@ func TestAnEnrolmentAnswersItsLink(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if _, open := o.registry.Invited.Enrol(api.EnrolRequest{Code: code}); (open == nil) != (c.want != "") {
+		if _, open := o.registry.Invited.Enrol(o.t.Context(), api.EnrolRequest{Code: code}); (open == nil) != (c.want != "") {
 			t.Errorf("%s: the link afterwards: %v", name, open)
 		}
 	}
@@ -223,8 +349,16 @@ func TestWhoIsInvited(t *testing.T) {
 	refused("a program", "not a person", "ci:main")
 	refused("nobody", "not a person", "")
 	refused("a stranger", "principal add human:eve", "human:eve")
-	for range maxInvitations {
-		o.registry.Invited.sent[api.Principal("human:x"+time.Duration(len(o.registry.Invited.sent)).String())] = &invitation{Invitation: api.Invitation{Expires: o.now.Add(time.Hour)}}
+	if err := o.store.Update(t.Context(), func(tx *store.Tx) error {
+		for n := range maxInvitations {
+			in := invitation{Invitation: api.Invitation{Principal: api.Principal(fmt.Sprintf("human:x%d", n)), Expires: o.now.Add(time.Hour)}}
+			if err := in.put(tx, hashOf(fmt.Sprint(n))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	refused("too many", "the limit", "human:bob")
 	o.now = o.now.Add(time.Hour)

@@ -39,7 +39,7 @@ CREATE TABLE operator_record (
 ) STRICT;
 CREATE TRIGGER operator_record_update BEFORE UPDATE ON operator_record BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
 CREATE TRIGGER operator_record_delete BEFORE DELETE ON operator_record BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
-`, stopSchema}}
+`, stopSchema, invitationSchema}}
 }
 
 // Config configures a Registry.
@@ -81,7 +81,7 @@ type Registry struct {
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	r := &Registry{cfg: cfg, Chain: &Chain{cfg}}
 	r.Pending = &Pending{registry: r, byID: map[api.PendingID]*pending{}}
-	r.Invited = &Invitations{registry: r, origin: cfg.Origin, sent: map[api.Principal]*invitation{}}
+	r.Invited = &Invitations{registry: r, origin: cfg.Origin}
 	s, first, err := r.Chain.load(ctx)
 	if err == nil {
 		err = sweepSecrets(cfg.Secrets, s)
