@@ -65,7 +65,7 @@ var (
 
 // prose are words after the name of a program in sentences about it.
 func prose() []string {
-	return []string{"call", "defines", "failpoints", "index", "made", "make", "may", "reach", "starts"}
+	return []string{"and", "call", "defines", "enrolment", "failpoints", "form", "index", "made", "make", "may", "reach", "starts"}
 }
 
 // wrongCommands returns what is wrong with the commands that a text names. A command ends

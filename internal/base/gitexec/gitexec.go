@@ -196,6 +196,20 @@ func oneLine(text string) string {
 	}, strings.Join(strings.Fields(text), " "))
 }
 
+// Start starts git.
+func (c *Cmd) Start() (err error) {
+	onLastingThread(func() { err = c.Cmd.Start() })
+	return err
+}
+
+// Run starts git and waits for its end.
+func (c *Cmd) Run() error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
 // Run runs `git args`.
 func (g Git) Run(ctx context.Context, args ...string) error {
 	c, err := g.Command(ctx, args...)

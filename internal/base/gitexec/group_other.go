@@ -5,3 +5,5 @@ package gitexec
 import "syscall"
 
 func groupAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func onLastingThread(f func()) { f() }

@@ -44,7 +44,7 @@ func (s Setup) AlreadySetUp() error {
 	path := s.Dirs.TrustRoot()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return api.Errorf(api.CodeConflict, "this machine is set up: %s exists", path).
-			WithHint("change it with bailiwick-deploy trust and bailiwick operators; to begin again, and lose everything: bailiwick-deploy purge")
+			WithHint("change it with bailiwick-deploy trust, or bailiwick operators; to begin again, and lose everything: bailiwick-deploy purge")
 	}
 	return nil
 }
