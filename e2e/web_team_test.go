@@ -56,9 +56,14 @@ func teamFree(t testing.TB) int {
 // key in base64, with which a browser trusts it.
 func teamCertificate(t testing.TB) (cert, key []byte, pin string) {
 	t.Helper()
+	return teamCertificateFor(t, teamHost, time.Now().Add(time.Hour))
+}
+
+func teamCertificateFor(t testing.TB, host string, until time.Time) (cert, key []byte, pin string) {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: teamHost}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{teamHost}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, NotBefore: until.Add(-2 * time.Hour), NotAfter: until, DNSNames: []string{host}}
 	made, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
@@ -123,6 +128,29 @@ func (p *teamPage) restart() {
 	p.w.must("down")
 	p.w.upRuns()
 	p.start()
+}
+
+// badCertificates checks that the page does not start with a certificate that browsers
+// refuse. What it starts with afterwards is the control.
+func (p *teamPage) badCertificates() {
+	p.t.Helper()
+	good, key := p.w.read("tls/cert.pem"), p.w.read("tls/key.pem")
+	for want, c := range map[string]struct {
+		host  string
+		until time.Time
+	}{
+		"web.certificate: it expired at": {teamHost, time.Now().Add(-time.Minute)},
+		"not " + teamHost:                {"other.bailiwick.localhost", time.Now().Add(time.Hour)},
+	} {
+		cert, key, _ := teamCertificateFor(p.t, c.host, c.until)
+		p.w.write("tls/cert.pem", string(cert), 0o644)
+		p.w.write("tls/key.pem", string(key), 0o600)
+		if out, err := p.command().CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			p.t.Errorf("want %q: %v: %s", want, err, out)
+		}
+	}
+	p.w.write("tls/cert.pem", good, 0o644)
+	p.w.write("tls/key.pem", key, 0o600)
 }
 
 // device opens a browser of a person with an authenticator that copies nothing.
@@ -333,6 +361,7 @@ func TestTheTeamsPageReads(t *testing.T) {
 	w.upRuns()
 	w.downAtEnd()
 	w.must("principal", "add", "human:ann")
+	p.badCertificates()
 	p.serve()
 	ann := p.device()
 	ann.visit(p.origin + "/login")

@@ -21,11 +21,16 @@ import (
 // writeCertificate writes a certificate with a serial number, and its key.
 func writeCertificate(t *testing.T, dir string, serial int64) CertificateFiles {
 	t.Helper()
+	return writeCertificateFor(t, dir, serial, "a.example", time.Now().Add(time.Hour))
+}
+
+func writeCertificateFor(t *testing.T, dir string, serial int64, host string, until time.Time) CertificateFiles {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "a"}, NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"a.example"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "a"}, NotAfter: until, DNSNames: []string{host}}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +50,8 @@ func writeCertificate(t *testing.T, dir string, serial int64) CertificateFiles {
 	return f
 }
 
-// serialOf returns the serial number of the certificate that a handshake shows.
+// serialOf returns the serial number of the certificate that a handshake shows; 0 if the
+// server refuses it.
 func serialOf(t *testing.T, c *Certificate) int64 {
 	t.Helper()
 	client, server := net.Pipe()
@@ -53,7 +59,7 @@ func serialOf(t *testing.T, c *Certificate) int64 {
 	go func() { _ = tls.Server(server, c.Config()).Handshake() }()
 	conn := tls.Client(client, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // G402: the test looks at the certificate
 	if err := conn.Handshake(); err != nil {
-		t.Fatal(err)
+		return 0
 	}
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
@@ -63,6 +69,7 @@ func serialOf(t *testing.T, c *Certificate) int64 {
 func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	dir, now, reports := t.TempDir(), time.Unix(1000, 0), []string(nil)
 	f := writeCertificate(t, dir, 1)
+	f.Host = "a.example"
 	c, err := LoadCertificate(f, func() time.Time { return now }, func(err error) { reports = append(reports, err.Error()) })
 	if err != nil {
 		t.Fatal(err)
@@ -101,10 +108,27 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	want("gone", 2, "--key")
 	writeCertificate(t, dir, 4)
 	want("there again", 4, "")
+	writeCertificateFor(t, dir, 5, "b.example", time.Now().Add(time.Hour))
+	want("for another name", 4, "not a.example")
+	writeCertificateFor(t, dir, 6, "a.example", now)
+	want("expired", 4, "the one before stays in use: --cert: it expired at")
+	now = time.Now().Add(2 * time.Hour)
+	want("once the one in use has expired", 0, "connections are refused until the certificate is renewed: --cert: it expired at")
+	writeCertificateFor(t, dir, 7, "a.example", now.Add(time.Hour))
+	want("renewed after its end", 7, "")
 }
 
 func TestInvalidCertificatesAreRefused(t *testing.T) {
+	var dir string
 	for word, change := range map[string]func(*CertificateFiles) error{
+		"it expired at": func(*CertificateFiles) error {
+			writeCertificateFor(t, dir, 2, "a.example", time.Now().Add(-time.Minute))
+			return nil
+		},
+		"not a.example": func(*CertificateFiles) error {
+			writeCertificateFor(t, dir, 2, "b.example", time.Now().Add(time.Hour))
+			return nil
+		},
 		"give both":                   func(f *CertificateFiles) error { f.Key = ""; return nil },
 		"no such file":                func(f *CertificateFiles) error { f.Key = "/nowhere"; return nil },
 		"not a regular file":          func(f *CertificateFiles) error { f.Key = filepath.Dir(f.Key); return nil },
@@ -115,9 +139,14 @@ func TestInvalidCertificatesAreRefused(t *testing.T) {
 			return nil
 		},
 	} {
-		f := writeCertificate(t, t.TempDir(), 1)
+		dir = t.TempDir()
+		f := writeCertificate(t, dir, 1)
+		f.Host = "a.example"
 		if err := change(&f); err != nil {
 			t.Fatal(err)
+		}
+		if _, err := LoadCertificate(writeCertificate(t, t.TempDir(), 1), time.Now, nil); err != nil {
+			t.Errorf("control: %v", err)
 		}
 		if _, err := LoadCertificate(f, time.Now, nil); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("want %q: %v", word, err)

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -58,16 +56,11 @@ func (s *service) listenRemote(ctx context.Context) (*remote, error) {
 	if set.Listen == "" {
 		return nil, nil //nolint:nilnil // it is not configured
 	}
-	logger, now := s.logger, s.t.Now
+	logger := s.logger
 	files := httpguard.CertificateFiles{Certificate: set.Certificate, Key: set.Key, CertificateName: "server.certificate", KeyName: "server.key"}
-	pair, err := httpguard.LoadCertificate(files, now, func(err error) {
-		logger.LogAttrs(ctx, slog.LevelError, "the changed certificate of the server cannot be used; the one before stays in use", slog.Any("err", err))
+	pair, err := httpguard.LoadCertificate(files, s.t.Now, func(err error) {
+		logger.LogAttrs(ctx, slog.LevelError, "TLS certificate of the server", slog.Any("err", err))
 	})
-	var secure *tls.Config
-	if err == nil {
-		secure = pair.Config()
-		err = inTime(secure, now())
-	}
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "%w", err).WithHint("renew the certificate, or remove the section server from %s", s.set.File)
 	}
@@ -76,39 +69,7 @@ func (s *service) listenRemote(ctx context.Context) (*remote, error) {
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "server.listen %s: %w", set.Listen, err).WithHint("free the port, or change server.listen in %s", s.set.File)
 	}
-	checked := secure.GetCertificate
-	secure.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		c, err := checked(hello)
-		if err == nil {
-			err = validAt(c, now())
-		}
-		if err != nil {
-			logger.LogAttrs(hello.Context(), slog.LevelError, "a remote caller is refused: renew the certificate of the server", slog.Any("err", err))
-		}
-		return c, err
-	}
-	return &remote{l.(*net.TCPListener), secure}, nil //nolint:forcetypeassert // of TCP
-}
-
-// inTime refuses a certificate that is not valid at a time.
-func inTime(secure *tls.Config, now time.Time) error {
-	c, err := secure.GetCertificate(nil)
-	if err != nil {
-		return err
-	}
-	return validAt(c, now)
-}
-
-func validAt(c *tls.Certificate, now time.Time) error {
-	switch leaf := c.Leaf; {
-	case leaf == nil:
-		return errors.New("server.certificate: it has no certificate")
-	case now.After(leaf.NotAfter):
-		return fmt.Errorf("server.certificate: it expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
-	case now.Before(leaf.NotBefore):
-		return fmt.Errorf("server.certificate: it is valid from %s, and it is %s here", leaf.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
-	}
-	return nil
+	return &remote{l.(*net.TCPListener), pair.Config()}, nil //nolint:forcetypeassert // of TCP
 }
 
 // serve answers remote callers until srv shuts down.

@@ -16,7 +16,7 @@ func loadTLS(cert, key string, now func() time.Time, logger *slog.Logger) (*tls.
 		return nil, nil
 	}
 	c, err := httpguard.LoadCertificate(httpguard.CertificateFiles{Certificate: cert, Key: key, CertificateName: "--tls-cert", KeyName: "--tls-key"}, now, func(err error) {
-		logger.ErrorContext(context.Background(), "the changed certificate cannot be used; the one before stays in use", slog.Any("err", err))
+		logger.ErrorContext(context.Background(), "TLS certificate", slog.Any("err", err))
 	})
 	if err != nil {
 		return nil, err

@@ -49,9 +49,8 @@ func ServeTeam(ctx context.Context, cfg TeamConfig) error {
 	if err != nil {
 		return err
 	}
-	certificate, err := httpguard.LoadCertificate(httpguard.CertificateFiles{Certificate: set.Certificate, Key: set.Key, CertificateName: "web.certificate", KeyName: "web.key"}, cfg.Now, func(err error) {
-		cfg.Logger.ErrorContext(ctx, "the changed certificate cannot be used; the one before stays in use", slog.Any("err", err))
-	})
+	files := httpguard.CertificateFiles{Certificate: set.Certificate, Key: set.Key, CertificateName: "web.certificate", KeyName: "web.key", Host: set.Host()}
+	certificate, err := httpguard.LoadCertificate(files, cfg.Now, func(err error) { cfg.Logger.ErrorContext(ctx, "TLS certificate of the page", slog.Any("err", err)) })
 	if err != nil {
 		return err
 	}
