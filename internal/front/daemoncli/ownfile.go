@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/base/strictyaml"
 	"github.com/bailiwick-dev/bailiwick/internal/state/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
@@ -31,11 +31,11 @@ func (o ownFiles) check(path string) error {
 	if err != nil {
 		return err
 	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
+	owner, _, ok := installation.Owner(st)
 	switch {
 	case !st.Mode().IsRegular(): // before opening: a fifo would never open
 		return fmt.Errorf("%s: not a regular file", path)
-	case !ok || owner.Uid != 0 && int(owner.Uid) != o.uid:
+	case !ok || owner != 0 && owner != o.uid:
 		return fmt.Errorf("%s: owned by another account; it must be owned by the service's account or root", path)
 	case st.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s: writable by other accounts (mode %04o); run: chmod go-w %s", path, st.Mode().Perm(), path)

@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
@@ -47,9 +47,9 @@ func checkOwn(dir string, uid int) error {
 	if err != nil {
 		return err
 	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
+	owner, _, ok := installation.Owner(st)
 	switch {
-	case !ok || int(owner.Uid) != uid:
+	case !ok || owner != uid:
 		return api.Errorf(api.CodeUnavailable, "state directory %s: owned by another account", dir).WithHint("run the service as the account that owns it, without sudo, or set XDG_STATE_HOME; to hand it to this account: chown -R %d %s", uid, dir)
 	case st.Mode().Perm()&0o022 != 0:
 		return api.Errorf(api.CodeUnavailable, "state directory %s: writable by other accounts (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
@@ -72,9 +72,9 @@ func (t *tree) ownData() error {
 	if err != nil {
 		return api.Errorf(api.CodeUnavailable, "data directory: %w", err)
 	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
+	owner, _, ok := installation.Owner(st)
 	switch {
-	case !ok || owner.Uid != 0 && int(owner.Uid) != t.UID:
+	case !ok || owner != 0 && owner != t.UID:
 		return api.Errorf(api.CodeInvalid, "data directory %s: owned by another account, which can replace the trust root; it must be owned by the service's account or root", dir).
 			WithHint("run the service as the account that owns it, without sudo, or set XDG_DATA_HOME; to hand it to this account: chown %d %s", t.UID, dir)
 	case st.Mode().Perm()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0:

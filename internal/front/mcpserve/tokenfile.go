@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 )
 
 // maxTokenFile is longer than any token with its line end.
@@ -29,11 +30,11 @@ func ReadToken(path string, uid int) (string, error) {
 	if err != nil {
 		return "", api.Errorf(api.CodeInvalid, "token file: %w", err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
+	owner, _, ok := installation.Owner(info)
 	switch {
 	case !info.Mode().IsRegular():
 		return "", api.Errorf(api.CodeInvalid, "token file %s: not a regular file", path)
-	case !ok || int(stat.Uid) != uid:
+	case !ok || owner != uid:
 		return "", api.Errorf(api.CodeInvalid, "token file %s: belongs to another account", path).WithHint("chown it to the account that runs this program")
 	case info.Mode().Perm()&0o077 != 0:
 		return "", api.Errorf(api.CodeInvalid, "token file %s: accessible to others (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)

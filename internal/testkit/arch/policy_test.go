@@ -129,8 +129,8 @@ func closure() map[string][]string {
 		"internal/verify/evidence": verifier(),
 		"cmd/bailiwick-verify":     append(verifier(), "internal/verify/evidence"),
 		// R-B4: what an AI's client starts.
-		"internal/front/mcpserve": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
-		"internal/front/mcphttp":  {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcpserve", "internal/base/mcpwire"},
+		"internal/front/mcpserve": {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/mcpwire"},
+		"internal/front/mcphttp":  {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcpserve", "internal/base/mcpwire"},
 		"cmd/bailiwick-tool":      {"api", "internal/base/eventstream"}, // it runs in jails, and asks the gateway
 		// The one program that becomes another account.
 		"internal/worker/launch": launcher(),
