@@ -1,6 +1,15 @@
 package e2e
 
-import "os"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+)
 
 // world is a world whose commands are those of an account of the machine. Its manifest is
 // published by alice.
@@ -16,4 +25,65 @@ func (s *team) world(uid int) *world {
 	}
 	w.own(".")
 	return w
+}
+
+// publish applies the manifest of the world, and consents to a tier for its principal.
+func (w *world) publish(tier string) {
+	w.t.Helper()
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.must("ceiling", "set", w.me(), tier)
+}
+
+// attempts lists the processes of the machine that have a uid of its workers: of dispatch id,
+// those whose arguments name it, or all without one.
+func (s *team) attempts(id string) (pids []int) {
+	for _, f := range procFiles("status") {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		status, err := os.ReadFile(f)
+		if err != nil {
+			continue // it exited
+		}
+		var uid int
+		if _, rest, ok := strings.Cut(string(status), "\nUid:"); !ok || strings.Contains(string(status), "\nState:\tZ") {
+			continue
+		} else if _, err := fmt.Sscan(rest, &uid); err != nil || uid < s.uidsFrom || uid >= s.uidsFrom+uidBlocks*account.Size {
+			continue
+		}
+		if args, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline")); err == nil && (id == "" || strings.Contains(string(args), "/"+id+"/")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// awaitNoAttempts fails the test unless every process of the workers is gone.
+func (s *team) awaitNoAttempts() {
+	s.t.Helper()
+	for late := range polling(time.Minute) {
+		left := s.attempts("")
+		if len(left) == 0 {
+			return
+		}
+		if late {
+			s.t.Fatalf("processes of workers are left: %v", left)
+		}
+	}
+}
+
+// restart ends the service, by a kill or as its unit does, and starts the next one.
+func (s *team) restart(kill bool) {
+	s.t.Helper()
+	if kill {
+		s.service.kill()
+	} else {
+		s.service.end()
+	}
+	s.startService()
+}
+
+// restartLauncher kills the launcher and starts the next one, on the same socket.
+func (s *team) restartLauncher() {
+	s.t.Helper()
+	s.launcher.kill()
+	s.startLauncher()
 }

@@ -24,9 +24,14 @@ type team struct {
 	*machine.Machine
 	t *testing.T
 
-	socket            *os.File // of the launcher, which systemd keeps
+	net               *internet // where its programs run; nil: the network of the test
+	uidsFrom          int       // the first uid of its workers
+	socket            *os.File  // of the launcher, which systemd keeps
 	service, launcher *program
 }
+
+// uidBlocks is how many uid blocks a machine has.
+const uidBlocks = 32
 
 // newTeam starts the service of a machine, after the changes of its caller.
 func newTeam(t *testing.T, change ...func(*team)) *team {
@@ -79,7 +84,11 @@ func (s *team) start(uid int, script string, files []*os.File, argv ...string) *
 	out, err := p.cmd.StdoutPipe()
 	must(s.t, err)
 	p.out = bufio.NewReader(out)
-	must(s.t, p.cmd.Start())
+	if s.net != nil {
+		must(s.t, s.net.start(p.cmd))
+	} else {
+		must(s.t, p.cmd.Start())
+	}
 	s.t.Cleanup(func() {
 		p.end()
 		if s.t.Failed() {
@@ -136,14 +145,14 @@ var machines atomic.Int32
 
 // uids gives the machine a range of uids, and ends what is left in it after the test.
 func (s *team) uids() {
-	const blocks, most = 32, 500 // of a machine, of a process
-	first := 1<<28 + (os.Getpid()%2048*most+int(machines.Add(1))%most)*blocks*account.Size
-	s.Write("/etc/bailiwick/launch.yaml", fmt.Sprintf("version: 1\nuids: {first: %d, blocks: %d}\n", first, blocks), 0, 0, 0o644)
+	const most = 500 // machines of a process
+	s.uidsFrom = 1<<28 + (os.Getpid()%2048*most+int(machines.Add(1))%most)*uidBlocks*account.Size
+	s.Write("/etc/bailiwick/launch.yaml", fmt.Sprintf("version: 1\nuids: {first: %d, blocks: %d}\n", s.uidsFrom, uidBlocks), 0, 0, 0o644)
 	s.t.Cleanup(func() {
 		groups, err := account.OpenGroups("bailiwick/attempts")
 		must(s.t, err)
-		for n := range blocks {
-			g, err := groups.Open(fmt.Sprintf("block-%d", first+n*account.Size))
+		for n := range uidBlocks {
+			g, err := groups.Open(fmt.Sprintf("block-%d", s.uidsFrom+n*account.Size))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
