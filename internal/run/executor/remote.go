@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -81,6 +82,9 @@ func (c *Remote) follow(ctx context.Context) error {
 			}
 		}
 		a, _, err := c.call(ctx, launch.Request{Kind: launch.KindRecords, Keys: &c.Keys, Records: batch})
+		if err == nil && len(batch) > 0 && a.Records <= c.sent {
+			err = fmt.Errorf("launcher: it has %d decisions of operators, after %d more than %d were given", a.Records, len(batch), c.sent)
+		}
 		if err != nil {
 			return err
 		}
