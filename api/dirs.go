@@ -109,6 +109,10 @@ func (d Dirs) Agents() string { return filepath.Join(d.Data, "agents") }
 // TrustRoot is the file that lists the deploy keys of this installation.
 func (d Dirs) TrustRoot() string { return filepath.Join(cmp.Or(d.Trust, d.Data), "trust.json") }
 
+// TrustChain is the file with the sets of deploy keys that follow the trust root, each signed by
+// the one before. It is beside what they sign, since the same people write it.
+func (d Dirs) TrustChain() string { return filepath.Join(d.Catalog(), "deploy-keys") }
+
 // DeployKey is the default path of the deploy key.
 func (d Dirs) DeployKey() string { return filepath.Join(d.Config, "deploy.key") }
 

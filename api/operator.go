@@ -64,10 +64,10 @@ type OperatorRecord struct {
 	Reason string `json:"reason,omitempty"` // for people
 }
 
-// OperatorSet is a set of operator keys. It replaces the one before, which signs the
-// record that it is in. A key that it does not list signs nothing more.
+// OperatorSet is a set of operator keys or of deploy keys. It replaces the one before, which
+// signs the record that it is in. A key that it does not list signs nothing more.
 type OperatorSet struct {
-	Number   uint64          `json:"number"`   // operators.json is set 1
+	Number   uint64          `json:"number"`   // operators.json, or trust.json, is set 1
 	Previous Digest          `json:"previous"` // of the set before, of its canonical JSON
 	Root     json.RawMessage `json:"root"`     // the keys and the threshold, in the form of operators.json
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
-func newSigner(t *testing.T) Signer {
+func newSigner(t testing.TB) Signer {
 	t.Helper()
 	s, err := NewEphemeral()
 	if err != nil {

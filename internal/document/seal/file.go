@@ -14,7 +14,21 @@ import (
 // readGuarded reads a small regular file and refuses one whose permissions
 // have any bit of forbidden, or that another account owns. It checks the open
 // file, whose bytes it reads.
-func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix string) (b []byte, err error) {
+func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix string) ([]byte, error) {
+	return readRegular(path, what, limit, func(st fs.FileInfo) error {
+		if !durable.Trusted(st) {
+			return fmt.Errorf("%s %s: owned by another account; it must be owned by this account or root", what, path)
+		}
+		// Windows has no such bits; the directory's access list applies.
+		if perm := st.Mode().Perm(); runtime.GOOS != "windows" && perm&forbidden != 0 {
+			return fmt.Errorf("%s %s: others have access to it (mode %04o); run: %s %s", what, path, perm, fix, path)
+		}
+		return nil
+	})
+}
+
+// readRegular reads a regular file that check does not refuse.
+func readRegular(path, what string, limit int64, check func(fs.FileInfo) error) (b []byte, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|durable.Nonblock, 0) //nolint:gosec // G304: the caller names its own key or trust root
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -27,12 +41,8 @@ func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix stri
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s %s: not a regular file", what, path)
 	}
-	if !durable.Trusted(st) {
-		return nil, fmt.Errorf("%s %s: owned by another account; it must be owned by this account or root", what, path)
-	}
-	// Windows has no such bits; the directory's access list applies.
-	if perm := st.Mode().Perm(); runtime.GOOS != "windows" && perm&forbidden != 0 {
-		return nil, fmt.Errorf("%s %s: others have access to it (mode %04o); run: %s %s", what, path, perm, fix, path)
+	if err := check(st); err != nil {
+		return nil, err
 	}
 	b, err = io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {

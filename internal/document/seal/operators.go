@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,32 +15,22 @@ import (
 // operators.json. Each further set is in a record that the set before it signed, under
 // its threshold. The service and the verifier accept a record by Open and no other
 // rule. It is not safe for concurrent use.
-type Operators struct {
-	root    TrustRoot         // in force
-	digest  api.Digest        // of root
-	number  uint64            // of root, from 1
-	retired map[KeyID]uint64  // since which set
-	gone    map[string]uint64 // likewise, by the bytes of the key, which may have another id as a passkey
-}
+type Operators struct{ succession }
 
 // NewOperators returns the chain whose only set is operators.json.
 func NewOperators(first TrustRoot) (*Operators, error) {
-	digest, err := first.Digest()
+	c, err := newSuccession("operator", "operators.json", first)
 	if err == nil {
 		err = first.checkOwners()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Operators{root: first, digest: digest, number: 1, retired: map[KeyID]uint64{}, gone: map[string]uint64{}}, nil
+	return &Operators{c}, nil
 }
 
 // Clone returns a copy that Follow of o does not change.
-func (o *Operators) Clone() *Operators {
-	c := *o
-	c.retired, c.gone = maps.Clone(o.retired), maps.Clone(o.gone)
-	return &c
-}
+func (o *Operators) Clone() *Operators { return &Operators{o.clone()} }
 
 // Root returns the set in force, which the caller does not change.
 func (o *Operators) Root() TrustRoot { return o.root }
@@ -174,49 +163,15 @@ func (o *Operators) sameOwners(next TrustRoot) error {
 // Follow puts the set of a record in force that Open accepted. After an error o is
 // unchanged.
 func (o *Operators) Follow(s *api.OperatorSet) error {
-	if s.Number != o.number+1 {
-		return fmt.Errorf("operator keys: set %d does not follow set %d, which is in force", s.Number, o.number)
-	}
-	if s.Previous != o.digest {
-		if o.number == 1 {
-			return fmt.Errorf("operator keys: set 2 follows another set 1, %s: operators.json is %s", s.Previous, o.digest)
+	return o.follow(s, func(next TrustRoot) error {
+		if err := next.checkOwners(); err != nil {
+			return err
 		}
-		return fmt.Errorf("operator keys: set %d follows another set %d, %s: it is %s", s.Number, o.number, s.Previous, o.digest)
-	}
-	root, err := ParseTrustRoot(s.Root)
-	if err != nil {
-		return fmt.Errorf("operator keys: set %d: %w", s.Number, err)
-	}
-	digest, err := root.Digest()
-	if err == nil {
-		err = root.checkOwners()
-	}
-	if err != nil {
-		return err
-	}
-	if err := o.sameOwners(root); err != nil {
-		return fmt.Errorf("operator keys: set %d: %w", s.Number, err)
-	}
-	if digest == o.digest {
-		return fmt.Errorf("operator keys: set %d has the keys and the threshold of set %d", s.Number, o.number)
-	}
-	for _, k := range root.Keys {
-		set := max(o.retired[k.ID], o.gone[string(k.Public)])
-		if set > 0 {
-			return fmt.Errorf("operator keys: set %d has key %s, which set %d retired", s.Number, k.ID, set)
+		if err := o.sameOwners(next); err != nil {
+			return fmt.Errorf("operator keys: set %d: %w", s.Number, err)
 		}
-	}
-	for _, k := range o.root.Keys {
-		if root.Has(k.ID) {
-			continue
-		}
-		o.retired[k.ID] = s.Number
-		if !slices.ContainsFunc(root.Keys, func(n Key) bool { return bytes.Equal(n.Public, k.Public) }) {
-			o.gone[string(k.Public)] = s.Number
-		}
-	}
-	o.root, o.digest, o.number = root, digest, s.Number
-	return nil
+		return nil
+	})
 }
 
 // Digest returns the digest of the canonical bytes of r, without a line feed. It names r

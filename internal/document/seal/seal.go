@@ -28,6 +28,7 @@ const (
 	Result    PayloadType = "application/vnd.bailiwick.result.v1+json"
 	Statement PayloadType = "application/vnd.in-toto+json"
 	Operator  PayloadType = "application/vnd.bailiwick.operator.v1+json"
+	DeploySet PayloadType = "application/vnd.bailiwick.deploy-set.v1+json"
 	Rotation  PayloadType = "application/vnd.bailiwick.rotation.v1+json"
 	Login     PayloadType = "application/vnd.bailiwick.login.v1+json" // signed by a passkey, and never stored
 )

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 )
 
@@ -20,6 +21,9 @@ type TrustRoot struct {
 	V         int   `json:"v"` // format of this document: 1
 	Keys      []Key `json:"keys"`
 	Threshold int   `json:"threshold"` // distinct keys that must have signed
+
+	// sets are the digests of the deploy keys' chain up to this set. Empty: it is the first.
+	sets []api.Digest
 }
 
 // RootOf returns a trust root of keys with threshold 1.
@@ -100,7 +104,7 @@ func LoadTrustRoot(path string) (TrustRoot, error) {
 
 // TrustRootReader is LoadTrustRoot for a caller that reads often: it parses only other bytes than
 // before. It is safe for concurrent use.
-type TrustRootReader struct{ last atomic.Pointer[readTrustRoot] }
+type TrustRootReader struct{ last, chained atomic.Pointer[readTrustRoot] }
 
 type readTrustRoot struct {
 	bytes []byte
