@@ -10,7 +10,7 @@ import "testing"
 func TestEachKindHasAnActor(t *testing.T) {
 	want := map[Actor][]Kind{
 		ActorService: {
-			KindServiceStarted, KindServiceStopped, KindKeyRotated, KindCatalogRevision, KindCatalogRefused,
+			KindServiceStarted, KindServiceStopped, KindKeyRotated, KindCatalogRevision, KindCatalogKeys, KindCatalogRefused,
 			KindAuthRefused,                                                                                              // the caller is unknown
 			KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput, KindDispatchFailed, KindDispatchCancelled, // detail.by: who cancelled it
 			KindDispatchRecovered, KindDispatchAttested, KindEgressRefused, KindDispatchAborted, KindToolReturned, KindToolUnknown, KindToolChanged, KindApprovalRequest, KindApprovalExpired,

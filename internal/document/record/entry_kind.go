@@ -13,6 +13,7 @@ const (
 	KindKeyRotated     Kind = "service.key_rotated" // another signing key is in force
 
 	KindCatalogRevision Kind = "catalog.revision" // a revision was verified and is in force
+	KindCatalogKeys     Kind = "catalog.keys"     // another set of deploy keys is in force
 	KindCatalogRefused  Kind = "catalog.refused"  // a revision was refused: unsigned, foreign, replayed, corrupt
 
 	KindAuthRefused    Kind = "auth.refused"    // the caller could not be authenticated
@@ -128,6 +129,7 @@ var kinds = [...]kindRow{ //nolint:gochecknoglobals // a table that nothing writ
 	{KindServiceStopped, NoDecided, ServiceStop{}, "", noEffect},
 	{KindKeyRotated, NoDecided, KeyRotation{}, "", noEffect},
 	{KindCatalogRevision, NoDecided, RevisionSeen{}, "", rules},
+	{KindCatalogKeys, NoDecided, DeployKeysSeen{}, "", noEffect},
 	{KindCatalogRefused, NoDecided, RevisionRefused{}, "", noEffect},
 	{KindAuthRefused, NoDecided, AuthRefused{}, "", noEffect},
 	{KindRequestInvalid, NoDecided, InvalidRequest{}, "", noEffect},

@@ -33,7 +33,7 @@ func (k Kind) members() member {
 		return memberRun | memberTask
 	case KindRunSubmitted, KindRunCancelled, KindRunPaused, KindRunResumed, KindRunExpired, KindRunAppended, KindRunSettled, KindScheduleFired:
 		return memberRun
-	case KindServiceStarted, KindServiceStopped, KindKeyRotated, KindCatalogRevision, KindCatalogRefused, KindAuthRefused, KindRequestInvalid, KindHTTPRequested, KindSessionOpened, KindSessionEnded,
+	case KindServiceStarted, KindServiceStopped, KindKeyRotated, KindCatalogRevision, KindCatalogKeys, KindCatalogRefused, KindAuthRefused, KindRequestInvalid, KindHTTPRequested, KindSessionOpened, KindSessionEnded,
 		KindDispatchDenied, KindCancelDenied, KindAnswerDenied, KindRunDenied, KindAccessAllowed, KindAccessDenied, KindAuditRead, KindStopRequested,
 		KindToolChanged, KindRetentionRemoved, KindQueuePaused, KindQueueResumed, KindScheduleSkipped, KindScheduleRun, KindSchedulePaused, KindScheduleResumed,
 		KindOperatorRecorded, KindStopEngaged, KindEvidenceRefused:

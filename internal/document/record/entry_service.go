@@ -106,6 +106,20 @@ func (d RevisionSeen) describe(*Entry) string {
 		withText(": ", d.Reason)
 }
 
+// DeployKeysSeen is the detail of KindCatalogKeys. What follows it must be the same set, or
+// one that it leads to.
+type DeployKeysSeen struct {
+	Digest    string   `json:"digest"`
+	First     string   `json:"first"` // digest of the first set of its chain, trust.json
+	Keys      []string `json:"keys"`
+	Set       int64    `json:"set"`       // its number in the chain; the first is 1
+	Threshold int64    `json:"threshold"` // signatures needed
+}
+
+func (d DeployKeysSeen) describe(*Entry) string {
+	return fmt.Sprintf("set %d of the deploy keys in force: %s (threshold %d)", d.Set, words(d.Keys), d.Threshold)
+}
+
 // RevisionRefused is the detail of KindCatalogRefused.
 type RevisionRefused struct {
 	Cause   string `json:"cause"`   // one word: unsigned, foreign, replayed, mixed, corrupt

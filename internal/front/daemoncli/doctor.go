@@ -203,7 +203,7 @@ func (t *doctor) programCheck() check {
 }
 
 func (t *doctor) trustCheck() check {
-	root, err := seal.LoadTrustRoot(t.Dirs.TrustRoot())
+	root, err := seal.LoadDeployKeys(t.Dirs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return check{name: "trust root", found: err.Error(), advice: true} // readyChecks says what to do

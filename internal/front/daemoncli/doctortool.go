@@ -31,7 +31,7 @@ func (t *doctor) toolChecks(ctx context.Context) (out []check) {
 
 // catalogSet returns the artifacts of the catalog in force, or nil before the first.
 func (t *doctor) catalogSet(ctx context.Context) (set *catalog.Set, err error) {
-	root, err := seal.LoadTrustRoot(t.Dirs.TrustRoot())
+	root, err := seal.LoadDeployKeys(t.Dirs)
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func anchored(ctx context.Context, st *store.Store, size uint64) ([]bundle.Ancho
 
 // openCatalog opens the current catalog.
 func openCatalog(dirs api.Dirs) (export.Catalog, func(), error) {
-	root, err := seal.LoadTrustRoot(dirs.TrustRoot())
+	root, err := seal.LoadDeployKeys(dirs)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -185,7 +185,7 @@ func (k *keys) settleStatements(ctx context.Context, dir string, ledger *audit.L
 
 // trust returns the trust file for auditors of this installation.
 func (k *keys) trust(dirs api.Dirs) ([]byte, error) {
-	deploy, err := seal.LoadTrustRoot(dirs.TrustRoot())
+	deploy, err := seal.LoadDeployKeys(dirs)
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "%w", err).WithHint("auditors need the deploy keys; create a trust root: bailiwick init")
 	}

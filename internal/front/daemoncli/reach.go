@@ -81,7 +81,7 @@ func (t *doctor) operatorsCheck(now *api.OperatorKeys) check {
 		}
 		c.found = fmt.Sprintf("set %d in force: %s must sign; %s is set 1, and a service with another one does not start", now.Set, signersOf(root), t.Dirs.OperatorRoot())
 	}
-	if deploy, err := seal.LoadTrustRoot(t.Dirs.TrustRoot()); err == nil {
+	if deploy, err := seal.LoadDeployKeys(t.Dirs); err == nil {
 		for _, k := range root.Keys {
 			if slices.ContainsFunc(deploy.Keys, func(d seal.Key) bool { return d.ID == k.ID }) {
 				c.ok, c.found = false, c.found+fmt.Sprintf("; %s is a deploy key too: its owner can both define workers and raise ceilings", k.ID)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/front/telemetry"
 	"github.com/bailiwick-dev/bailiwick/internal/state/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
@@ -39,8 +40,11 @@ func logChanges(ledger *audit.Ledger, logger *slog.Logger, server api.Name, clos
 // toolGate returns what a tool host in the account of the service verifies approvals with.
 func (s *service) toolGate(server api.Name, revision api.Digest) (*record.ToolGate, error) {
 	g := &record.ToolGate{Revision: revision, Catalog: s.t.Dirs.Catalog(), Service: string(s.keys.history.First().ID), Kept: s.t.Dirs.ToolServer(server)}
-	var err error
-	if g.Trust, err = os.ReadFile(s.t.Dirs.TrustRoot()); err != nil {
+	root, err := seal.LoadDeployKeys(s.t.Dirs)
+	if err != nil {
+		return nil, err
+	}
+	if g.Trust, err = root.Encode(); err != nil {
 		return nil, err
 	}
 	if g.Operators, err = os.ReadFile(s.t.Dirs.OperatorRoot()); err != nil && !errors.Is(err, fs.ErrNotExist) {

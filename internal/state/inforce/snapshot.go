@@ -59,10 +59,11 @@ type Reader struct {
 	root seal.TrustRootReader
 
 	mu      sync.Mutex
-	token   string       // of the store that current was read from; guarded by mu
-	current Snapshot     // guarded by mu
-	pinned  revisions    // guarded by mu
-	highest catalog.Mark // the highest revision ever accepted; guarded by mu
+	token   string         // of the store that current was read from; guarded by mu
+	current Snapshot       // guarded by mu
+	pinned  revisions      // guarded by mu
+	highest catalog.Mark   // the highest revision ever accepted; guarded by mu
+	keys    seal.TrustMark // the newest set of deploy keys; guarded by mu
 
 	pasts chan struct{} // has an element while somebody reads the past
 
@@ -77,9 +78,10 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	r := &Reader{cfg: cfg, pasts: make(chan struct{}, 1)}
 	if err := cfg.Store.Read(ctx, func(v *store.View) error {
 		err := v.Get("SELECT number, digest FROM catalog_seen", nil, &r.highest.Number, &r.highest.Digest)
-		if errors.Is(err, store.ErrNoRow) {
-			return nil
+		if err != nil && !errors.Is(err, store.ErrNoRow) {
+			return err
 		}
+		r.keys, err = keysSeen(v)
 		return err
 	}); err != nil {
 		return nil, err
@@ -161,7 +163,9 @@ func (r *Reader) refresh(ctx context.Context) (Snapshot, error) {
 	next := Snapshot{Root: opened.root}
 	switch {
 	case err == nil:
-		next.Revision, err = r.accept(ctx, opened.catalog)
+		if err = r.followKeys(ctx, opened.root); err == nil {
+			next.Revision, err = r.accept(ctx, opened.catalog)
+		}
 	case errors.Is(err, fs.ErrNotExist) && r.highest.Number == 0:
 		err = nil // init has not been run yet
 	}
@@ -231,7 +235,10 @@ func (r *Reader) refuse(ctx context.Context, root seal.TrustRoot, cause error) (
 	}
 	r.cfg.Logger.ErrorContext(ctx, "the catalog is refused", slog.Any("err", cause))
 	fault := string(catalog.FaultOf(cause))
-	if fault == "" {
+	switch {
+	case errors.Is(cause, seal.ErrReplacedKeys):
+		fault = string(catalog.FaultRollback)
+	case fault == "":
 		fault = "unreadable"
 	}
 	_, err := r.cfg.Ledger.Record(ctx, record.Entry{

@@ -32,7 +32,7 @@ func (r *Reader) openStore(ctx context.Context) (o opened, err error) {
 		}
 	}()
 	var encoded []byte
-	if o.root, encoded, err = r.root.Load(r.cfg.Dirs.TrustRoot()); err != nil {
+	if o.root, encoded, err = r.root.LoadDeployKeys(r.cfg.Dirs); err != nil {
 		return o, err
 	}
 	if o.blobs, err = blob.Open(blob.Config{Dir: r.cfg.Dirs.Catalog()}); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
 
@@ -94,8 +95,12 @@ func toolStart(d api.Dirs, service int, rev *catalog.Revision, server api.Name, 
 			return s, nil, api.Errorf(api.CodeInvalid, "tool server %q: secret %q: %w", server, name, err)
 		}
 	}
+	root, err := seal.LoadDeployKeys(d)
+	if err != nil {
+		return s, nil, fmt.Errorf("tool server %q: %w", server, err)
+	}
 	var errs [4]error
-	s.Gate.Trust, errs[0] = os.ReadFile(d.TrustRoot())
+	s.Gate.Trust, errs[0] = root.Encode()
 	s.Gate.Operators, errs[1] = os.ReadFile(d.OperatorRoot())
 	errs[2], errs[3] = os.MkdirAll(gate.Kept, 0o700), os.Chown(gate.Kept, service, service)
 	if err := errors.Join(errs[:]...); err != nil {

@@ -52,7 +52,7 @@ func New(cfg Config) (*Launcher, error) {
 		return nil, err
 	}
 	l := &Launcher{
-		cfg: cfg, revisions: &revisions{dir: cfg.Dirs.Catalog(), root: cfg.Dirs.TrustRoot()},
+		cfg: cfg, revisions: &revisions{dirs: cfg.Dirs},
 		started: &started{dir: filepath.Join(cfg.Dirs.LauncherState(), "started"), now: cfg.Now},
 	}
 	if cfg.System != nil {

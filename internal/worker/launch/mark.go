@@ -30,13 +30,14 @@ type Marks struct {
 }
 
 type marksDoc struct {
-	V       int          `json:"v"`
-	Service seal.KeyID   `json:"service,omitempty"` // first key of the service
-	Key     seal.KeyID   `json:"key,omitempty"`     // its newest key
-	Keys    int          `json:"keys"`              // how many it has had
-	Rotated time.Time    `json:"rotated"`           // when Key was seen first
-	Head    catalog.Mark `json:"head"`
-	Seen    []seen       `json:"seen,omitempty"` // heads, oldest first
+	V       int            `json:"v"`
+	Service seal.KeyID     `json:"service,omitempty"` // first key of the service
+	Key     seal.KeyID     `json:"key,omitempty"`     // its newest key
+	Keys    int            `json:"keys"`              // how many it has had
+	Rotated time.Time      `json:"rotated"`           // when Key was seen first
+	Head    catalog.Mark   `json:"head"`
+	Trust   seal.TrustMark `json:"trust,omitzero"` // newest set of deploy keys
+	Seen    []seen         `json:"seen,omitempty"` // heads, oldest first
 	// Expired are the manifests that expired before it: their attempts may be forgotten.
 	Expired time.Time `json:"expired"`
 }
@@ -67,7 +68,7 @@ func (k *Marks) follow(ctx context.Context, cat *catalog.Catalog, head, at *cata
 	if m != nil && !m.Expires.After(next.Expired) {
 		return fmt.Errorf("manifest of dispatch %s: expired before %s, when this launcher ran last: the clock of this machine was set back", m.ID, next.Expired.Format(time.RFC3339))
 	}
-	if err := cat.CheckHighWater(ctx, next.Head, head); err != nil {
+	if err := errors.Join(next.Trust.Follow(cat.TrustRoot()), cat.CheckHighWater(ctx, next.Head, head)); err != nil {
 		return err
 	}
 	if next.Head != head.Mark() {

@@ -77,7 +77,7 @@ const maxRevisions = 4
 
 // revisions reads the catalog, whose signatures count by a trust root.
 type revisions struct {
-	dir, root string
+	dirs api.Dirs
 
 	mu     sync.Mutex
 	reader seal.TrustRootReader
@@ -91,7 +91,7 @@ type revisions struct {
 func (r *revisions) read(ctx context.Context, d api.Digest, wantHead bool, fn func(cat *catalog.Catalog, rev, head *catalog.Revision) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	root, raw, err := r.reader.Load(r.root)
+	root, raw, err := r.reader.LoadDeployKeys(r.dirs)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r *revisions) read(ctx context.Context, d api.Digest, wantHead bool, fn fu
 	if rev := r.known[d]; rev != nil && !wantHead {
 		return fn(nil, rev, nil)
 	}
-	store, err := blob.Open(blob.Config{Dir: r.dir})
+	store, err := blob.Open(blob.Config{Dir: r.dirs.Catalog()})
 	if err != nil {
 		return err
 	}

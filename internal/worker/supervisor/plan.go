@@ -65,7 +65,7 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	if want := a.cfg.Dirs.Dispatch(a.manifest.ID, a.manifest.Attempt); !sameAttempt(want, a.cfg.Dir) {
 		return fmt.Errorf("manifest: dispatch %s attempt %d is in the directory of another", a.manifest.ID, a.manifest.Attempt)
 	}
-	root, err := seal.LoadTrustRoot(a.cfg.Dirs.TrustRoot())
+	root, err := seal.LoadDeployKeys(a.cfg.Dirs)
 	if err != nil {
 		return err
 	}
