@@ -102,6 +102,7 @@ func (p *program) root() *cobra.Command {
 		"trust show":       trust.showCommand,
 		"trust add":        trust.addCommand,
 		"trust remove":     trust.removeCommand,
+		"trust sign":       trust.signCommand,
 		"backup":           machine.backupCommand,
 		"restore":          machine.restoreCommand,
 		"upgrade":          machine.upgradeCommand,
@@ -170,7 +171,7 @@ func (p *program) private() (api.Private, error) {
 // withCatalog calls fn with the catalog, opened under the trust root. Planning needs
 // define, which asks a server of tools for its definitions.
 func (p *program) withCatalog(define deploy.Definer, fn func(*deploy.Catalog) error) (err error) {
-	root, err := seal.LoadTrustRoot(p.trustPath())
+	root, err := seal.LoadDeployKeys(p.dirs())
 	if err != nil {
 		return p.initFirst(err)
 	}

@@ -159,7 +159,7 @@ func initRoot(path, what, keyPath string, owner api.Principal) (made, error) {
 // catalog creates the catalog unless it exists.
 func (p *initVerb) catalog() (made, error) {
 	m := made{Path: p.catalogPath(), What: "catalog"}
-	root, err := seal.LoadTrustRoot(p.trustPath())
+	root, err := seal.LoadDeployKeys(p.dirs())
 	if err != nil {
 		return m, err
 	}

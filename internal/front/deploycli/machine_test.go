@@ -1,10 +1,12 @@
 package deploycli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -190,6 +192,67 @@ func TestTheTrustRootOfAMachineChanges(t *testing.T) {
 	}
 	if out, err := m.Run(machine.Bob, deployProgram, "trust", "show", "-o", "name"); err != nil || strings.Contains(out, id("bob")) || !strings.Contains(out, id("alice")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The holders of the keys change them without root, by the threshold of the set in force. One of
+// two changes nothing, nor does a stranger or a changed proposal; root can still replace trust.json.
+//
+// proves R-B5
+func TestHoldersOfDeployKeysChangeThem(t *testing.T) {
+	m := packaged(t)
+	if out, err := setup(m); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := func(uid int, want string, args ...string) string {
+		t.Helper()
+		out, err := m.Run(uid, append([]string{deployProgram, "trust"}, args...)...)
+		if (err == nil) != (want == "") || !strings.Contains(out, want) {
+			t.Errorf("%v, want %q: %v\n%s", args, want, err, out)
+		}
+		return out
+	}
+	ids := func(uid int) []string { return strings.Fields(run(uid, "", "show", "-o", "name")) }
+	public, err := os.ReadFile(m.Path("/home/bob/.config/bailiwick/operator.key.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Write("/etc/third.pub", string(public), 0, 0, 0o644)
+	const third, proposal = "/etc/third.pub", "/var/lib/bailiwick-catalog/catalog/deploy-keys.proposal"
+	first := ids(machine.Alice)
+	run(machine.Alice, "sudo, or with --sign", "add", third)
+	if out := run(machine.Alice, "", "add", third, "--sign"); !strings.Contains(out, "signed by 1 of 2") || !strings.Contains(out, "+ ed25519:") {
+		t.Error(out)
+	}
+	if out := run(machine.Alice, "", "sign"); !strings.Contains(out, "signed by 1 of 2") { // the same key counts once
+		t.Error(out)
+	}
+	if now := ids(machine.Alice); len(now) != len(first) {
+		t.Errorf("by one of two: %q", now)
+	}
+	run(machine.Bob, "is not in the set", "sign", "--key", "/home/bob/.config/bailiwick/operator.key")
+	good, err := os.ReadFile(m.Path(proposal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.Path(proposal), bytes.Replace(good, []byte(`"sig":"`), []byte(`"sig":"AAAA`), 1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(machine.Bob, "signature", "sign")
+	if err := os.WriteFile(m.Path(proposal), good, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := run(machine.Bob, "", "sign"); !strings.Contains(out, "set 2 of the deploy keys is in force, signed by 2") {
+		t.Error(out)
+	}
+	if out := run(machine.Service, "", "show"); !strings.Contains(out, "set 2 in force") || !strings.Contains(out, "2 of 3 must sign") {
+		t.Error(out)
+	}
+	run(machine.Bob, "no set of deploy keys is proposed", "sign")
+	run(machine.Root, "which set 2 replaced", "remove", slices.DeleteFunc(ids(machine.Alice), func(id string) bool { return slices.Contains(first, id) })[0], "--yes")
+	run(machine.Root, "", "remove", first[0], "--yes") // root replaces trust.json, from the set in force
+	if out := run(machine.Bob, "", "show"); !strings.Contains(out, "set 1 in force") || !strings.Contains(out, "2 of 2 must sign") {
+		t.Error(out)
 	}
 }
 
