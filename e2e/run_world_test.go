@@ -78,7 +78,7 @@ func awaitGate(gate string) string {
 func (w *world) conn() *client.Conn {
 	w.t.Helper()
 	socket := w.path("run/bailiwick/api.sock")
-	if w.on != nil {
+	if w.on != nil && w.unit == nil {
 		socket = w.on.Path("/run/bailiwick/api.sock")
 	}
 	if w.uid != 0 {

@@ -22,7 +22,7 @@ import (
 // alice has deploy key and operator key, bob has neither.
 type team struct {
 	*machine.Machine
-	t *testing.T
+	t testing.TB
 
 	net               *internet // where its programs run; nil: the network of the test
 	uidsFrom          int       // the first uid of its workers

@@ -90,6 +90,8 @@ type world struct {
 	env []string
 	net *island // where the commands run; nil: the network of the test
 	on  *team   // the machine that the commands run on; nil: the test's
+
+	unit *unit // on a machine, of a world that the suite runs in mode system
 }
 
 // newWorld creates the directories. The programs run as uid.
@@ -114,6 +116,9 @@ func newWorld(t testing.TB, uid int) *world {
 			t.Error(wrong)
 		}
 	})
+	if systemMode {
+		w.uid = machine.Alice
+	}
 	for _, d := range []string{"data", "state", "config", "run", "home", "tmp"} {
 		w.mkdir(d)
 	}
@@ -121,6 +126,9 @@ func newWorld(t testing.TB, uid int) *world {
 	w.env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "TMPDIR=" + w.path("tmp"), "LC_ALL=C.UTF-8", "NO_COLOR=1",
 		"XDG_DATA_HOME=" + w.path("data"), "XDG_STATE_HOME=" + w.path("state"), "XDG_CONFIG_HOME=" + w.path("config"), "XDG_RUNTIME_DIR=" + w.path("run"),
+	}
+	if systemMode {
+		newMachine(t, w)
 	}
 	return w
 }
@@ -202,6 +210,15 @@ func (w *world) command(program string, args ...string) *exec.Cmd {
 }
 
 func (w *world) exec(program string, args ...string) done {
+	w.t.Helper()
+	if w.unit != nil && program == filepath.Join(bin, "bailiwick") {
+		return w.unit.try(args)
+	}
+	return w.plain(program, args...)
+}
+
+// plain runs a program to its end, as it is given.
+func (w *world) plain(program string, args ...string) done {
 	w.t.Helper()
 	cmd := w.command(program, args...)
 	var out, errs bytes.Buffer
@@ -416,6 +433,10 @@ func (w *world) show(id string) (rec api.Dispatch) {
 // asBoth runs a test as root and as an ordinary user.
 func asBoth(t *testing.T, test func(t *testing.T, uid int)) {
 	t.Helper()
+	if systemMode { // the person of a machine
+		t.Run("user", func(t *testing.T) { test(t, machine.Alice) })
+		return
+	}
 	t.Run("root", func(t *testing.T) { test(t, 0) })
 	t.Run("user", func(t *testing.T) { test(t, ordinaryUID) })
 }

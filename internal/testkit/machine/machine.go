@@ -33,12 +33,12 @@ type Machine struct {
 	// something, for example.
 	Before string
 
-	t   *testing.T
+	t   testing.TB
 	dir string
 }
 
 // New returns a machine with accounts and without an installation.
-func New(t *testing.T) *Machine {
+func New(t testing.TB) *Machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "m") //nolint:usetesting // short: sockets have long paths
 	if err != nil {

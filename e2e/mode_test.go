@@ -1,0 +1,298 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+)
+
+// systemMode makes every world a machine in mode system: the scenarios are the same, the
+// programs have the accounts of an installation.
+var systemMode = os.Getenv("BAILIWICK_E2E_MODE") == api.ModeSystem
+
+// unit is what systemd and an administrator do on the machine of a world: they start and
+// stop the service, start the launcher when something connects to its socket, and give the
+// trust roots and settings that the person of the world wrote to root.
+//
+// The directories of the installation are those of the world: w.path("state/bailiwick") is
+// /var/lib/bailiwick, for example.
+type unit struct {
+	*team
+	w *world
+
+	bin      string // where service and launcher are; empty: bin
+	mu       sync.Mutex
+	service  *daemon // guarded by mu
+	launcher *daemon // guarded by mu
+	stop     chan struct{}
+	stopped  chan struct{} // closed when no launcher will be started
+}
+
+// daemon is a process of a unit.
+type daemon struct {
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has exited
+}
+
+func (d *daemon) running() bool {
+	if d == nil {
+		return false
+	}
+	select {
+	case <-d.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// end stops it as its unit does, and kills it if that takes too long.
+func (d *daemon) end(signal syscall.Signal) {
+	_ = d.cmd.Process.Signal(signal)
+	select {
+	case <-d.ended:
+	case <-time.After(time.Minute):
+		_ = d.cmd.Process.Kill()
+		<-d.ended
+	}
+}
+
+// newMachine puts a world on a machine of its own. Its commands are alice's.
+func newMachine(t testing.TB, w *world) {
+	t.Helper()
+	u := &unit{team: &team{Machine: machine.New(t), t: t}, w: w, stop: make(chan struct{}), stopped: make(chan struct{})}
+	w.on, w.unit, w.uid = u.team, u, machine.Alice
+	must(t, os.Chmod(w.dir, 0o755)) // the service reads sources there
+	u.MkdirAll("/etc/bailiwick", 0, 0, 0o755)
+	u.MkdirAll("/var/lib/bailiwick-launch", 0, 0, 0o700)
+	u.MkdirAll("/run/bailiwick-launch", 0, 0, 0o755)
+	var before strings.Builder
+	for _, d := range []struct {
+		at, from string
+		uid, gid int
+		mode     fs.FileMode
+	}{
+		{"/var/lib/bailiwick", "state/bailiwick", machine.Service, machine.Service, 0o700},
+		{"/var/lib/bailiwick-catalog", "data/bailiwick", 0, machine.Deploy, 0o775 | fs.ModeSetgid},
+		{"/run/bailiwick", "run/bailiwick", machine.Service, machine.Service, 0o755},
+		{"/tmp/none", "tmp-service", machine.Service, machine.Service, 0o700},
+	} {
+		must(t, os.MkdirAll(w.path(d.from), 0o755))
+		u.give(d.from, d.uid, d.gid, d.mode)
+		if !strings.HasPrefix(d.at, "/tmp") {
+			u.MkdirAll(d.at, d.uid, d.gid, d.mode)
+			// A test may have moved the directory away.
+			fmt.Fprintf(&before, "[ ! -d '%[1]s' ] || mount --bind '%[1]s' '%[2]s'\n", w.path(d.from), d.at)
+		}
+	}
+	u.Before = before.String()
+	u.uids()
+	u.listen()
+	go u.activate()
+	t.Cleanup(func() {
+		u.down()
+		close(u.stop)
+		<-u.stopped
+		if t.Failed() {
+			b, _ := os.ReadFile(w.path("launcher.log"))
+			t.Logf("launcher:\n%s", b)
+		}
+	})
+}
+
+// activate starts the launcher when something connects to its socket.
+func (u *unit) activate() {
+	defer close(u.stopped)
+	for {
+		select {
+		case <-u.stop:
+			return
+		default:
+		}
+		poll := []unix.PollFd{{Fd: int32(u.socket.Fd()), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
+		if n, _ := unix.Poll(poll, 20); n < 1 {
+			continue
+		}
+		const script = `umask 077; [ ! -d /run/credentials ] || export CREDENTIALS_DIRECTORY=/run/credentials; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"`
+		d, _, err := u.spawn(machine.Root, "launcher.log", []*os.File{u.socket}, "/bin/sh", "-c", script, "sh", filepath.Join(u.programs(), "bailiwick-launch"))
+		if err != nil {
+			u.t.Error(err)
+			return
+		}
+		u.mu.Lock()
+		u.launcher = d
+		u.mu.Unlock()
+		select {
+		case <-d.ended:
+		case <-u.stop:
+			d.end(syscall.SIGTERM)
+		}
+	}
+}
+
+func (u *unit) programs() string {
+	if u.bin != "" {
+		return u.bin
+	}
+	return bin
+}
+
+// spawn starts a program of a unit. What it prints goes to a file of the world.
+func (u *unit) spawn(uid int, log string, files []*os.File, argv ...string) (*daemon, io.Reader, error) {
+	cmd := u.Command(u.t.Context(), uid, argv...)
+	cmd.Cancel = func() error { return nil } // the unit ends it
+	cmd.WaitDelay = 0
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "TMPDIR="+u.w.path("tmp-service"))
+	for _, v := range u.w.env { // what a test wants the service to have
+		if name, _, _ := strings.Cut(v, "="); !slices.Contains([]string{"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}, name) {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.ExtraFiles, cmd.Dir = files, "/"
+	f, err := os.OpenFile(u.w.path(log), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close() //nolint:errcheck // the program has its own copy
+	if err := f.Chown(machine.Service, machine.Service); err != nil {
+		return nil, nil, err
+	}
+	cmd.Stderr = f
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Close() //nolint:errcheck // likewise
+	cmd.Stdout = in
+	start := cmd.Start
+	if u.w.net != nil {
+		start = func() error { return u.w.net.start(cmd) }
+	}
+	if err := start(); err != nil {
+		return nil, nil, err
+	}
+	d := &daemon{cmd, make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(d.ended)
+	}()
+	return d, out, nil
+}
+
+// up starts the service unless it runs, as systemctl start does. It says what bailiwick up
+// says in mode same-user.
+func (u *unit) up(flags ...string) done {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.service.running() {
+		return done{0, fmt.Sprintf("already running: process %d\n", u.service.cmd.Process.Pid), ""}
+	}
+	u.sync()
+	const log = "state/bailiwick/service.log"
+	from := int64(0)
+	if st, err := os.Stat(u.w.path(log)); err == nil {
+		from = st.Size()
+	}
+	d, out, err := u.spawn(machine.Service, log, nil, append([]string{"/bin/sh", "-c", `umask 077; exec "$@"`, "sh", filepath.Join(u.programs(), "bailiwickd"), "serve", "--system"}, flags...)...)
+	if err != nil {
+		return done{1, "", err.Error()}
+	}
+	u.service = d
+	listening := make(chan bool)
+	go func() {
+		var line [4096]byte
+		n, _ := out.Read(line[:])
+		listening <- n > 0
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	if <-listening {
+		return done{0, fmt.Sprintf("started: process %d\n", d.cmd.Process.Pid), ""}
+	}
+	<-d.ended
+	text, _ := os.ReadFile(u.w.path(log))
+	return done{1, "", "the service did not start:\n" + string(text[min(from, int64(len(text))):])}
+}
+
+// down stops the service, as systemctl stop does.
+func (u *unit) down() done {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.service.running() {
+		return done{0, "not running\n", ""}
+	}
+	u.service.end(syscall.SIGTERM)
+	return done{0, "stopped\n", ""}
+}
+
+// give changes who has a directory of the world.
+func (u *unit) give(dir string, uid, gid int, mode fs.FileMode) {
+	must(u.t, errors.Join(os.Chown(u.w.path(dir), uid, gid), os.Chmod(u.w.path(dir), mode)))
+}
+
+// sync gives trust roots and settings to root.
+func (u *unit) sync() {
+	for _, name := range []string{"data/bailiwick/trust.json", "data/bailiwick/operators.json", "config/bailiwick/service.yaml"} {
+		to := "/etc/bailiwick/" + filepath.Base(name)
+		want, err := os.ReadFile(u.w.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			_ = os.Remove(u.Path(to))
+			continue
+		}
+		must(u.t, err)
+		if is, err := os.ReadFile(u.Path(to)); err == nil && bytes.Equal(is, want) {
+			continue
+		}
+		u.Write(to, string(want), 0, 0, 0o644)
+	}
+}
+
+// try runs bailiwick as the world's person. What starts and stops a service of the account
+// in mode same-user is the administrator's.
+func (u *unit) try(args []string) done {
+	verb := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	if verb < 0 {
+		verb = 0
+	}
+	run := func() done { return u.w.plain(filepath.Join(bin, "bailiwick"), args...) }
+	if len(args) == 0 {
+		return run()
+	}
+	switch args[verb] {
+	case "up":
+		return u.up(slices.Delete(slices.Clone(args), verb, verb+1)...)
+	case "down":
+		return u.down()
+	case "init":
+		// The first keys are made before there is an installation, which setup then makes of them.
+		u.give("data/bailiwick", machine.Alice, machine.Alice, 0o755)
+		defer u.give("data/bailiwick", 0, machine.Deploy, 0o775|fs.ModeSetgid)
+		d := u.w.plain("/usr/bin/env", append([]string{api.ModeVariable + "=" + api.ModeSameUser, filepath.Join(bin, "bailiwick")}, args...)...)
+		u.sync()
+		return d
+	}
+	u.sync()
+	d := run()
+	if d.status != 0 && !slices.Contains([]string{"status", "doctor", "catalog", "plan", "completion"}, args[verb]) && strings.Contains(d.stderr, "no service answers") {
+		if up := u.up(); up.status != 0 {
+			return done{1, d.stdout, d.stderr + up.stderr}
+		}
+		return run()
+	}
+	return d
+}
