@@ -9,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
@@ -25,7 +26,11 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 		if err = l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now()); err != nil {
 			return api.Errorf(api.CodeIntegrity, "tool host: %w", err)
 		}
-		gate := record.ToolGate{Service: string(service), Least: l.sys.operators.mark(), Kept: filepath.Join(l.cfg.Dirs.LauncherState(), "toolservers", string(o.Source))}
+		least, err := l.sys.operators.mark(service)
+		if err != nil {
+			return err
+		}
+		gate := record.ToolGate{Service: string(service), Least: least, Kept: filepath.Join(l.cfg.Dirs.LauncherState(), "toolservers", string(o.Source))}
 		h, err = account.ToolHostOf(l.cfg.Dirs, l.cfg.UID, rev, o.Source, gate, account.Limits{Memory: ownMemory, Processes: ownProcesses, CPU: ownCPU}, func(ref string) (string, error) {
 			return l.sys.resolver(service, sealed)(ctx, api.SecretRef{Ref: ref})
 		})
@@ -48,8 +53,11 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 }
 
 // mark is the newest decision that the launcher has.
-func (o *operators) mark() record.ToolMark {
+func (o *operators) mark(service seal.KeyID) (record.ToolMark, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.chain.Mark()
+	if err := o.load(service); err != nil {
+		return record.ToolMark{}, err
+	}
+	return o.chain.Mark(), nil
 }

@@ -255,3 +255,40 @@ func TestOnlyTheToolHostOfASignedServerStarts(t *testing.T) {
 	must(t, err)
 	must(t, errors.Join(l.sys.blocks.end(who), proc.Wait()))
 }
+
+// A launcher that ended when idle starts no tool host that accepts fewer decisions of the
+// operators than it was given before.
+//
+// proves R-D8
+func TestAToolHostOfARestartedLauncherKnowsTheDecisions(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // it takes root
+	}
+	w, p, h, sealed := newToolWorld(t)
+	p.given(w.launcher())
+	theirs, in, out, errs := pipes(t)
+	l := w.launcher()
+	proc, who, err := l.ToolHost(t.Context(), Order{Revision: w.head().Digest(), Source: "warehouse"}, sealed, theirs)
+	must(t, err)
+	closeAll(theirs)
+	definition, err := catalog.DefinitionDigest(h.tools()[0])
+	must(t, err)
+	a := api.ToolAction{
+		V: api.ToolActionVersion, ID: "a-aaaaaaaaaaaa", Tool: "warehouse/change", Arguments: json.RawMessage(`{}`), Definition: definition, Dispatch: "disp-1", Subagent: "edit", Role: "transform",
+		Target: "local", Principal: "local:ann", Revision: w.head().Digest(), Policies: []string{"approval"}, Needs: 1, Expires: time.Now().UTC().Add(time.Hour).Truncate(time.Second),
+	}
+	use := func() *record.ToolFault {
+		return exchange(t, record.ToolRequest{ID: 1, Verb: record.ToolVerbCall, Session: 1, Call: &record.ToolUse{Tool: "change", Arguments: json.RawMessage(`{}`), Dispatch: "disp-1", Approved: &a}}, in, out, errs).Fault
+	}
+	if r := exchange(t, record.ToolRequest{ID: 3, Verb: record.ToolVerbOpen, Session: 1}, in, out, errs); r.Fault != nil {
+		t.Fatal(r.Fault)
+	}
+	if f := use(); f == nil || f.Kind != record.ToolFaultBehind {
+		t.Errorf("without the decisions that the launcher was given: %+v", f)
+	}
+	exchange(t, record.ToolRequest{ID: 2, Verb: record.ToolVerbRecords, Records: p.records}, in, out, errs)
+	if f := use(); f == nil || f.Kind == record.ToolFaultBehind {
+		t.Errorf("control: with them: %+v", f)
+	}
+	must(t, errors.Join(in.Close(), proc.Wait(), l.sys.blocks.end(who)))
+}
