@@ -12,16 +12,12 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 
-// In mode system the page runs under an account of its own. Two people enrol, sign in and
-// decide together what takes two. The account of the page may nothing by itself, and a
-// session that is stolen from a browser is of no use over the socket to another account.
-// Controls: the same requests of people's accounts; the session in the browser.
-//
-// proves R-S2, R-B9
-func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
-	t.Parallel()
+// newTeamPage starts a machine whose page is served under its account, with a browser.
+func newTeamPage(t *testing.T) (*team, *teamPage) {
+	t.Helper()
 	cert, key, pin := teamCertificate(t)
 	port := teamFree(t)
 	origin := fmt.Sprintf("https://%s:%d", teamHost, port)
@@ -29,7 +25,7 @@ func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 		s.MkdirAll("/etc/bailiwick/tls", 0, 0, 0o755)
 		s.Write("/etc/bailiwick/tls/cert.pem", string(cert), 0, 0, 0o644)
 		s.Write("/etc/bailiwick/tls/key.pem", string(key), 0, machine.Page, 0o640)
-		s.Write("/etc/bailiwick/service.yaml", fmt.Sprintf("version: 1\nweb: {origin: %q, listen: \"127.0.0.1:%d\", certificate: /etc/bailiwick/tls/cert.pem, key: /etc/bailiwick/tls/key.pem}\n", origin, port), 0, 0, 0o644)
+		s.Write("/etc/bailiwick/service.yaml", fmt.Sprintf("version: 1\norchestrator: {}\nweb: {origin: %q, listen: \"127.0.0.1:%d\", certificate: /etc/bailiwick/tls/cert.pem, key: /etc/bailiwick/tls/key.pem}\n", origin, port), 0, 0, 0o644)
 	})
 	run := func(args ...string) string {
 		var quotedArgs []string
@@ -42,7 +38,33 @@ func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 	t.Cleanup(stop)
 	p := &teamPage{t: t, run: run, origin: origin, pin: pin, command: func() *exec.Cmd { return s.Command(ctx, machine.Page, filepath.Join(bin, "bailiwick-web"), "team") }}
 	p.serve()
+	return s, p
+}
 
+// enrolAll enrols people on devices of their own and signs them in.
+func (p *teamPage) enrolAll(people ...string) []*tab {
+	p.t.Helper()
+	var devices []*tab
+	for _, who := range people {
+		p.run("principal", "add", who)
+		device := p.device()
+		p.run("operators", "admit", who, p.enrolled(device, p.invite(who), who))
+		p.signIn(device, who)
+		devices = append(devices, device)
+	}
+	return devices
+}
+
+// In mode system the page runs under an account of its own. Two people enrol, sign in and
+// decide together what takes two. The account of the page may nothing by itself, and a
+// session that is stolen from a browser is of no use over the socket to another account.
+// Controls: the same requests of people's accounts; the session in the browser.
+//
+// proves R-S2, R-B9
+func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s, p := newTeamPage(t)
+	run, origin := p.run, p.origin
 	for _, args := range []string{"whoami", "status", "run list", "operators list", "audit list", "decision list", "stop --all", "principal add human:eve"} {
 		if out, err := s.sh(machine.Page, "bailiwick "+args); err == nil || !strings.Contains(out, "is the account of the page") {
 			t.Errorf("the page itself: %s: %v %s", args, err, out)
@@ -52,13 +74,8 @@ func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 		t.Errorf("control: %v %s", err, out)
 	}
 
-	run("principal", "add", "human:alice")
-	run("principal", "add", "human:bob")
-	alice, bob := p.device(), p.device()
-	for who, tab := range map[string]*tab{"human:alice": alice, "human:bob": bob} {
-		run("operators", "admit", who, p.enrolled(tab, p.invite(who), who))
-		p.signIn(tab, who)
-	}
+	people := p.enrolAll("human:alice", "human:bob")
+	alice, bob := people[0], people[1]
 	run("operators", "threshold", "2", "--key", "/home/alice/.config/bailiwick/operator.key")
 
 	submitted := make(chan string, 1)
@@ -110,5 +127,154 @@ func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 	}
 	if out := get(machine.Page); !strings.Contains(out, "human:alice") { // what a taken-over page may
 		t.Errorf("control: the page: %s", out)
+	}
+}
+
+// Alice submits a task that writes. Bob and Carol approve it on two devices, at the page under
+// its account, by passkeys of their own. The launcher, which does not believe the service,
+// verifies both before it starts the attempt. The evidence names both offline. Controls: one
+// signature starts nothing; the one of Alice, who submitted, is refused; a trust file
+// without the operators does not verify.
+//
+// proves R-B9, R-P1, R-A7
+func TestFourEyesOnAMachine(t *testing.T) {
+	t.Parallel()
+	s, p := newTeamPage(t)
+	w := s.world(machine.Alice)
+	p.w = w
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.manifest(subagent{name: "ship", script: "echo shipped > a.txt", more: "    effect: write\n"})
+	w.replace(manifest, "principal: \""+w.me()+"\",", "principal: \""+w.me()+"\", writes: {by: [\"human:bob\", \"human:carol\"], count: 2},")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.must("ceiling", "set", "local:alice", "reversible")
+	people := p.enrolAll("human:bob", "human:carol", "human:alice")
+	bob, carol, alice := people[0], people[1], people[2]
+
+	w.write("eyes.yaml", "id: eyes\nsource: {name: repo}\ntasks:\n  - {id: ship, subagent: ship}\n", 0o644)
+	w.must("run", "submit", w.path("eyes.yaml"), "-q")
+	id := w.awaitAsked("eyes", "ship")
+	p.vote(bob, id)
+	if alice.visit(p.origin + "/sign"); alice.count("[data-approval="+id+"]") != 0 {
+		t.Error("who submitted is offered a vote")
+	}
+	if got := task(t, w.run("eyes"), "ship"); got.DispatchID != "" {
+		t.Fatalf("with one person the attempt %s was started", got.DispatchID)
+	}
+	p.vote(carol, id)
+	if got := w.awaitSettled("eyes"); got.State != api.RunDone {
+		t.Fatalf("the run is %s: %s", got.State, w.must("run", "show", "eyes"))
+	}
+	wantIn(t, "the patch", w.must("dispatch", "patch", string(task(t, w.run("eyes"), "ship").DispatchID)), "+shipped")
+
+	trust, bundle := w.trust(), w.exported("eyes")
+	verifies := func(trust evidence.Trust, status int) string {
+		t.Helper()
+		text, err := trust.Encode()
+		must(t, err)
+		w.write("auditor.json", string(text), 0o644)
+		d := w.verifyOffline(bundle, "--trust", w.path("auditor.json"))
+		if d.status != status {
+			t.Errorf("want exit status %d: %s", status, d)
+		}
+		return d.stdout
+	}
+	wantIn(t, "bailiwick-verify", verifies(trust, 0), "human:bob", "human:carol", "local:alice")
+	trust.Operators = nil
+	verifies(trust, 1)
+}
+
+// ownPage is the page that a person of a machine serves to themselves.
+type ownPage struct {
+	s    *team
+	uid  int
+	url  string
+	sent string // Cookie header
+}
+
+func (s *team) servePage(uid int) *ownPage {
+	s.t.Helper()
+	web := s.start(uid, "", nil, filepath.Join(bin, "bailiwick"), "web", "serve", "--addr", "127.0.0.1:0", "--steer", "-o", "json")
+	line, err := web.out.ReadBytes('\n')
+	if err != nil {
+		web.end()
+		s.t.Fatalf("bailiwick web serve: %v %s", err, web.errs.String())
+	}
+	var shown struct{ URL string }
+	must(s.t, json.Unmarshal(line, &shown))
+	return &ownPage{s: s, uid: uid, url: strings.TrimSuffix(shown.URL, "/")}
+}
+
+// ask sends a request of an account, as a browser sends a link, or with a form. It returns
+// the answer with its header.
+func (p *ownPage) ask(uid int, path, form string) string {
+	p.s.t.Helper()
+	script := "curl -s -i -m 20 -H 'Sec-Fetch-Site: same-origin' -H 'Cookie: " + p.sent + "'"
+	if form != "" {
+		script += " -d '" + form + "'"
+	}
+	out, _ := p.s.sh(uid, script+" '"+p.url+path+"'") // without an answer it fails
+	return out
+}
+
+// signIn signs the person in with a code that only they can get.
+func (p *ownPage) signIn() {
+	p.s.t.Helper()
+	code := strings.TrimSpace(p.s.ok(p.uid, "bailiwick web open -o name"))
+	got := p.ask(p.uid, "/login", "next=/&code="+code)
+	p.sent, _, _ = strings.Cut(behind(got, "Set-Cookie: ", 200), ";")
+}
+
+// On a machine a person serves the page to themselves: a client of the machine's service as
+// that account, which other accounts cannot use. Two people see and steer what is their
+// own. Controls: the same requests by the account whose page it is.
+//
+// proves R-S2
+func TestAPersonServesThePageOfAMachine(t *testing.T) {
+	t.Parallel()
+	s := newTeam(t, func(s *team) { s.Write("/etc/bailiwick/service.yaml", "version: 1\norchestrator: {}\n", 0, 0, 0o644) })
+	w := s.world(machine.Alice)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.manifest(subagent{name: "look", script: "true"})
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.must("ceiling", "set", "local:alice", "reversible")
+	w.write("eyes.yaml", "id: eyes\nsource: {name: repo}\ntasks:\n  - {id: ship, approval: {by: [\"local:bob\"]}}\n", 0o644)
+	w.must("run", "submit", w.path("eyes.yaml"), "-q")
+
+	if out, err := s.sh(machine.Bob, "bailiwick web open"); err == nil || !strings.Contains(out, "no page is being served") {
+		t.Errorf("bob gets a code: %v %s", err, out)
+	}
+	alice, bob := s.servePage(machine.Alice), s.servePage(machine.Bob)
+	if got := alice.ask(machine.Alice, "/runs/eyes", ""); !strings.Contains(got, "401 Unauthorized") {
+		t.Errorf("without a session: %s", got)
+	}
+	alice.signIn()
+	bob.signIn()
+	for _, uid := range []int{machine.Bob, machine.Service, machine.Page, machine.Root} {
+		if got := alice.ask(uid, "/runs/eyes", ""); got != "" {
+			t.Errorf("uid %d is answered by alice's page: %s", uid, got)
+		}
+	}
+	if got := alice.ask(machine.Alice, "/runs/eyes", ""); !strings.Contains(got, "200 OK") || !strings.Contains(got, "Run eyes") {
+		t.Errorf("alice sees her run: %s", got)
+	}
+	for _, path := range []string{"/runs/eyes", "/log", "/sign"} {
+		if got := bob.ask(machine.Bob, path, ""); !strings.Contains(got, "403 Forbidden") && !strings.Contains(got, "404 Not Found") {
+			t.Errorf("bob reads %s: %s", path, got)
+		}
+	}
+	if got := bob.ask(machine.Bob, "/runs", ""); !strings.Contains(got, "200 OK") {
+		t.Errorf("bob's own runs: %s", got)
+	}
+	if got := bob.ask(machine.Bob, "/runs/eyes/cancel", "reason=x"); !strings.Contains(got, "403 Forbidden") && !strings.Contains(got, "404 Not Found") {
+		t.Errorf("bob cancels: %s", got)
+	}
+	if got := w.run("eyes"); got.State == api.RunCancelled {
+		t.Error("bob cancelled the run of alice")
+	}
+	if got := alice.ask(machine.Alice, "/runs/eyes/cancel", "reason=x"); !strings.Contains(got, "303 See Other") {
+		t.Errorf("alice cancels: %s", got)
+	}
+	if got := w.awaitSettled("eyes"); got.State != api.RunCancelled {
+		t.Errorf("the run is %s", got.State)
 	}
 }
