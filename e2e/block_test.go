@@ -21,12 +21,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // underBlock is an attempt whose worker runs under a uid block, as root starts it for a service of another account.
 type underBlock struct {
 	w       *world
 	dir     string
+	scratch string
 	block   account.Block
 	group   *account.Group
 	process *account.Process
@@ -84,8 +86,12 @@ func startUnderBlock(t *testing.T, w *world, n int, manifest []byte, id api.Disp
 	dirs := api.DirsFrom(w.getenv, w.uid)
 	mounts, err := account.Open(w.uid, account.WorkerPaths(dirs, u.dir, at, w.path("repo"), nil))
 	must(t, err)
+	u.scratch = filepath.Join(t.TempDir(), "scratch")
+	scratch, err := account.Scratch(u.scratch, u.block)
+	must(t, err)
+	mounts = append(mounts, scratch...)
 	u.process, err = account.Start(account.Program{
-		Path: filepath.Join(bin, "bailiwick-worker"), Args: []string{"--attempt", u.dir, "--manifest", string(api.DigestOf(manifest))}, Env: w.env,
+		Path: filepath.Join(bin, "bailiwick-worker"), Args: []string{"--attempt", u.dir, "--manifest", string(api.DigestOf(manifest)), "--scratch", mounttree.Scratch}, Env: w.env,
 		File: []*os.File{nil, output, output, socket, lock, secrets, began}, Block: &u.block, Group: u.group, Mounts: mounts,
 	})
 	must(t, errors.Join(err, mounts.Close()))
@@ -199,23 +205,21 @@ mkdir -p outputs && echo result > outputs/r.txt && chmod 000 outputs/r.txt`, mor
 	u.asService("rm", "-r", u.dir)
 
 	// Without what the service prepared, the worker makes its own, and adds nothing to what others use.
-	for _, shared := range []string{"checkouts", "tool"} {
-		must(t, os.RemoveAll(w.path("state/bailiwick", shared)))
-		w.mkdir(filepath.Join("state/bailiwick", shared))
-	}
+	must(t, os.RemoveAll(w.path("state/bailiwick/checkouts")))
+	w.mkdir("state/bailiwick/checkouts")
 	u = startUnderBlock(t, w, 2, manifests["wait"], ids["wait"])
 	for lines := u.proceed(); lines.Scan() && !strings.Contains(lines.Text(), `"log"`); {
 	}
 	if pids, err := u.block.Processes(); err != nil || len(pids) < 3 {
 		t.Errorf("worker, pid 1 of its jail and its agent: processes %v, %v", pids, err)
 	}
-	for own, shared := range map[string]string{"checkouts": "checkouts", record.WorkTool: "tool"} {
-		if list, err := os.ReadDir(filepath.Join(u.dir, own)); err != nil || len(list) == 0 {
+	for _, own := range []string{"checkouts", record.WorkTool} {
+		if list, err := os.ReadDir(filepath.Join(u.scratch, own)); err != nil || len(list) == 0 {
 			t.Errorf("the worker's own %s: %v, %v", own, list, err)
 		}
-		if list, err := os.ReadDir(w.path("state/bailiwick", shared)); err != nil || len(list) > 0 {
-			t.Errorf("the shared %s: %v, %v", shared, list, err)
-		}
+	}
+	if list, err := os.ReadDir(w.path("state/bailiwick/checkouts")); err != nil || len(list) > 0 {
+		t.Errorf("the shared checkouts: %v, %v", list, err)
 	}
 	must(t, errors.Join(u.group.Kill(), u.block.Kill()))
 	_, err = u.process.Wait()

@@ -55,6 +55,9 @@ func run() error {
 		return errors.New("systemd starts this program: systemctl start bailiwick-launch.socket")
 	}
 	debug.SetMemoryLimit(memoryLimit)
+	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil { // of what it starts too: secrets are in memory
+		return err
+	}
 	syscall.CloseOnExec(3)
 	listener, err := net.FileListener(os.NewFile(3, "launch.sock"))
 	if err != nil {

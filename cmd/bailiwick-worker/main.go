@@ -37,6 +37,7 @@ func run() error {
 	flags := flag.NewFlagSet("bailiwick-worker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	dir := flags.String("attempt", "", "directory of the attempt")
+	scratch := flags.String("scratch", "", "directory that no other account writes; empty: that of the attempt")
 	manifest := flags.String("manifest", "", "digest of its signed manifest")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -68,7 +69,7 @@ func run() error {
 		return err
 	}
 	return supervisor.Run(context.Background(), supervisor.Config{
-		Dir: *dir, Manifest: api.Digest(*manifest), Began: os.NewFile(6, "started"), Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
+		Dir: *dir, Scratch: *scratch, Manifest: api.Digest(*manifest), Began: os.NewFile(6, "started"), Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 }

@@ -92,10 +92,8 @@ func (s *service) launcher(ctx context.Context) (executor.Launcher, error) {
 			Dirs: dirs, Worker: s.t.program("bailiwick-worker"), Fetcher: s.t.program("bailiwick-fetch"), Env: s.t.workerEnv(), UID: os.Geteuid(), Now: s.t.Now, Logger: s.logger,
 		})
 	}
-	for _, dir := range []string{dirs.Checkouts(), dirs.Tool()} { // which it shows to workers
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
+	if err := os.MkdirAll(dirs.Checkouts(), 0o700); err != nil { // which it shows to workers
+		return nil, err
 	}
 	r := &executor.Remote{
 		Path: dirs.LauncherSocket(), Keys: s.keys.history, Records: s.registry.Chain.Since, Logger: s.logger,

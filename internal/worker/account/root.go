@@ -21,6 +21,8 @@ type Mount struct {
 	// appear as the overflow uid's. With Nobody owners stay as they are.
 	As    ID
 	Write bool // else nothing below can be changed
+	// Own is written by the program alone. Of other accounts' directories it follows no symbolic link.
+	Own bool
 }
 
 // System lists the directories of the system that every program under a block sees, read-only.
@@ -235,8 +237,11 @@ func (r *root) mount(m Mount) error {
 	}
 	r.trees = append(r.trees, tree{m.At, fd})
 	attr := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
-	if !m.Write {
+	switch {
+	case !m.Write:
 		attr = mounttree.ReadOnly
+	case !m.Own:
+		attr |= unix.MOUNT_ATTR_NOSYMFOLLOW
 	}
 	if err := mounttree.SetAttr(fd, attr); err != nil || m.As == Nobody {
 		return err

@@ -35,7 +35,6 @@ func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, ot
 	paths := []Path{
 		{At: attempt, From: dir, Write: true, Agent: true},
 		{At: d.Checkouts(), Agent: true, Optional: true},
-		{At: d.Tool(), Optional: true},
 		{At: d.Private(), Trusted: true},
 		{At: d.TrustRoot(), Trusted: true},
 		{At: d.Catalog()},

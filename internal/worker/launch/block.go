@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
@@ -34,8 +36,9 @@ type blocks struct {
 type block struct {
 	account.Block
 
-	lock  *os.File
-	group *account.Group
+	lock    *os.File
+	group   *account.Group
+	scratch string
 }
 
 func (b *blocks) block(n int) account.Block { return account.Block{First: b.first + n*account.Size} }
@@ -45,6 +48,23 @@ func (b *blocks) path(n int) string { return filepath.Join(b.dir, strconv.Itoa(n
 // name names a block's control group by its first uid, so that launchers with ranges of their
 // own share a parent.
 func (b *blocks) name(n int) string { return "block-" + strconv.Itoa(b.block(n).First) }
+
+func (b *blocks) scratch(n int) string { return filepath.Join(b.dir, "..", "scratch", strconv.Itoa(n)) }
+
+// open opens the file of a block for reading: its program gets the file, and must not change
+// what it says.
+func (b *blocks) open(n int) (*os.File, error) {
+	return os.OpenFile(b.path(n), os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+}
+
+func (b *blocks) lock(n int) (f *os.File, err error) {
+	if f, err = b.open(n); err == nil {
+		if err = durable.TryLock(f); err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return f, err
+}
 
 // take returns a free block for who.
 func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
@@ -60,7 +80,7 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 	for range b.count {
 		n := b.next
 		b.next = (b.next + 1) % b.count
-		f, err := durable.Lock(b.path(n))
+		f, err := b.lock(n)
 		if errors.Is(err, durable.ErrLocked) {
 			continue
 		}
@@ -75,15 +95,12 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 		}
 		group, err := b.groups.Create(b.name(n), b.block(n), limits)
 		if err == nil {
-			err = f.Truncate(0)
-		}
-		if err == nil {
-			_, err = f.WriteAt(doc, 0)
+			err = os.WriteFile(b.path(n), doc, 0o600)
 		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		return &block{b.block(n), f, group}, nil
+		return &block{b.block(n), f, group, b.scratch(n)}, nil
 	}
 	return nil, api.Errorf(api.CodeThrottled, "all %d uid blocks from uid %d on are in use", b.count, b.first).
 		WithHint("wait until attempts end, or raise uids.blocks in launch.yaml")
@@ -97,15 +114,17 @@ func (b *blocks) free(n int, f *os.File) (bool, error) {
 		if running, err := group.Running(); err != nil || running {
 			return false, err
 		}
-		return true, group.Remove()
+		return true, errors.Join(group.Remove(), os.RemoveAll(b.scratch(n)))
 	case !errors.Is(err, fs.ErrNotExist):
 		return false, err
 	}
 	if st, err := f.Stat(); err != nil || st.Size() == 0 { // never used
 		return err == nil, err
 	}
-	pids, err := b.block(n).Processes()
-	return len(pids) == 0, err
+	if pids, err := b.block(n).Processes(); err != nil || len(pids) > 0 {
+		return false, err
+	}
+	return true, os.RemoveAll(b.scratch(n))
 }
 
 // each calls fn with each block that was used, and what used it last, until it returns false.
@@ -119,7 +138,7 @@ func (b *blocks) each(fn func(n int, f *os.File, who Running) (more bool, err er
 		if err != nil || n < 0 || n >= b.count {
 			continue
 		}
-		f, err := durable.OpenLock(b.path(n))
+		f, err := b.open(n)
 		if err != nil {
 			return err
 		}

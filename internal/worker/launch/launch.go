@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
 
 // Config is what a Launcher needs.
@@ -104,12 +105,13 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 			return nil, err
 		}
 		defer b.lock.Close() //nolint:errcheck // likewise
-		mounts, err := l.sys.mounts(a, &v, dir)
+		mounts, err := l.sys.mounts(a, &v, dir, b)
+		defer mounts.Close() //nolint:errcheck // only opened to be mounted
 		if err != nil {
 			return nil, err
 		}
-		defer mounts.Close() //nolint:errcheck // only opened to be mounted
 		p.Block, p.Group, p.Mounts, p.File, lacks = &b.Block, b.group, mounts, append(p.File, b.lock), b.group.Lacks
+		p.Args = append(p.Args, "--scratch", mounttree.Scratch)
 	}
 	started, err := account.Start(p)
 	if err != nil {

@@ -97,10 +97,15 @@ func (s *system) value(service seal.KeyID, p api.SecretPlace, sealed map[api.Nam
 }
 
 // mounts returns what a worker sees of the machine beside the system's programs.
-func (s *system) mounts(a *Attempt, v *verified, dir string) (account.Opened, error) {
+func (s *system) mounts(a *Attempt, v *verified, dir string, b *block) (account.Opened, error) {
 	repository := ""
 	if v.named.Source.Name != "" {
 		repository = s.cfg.Dirs.Repository(v.named.Source)
 	}
-	return account.Open(s.cfg.UID, account.WorkerPaths(s.cfg.Dirs, dir, a.Dir, repository, v.named.Target.ReadOnly))
+	scratch, err := account.Scratch(b.scratch, b.Block)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := account.Open(s.cfg.UID, account.WorkerPaths(s.cfg.Dirs, dir, a.Dir, repository, v.named.Target.ReadOnly))
+	return append(mounts, scratch...), err
 }

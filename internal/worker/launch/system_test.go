@@ -182,6 +182,58 @@ func TestAWorkerRunsUnderItsOwnUids(t *testing.T) {
 	}
 }
 
+// A worker that was taken over does not change what its block is used by, so that its end
+// reaches it. The control is the record of the start, which it may write.
+//
+// proves R-S2
+func TestAWorkerDoesNotHideItsBlock(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // it takes root
+	}
+	w, p := newSystemWorld(t)
+	l := p.given(w.launcher())
+	m := w.manifest("edit")
+	a := w.attempt(m)
+	for _, name := range []string{"stay", "rewrite", "proceed"} {
+		touch(t, a, name)
+	}
+	proc, err := l.Worker(t.Context(), a)
+	must(t, err)
+	for range polling(t) {
+		if b, err := os.ReadFile(filepath.Join(a.Dir.Name(), "map")); err == nil && len(b) > 0 { // it has written
+			break
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(w.dirs.LauncherState(), "started", string(m.ID)+"-1")); err != nil || !strings.Contains(string(b), "proceeded") {
+		t.Errorf("control: %q, %v", b, err)
+	}
+	if list, err := l.sys.blocks.running(); err != nil || len(list) != 1 || list[0] != (Running{m.ID, 1}) {
+		t.Errorf("running: %v, %v", list, err)
+	}
+	must(t, l.sys.blocks.end(Running{m.ID, 1}))
+	ended := make(chan error, 1)
+	go func() { ended <- proc.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("its end does not reach it")
+	}
+}
+
+// polling yields until a minute has passed.
+func polling(t *testing.T) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		t.Helper()
+		for i := range 6000 {
+			if !yield(i) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatal("it does not come")
+	}
+}
+
 // proves R-S2
 func TestAFullRangeIsARefusalAndEndFreesABlock(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -48,8 +48,10 @@ type world struct {
 	key       seal.Signer // the service's
 	now       time.Time
 	cfg       Config
-	control   string         // socket of the attempt that was made last
-	define    deploy.Definer // asks the servers of tools; nil: for catalogs without them
+	control   string            // socket of the attempt that was made last
+	applied   string            // the manifest of the newest revision
+	define    deploy.Definer    // asks the servers of tools; nil: for catalogs without them
+	files     map[string]string // beside the manifest that is applied
 }
 
 func must(t testing.TB, err error) {
@@ -89,12 +91,13 @@ func newWorldIn(t testing.TB, mode string) *world {
 	must(t, cat.Close())
 	w.apply(testManifest)
 	program := filepath.Join(t.TempDir(), "worker")
-	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&5 >&2\necho >&2\nif [ -e \"$2/proceed\" ]; then echo proceeded >&6; fi\ncat /proc/self/uid_map >\"$2/map\"\nwhile [ -e \"$2/stay\" ]; do sleep 0.01; done\n"), 0o755)) //nolint:gosec // G306: a program
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&5 >&2\necho >&2\nif [ -e \"$2/proceed\" ]; then echo proceeded >&6; fi\nif [ -e \"$2/rewrite\" ]; then echo x >&7; fi\ncat /proc/self/uid_map >\"$2/map\"\nwhile [ -e \"$2/stay\" ]; do sleep 0.01; done\n"), 0o755)) //nolint:gosec // G306: a program
 	w.cfg = Config{Dirs: w.dirs, Worker: program, Fetcher: program, UID: os.Geteuid(), Now: func() time.Time { return w.now }, Logger: slog.New(slog.DiscardHandler)}
 	return w
 }
 
-// touch makes the worker of an attempt behave otherwise: proceed, stay.
+// touch makes the worker of an attempt behave otherwise: proceed, stay, rewrite (what its
+// block's file says).
 func touch(t testing.TB, a *Attempt, name string) (remove func()) {
 	t.Helper()
 	path := filepath.Join(a.Dir.Name(), name)
@@ -112,10 +115,16 @@ func (w *world) launcher() *Launcher {
 // apply publishes the next revision.
 func (w *world) apply(manifest string) {
 	w.t.Helper()
+	w.applied = manifest
 	cat, err := deploy.Open(deploy.Config{Dir: w.dirs.Catalog(), TrustRoot: w.root, Now: time.Now, Define: w.define})
 	must(w.t, err)
 	file := filepath.Join(w.t.TempDir(), "bailiwick.yaml")
 	must(w.t, os.WriteFile(file, []byte(manifest), 0o600))
+	for name, content := range w.files {
+		path := filepath.Join(filepath.Dir(file), name)
+		must(w.t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(w.t, os.WriteFile(path, []byte(content), 0o755)) //nolint:gosec // G306: some are programs
+	}
 	m, err := deploy.Load(context.Background(), file)
 	must(w.t, err)
 	plan, err := cat.Plan(context.Background(), m, deploy.Options{SourcesElsewhere: true})
@@ -141,7 +150,7 @@ func (w *world) manifest(of api.Name, envs ...api.Name) record.Manifest {
 
 	m := record.Manifest{
 		V: 1, ID: api.NewDispatchID(w.now), Attempt: 1, Principal: "local:ann", Policies: []string{"grant:1"}, Revision: rev.Number(), RevisionDigest: rev.Digest(),
-		Subagent: sub.Name, Agent: sub.Agent, Role: sub.Role, Tier: sub.Tier, Ceiling: api.Reversible, Target: target.Name, Level: target.Level, Envs: envs,
+		Subagent: sub.Name, Capabilities: sub.Capabilities, Agent: sub.Agent, Role: sub.Role, Tier: sub.Tier, Ceiling: api.Reversible, Target: target.Name, Level: target.Level, Envs: envs,
 		Limits: sub.Limits.Or(api.DefaultLimits()).Least(target.Limits), Egress: access.Egress, Secrets: access.Secrets, Tools: rev.ToolServers(sub.Role),
 		Input: api.DigestOf([]byte("{}")), NotBefore: w.now.UTC().Add(-time.Second), Expires: w.now.UTC().Add(5 * time.Minute), Nonce: strings.Repeat("0", 32),
 	}

@@ -18,6 +18,9 @@ const ReadOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_AT
 // files of their owners as the agent's. A jail takes its lower layers from there, since only real root makes idmapped mounts.
 const AgentView = "/run/bailiwick-agent"
 
+// Scratch is where a program under a uid block has a directory that no other account writes.
+const Scratch = "/run/bailiwick-scratch"
+
 // Clone copies the mount at path, with everything mounted below it, as a detached mount.
 func Clone(path string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)

@@ -17,7 +17,7 @@ import (
 // checkout gets the source's commit from the cache of checkouts, or adds it. The
 // worker uses it until it exits, so that it is not removed meanwhile.
 func (ws *workspace) checkout(ctx context.Context) (err error) {
-	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(ws.dir, "git"), ws.dirs.Repository(ws.plan.source)); err != nil {
+	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(ws.scratch, "git"), ws.dirs.Repository(ws.plan.source)); err != nil {
 		return err
 	}
 	ws.repo.MaxCheckout = int64(ws.manifest.Limits.Disk)
@@ -26,7 +26,7 @@ func (ws *workspace) checkout(ctx context.Context) (err error) {
 	}
 	ws.tree = ws.manifest.Source.Commit
 	// A worker with a uid of its own reads the shared checkouts and changes none. What they lack it makes for itself.
-	for _, dir := range []string{ws.dirs.Checkouts(), filepath.Join(ws.dir, ownCheckouts)} {
+	for _, dir := range []string{ws.dirs.Checkouts(), filepath.Join(ws.scratch, ownCheckouts)} {
 		ws.cached, err = checkoutcache.New(dir).Acquire(ctx, ws.repo, ws.plan.source.Repo, ws.tree)
 		if !errors.Is(err, checkoutcache.ErrReadOnly) {
 			break
@@ -45,7 +45,7 @@ func (ws *workspace) worktree(ctx context.Context) (string, error) {
 	if !errors.Is(err, checkoutcache.ErrReadOnly) {
 		return dir, err
 	}
-	dir = filepath.Join(ws.dir, ownWorktree)
+	dir = filepath.Join(ws.scratch, ownWorktree)
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
 		return "", err
 	}
@@ -70,7 +70,7 @@ func (ws *workspace) limitCapture(j *jail.Jail) {
 		return
 	}
 	over := []*os.File{j.Upper()}
-	for _, dir := range append([]string{overlayDir(ws.dir)}, ws.under(ws.lower[:n])...) {
+	for _, dir := range append([]string{overlayDir(ws.scratch)}, ws.under(ws.lower[:n])...) {
 		f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0) //nolint:gosec // G304: our own directories
 		if err != nil {
 			return

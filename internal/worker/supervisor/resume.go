@@ -36,7 +36,7 @@ func (ws *workspace) layPatch(ctx context.Context, patch io.Reader) error {
 // difference from the base in the scratch directory name, over the base. Where
 // layers cannot hide files it is a full checkout.
 func (ws *workspace) layTree(ctx context.Context, tree, name string) ([]string, error) {
-	dir := filepath.Join(ws.dir, name)
+	dir := filepath.Join(ws.scratch, name)
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
 		return nil, err
 	}

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -42,7 +40,11 @@ func (a *attempt) toolMount() ([]jail.Mount, error) {
 			return nil, nil
 		}
 	}
-	dir, err := placeTool(a.cfg.Tool, filepath.Join(a.cfg.Dir, record.WorkTool), a.cfg.Dirs.Tool())
+	shared := a.cfg.Dirs.Tool()
+	if a.cfg.Scratch != a.cfg.Dir {
+		shared = "" // the service's, which could put another program there
+	}
+	dir, err := placeTool(a.cfg.Tool, filepath.Join(a.cfg.Scratch, record.WorkTool), shared)
 	if err != nil {
 		return nil, fail(api.ReasonSetup, "%w: put bailiwick-tool beside bailiwick-worker", err)
 	}
@@ -51,7 +53,7 @@ func (a *attempt) toolMount() ([]jail.Mount, error) {
 
 // placeTool returns a directory with nothing but a copy of the program: a jail shows a
 // directory by an overlay, but a single file by its inode on the host. All attempts
-// share it. temp is on the same file system as shared.
+// share it. temp is on the same file system as shared; without one the copy is in temp.
 func placeTool(program, temp, shared string) (string, error) {
 	path, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -63,7 +65,7 @@ func placeTool(program, temp, shared string) (string, error) {
 	}
 	stat, _ := info.Sys().(*syscall.Stat_t)
 	dir := filepath.Join(shared, fmt.Sprintf("%x-%x-%x-%x", stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano()))
-	if _, err := os.Stat(dir); err == nil {
+	if _, err := os.Stat(dir); err == nil && shared != "" {
 		return dir, nil
 	}
 	const mode = 0o755
@@ -73,13 +75,13 @@ func placeTool(program, temp, shared string) (string, error) {
 	if err := copyTool(path, filepath.Join(temp, filepath.Base(program))); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(shared, mode); errors.Is(err, unix.EROFS) { //nolint:gosec // G301: likewise
-		return temp, nil // a worker with a uid of its own adds nothing to what others use
+	if shared == "" {
+		return temp, nil
+	}
+	if err := os.MkdirAll(shared, mode); err != nil { //nolint:gosec // G301: likewise
+		return "", err
 	}
 	err = os.Rename(temp, dir)
-	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EXDEV) {
-		return temp, nil // likewise
-	}
 	if _, found := os.Stat(dir); found == nil {
 		return dir, nil // made by this attempt, or by another at the same time
 	}

@@ -124,7 +124,7 @@ func (a *attempt) startJail(ctx context.Context, spec jail.Spec) (*jail.Jail, er
 	defer stop()
 	l := a.manifest.Limits
 	failpoint.Hit(failpoint.WorkerJail, a.cfg.Dir)
-	spec.Lower, spec.ReadOnly = append([]string{overlayDir(a.cfg.Dir)}, spec.Lower...), a.plan.target.ReadOnly
+	spec.Lower, spec.ReadOnly = append([]string{overlayDir(a.cfg.Scratch)}, spec.Lower...), a.plan.target.ReadOnly
 	spec.Limits = jail.Limits{
 		Memory: int64(l.Memory), Disk: int64(l.Disk), FileSize: int64(l.FileSize),
 		Processes: l.Processes, Files: l.Files, CPU: l.CPU,

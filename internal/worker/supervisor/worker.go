@@ -14,6 +14,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -40,6 +41,7 @@ import (
 // Config is what one worker needs.
 type Config struct {
 	Dir      string       // of this attempt
+	Scratch  string       // of what only this attempt uses, such as layers of jails; empty: Dir. Nobody else may write it
 	Dirs     api.Dirs     // catalog, trust root and public key of the service
 	Listener net.Listener // where the service connects
 	Lock     *os.File     // of Dir, locked by the service before it started this worker
@@ -106,6 +108,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer cfg.Lock.Close() //nolint:errcheck // released when this process exits at the latest
 	failpoint.Hit(failpoint.WorkerLocked, cfg.Dir)
+	cfg.Scratch = cmp.Or(cfg.Scratch, cfg.Dir)
 	key, err := seal.NewEphemeral()
 	if err != nil {
 		return err
@@ -137,7 +140,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	failpoint.Hit(failpoint.WorkerSealed, cfg.Dir)
 	a.control.send(record.WorkerMessage{Event: "sealed"})
-	err = a.workspace.removeScratch(cfg.Dir)
+	err = a.workspace.removeScratch(cfg.Scratch)
 	failpoint.Hit(failpoint.WorkerEnd, cfg.Dir)
 	return err
 }

@@ -35,6 +35,7 @@ const (
 // workspace is the initial content of the jail, which sees it copy-on-write.
 type workspace struct {
 	dir      string // of the attempt
+	scratch  string // see Config
 	dirs     api.Dirs
 	manifest *record.Manifest
 	plan     *plan
@@ -79,7 +80,7 @@ func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(
 
 // prepare gets the checkout of the source and builds the layers over it.
 func (a *attempt) prepare(ctx context.Context) error {
-	ws := &workspace{dir: a.cfg.Dir, dirs: a.cfg.Dirs, manifest: &a.manifest, plan: &a.plan, config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
+	ws := &workspace{dir: a.cfg.Dir, scratch: a.cfg.Scratch, dirs: a.cfg.Dirs, manifest: &a.manifest, plan: &a.plan, config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
 	a.workspace = ws
 	if !a.summary.redact.Empty() {
 		ws.config.Secret = a.summary.redact.In
@@ -150,7 +151,7 @@ func (p *plan) wantsGit(m *record.Manifest) bool {
 // overlay writes the files of the capabilities, their setup scripts, the inputs
 // and the needs into one layer over the checkout.
 func (ws *workspace) overlay(ctx context.Context) error {
-	layer := overlayDir(ws.dir)
+	layer := overlayDir(ws.scratch)
 	for _, d := range []string{inputsDir, outputsDir, ownDir + "/setup"} {
 		if err := os.MkdirAll(filepath.Join(layer, d), 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
 			return err
