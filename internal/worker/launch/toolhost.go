@@ -26,6 +26,11 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 		if err = l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now()); err != nil {
 			return api.Errorf(api.CodeIntegrity, "tool host: %w", err)
 		}
+		if _, is, err := head.ToolServer(o.Source); rev.Number() < head.Number() {
+			if _, was, _ := rev.ToolServer(o.Source); err != nil || is != was {
+				return api.Errorf(api.CodeIntegrity, "tool host: tool server %q of revision %d is not in revision %d any more: submit the work again", o.Source, rev.Number(), head.Number())
+			}
+		}
 		least, err := l.sys.operators.mark(service)
 		if err != nil {
 			return err

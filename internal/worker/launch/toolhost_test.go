@@ -254,6 +254,30 @@ func TestOnlyTheToolHostOfASignedServerStarts(t *testing.T) {
 	proc, who, err := l.ToolHost(t.Context(), Order{Revision: head, Source: "warehouse"}, sealed, theirs)
 	must(t, err)
 	must(t, errors.Join(l.sys.blocks.end(who), proc.Wait()))
+
+	first := t.TempDir()
+	must(t, os.CopyFS(filepath.Join(first, "catalog"), os.DirFS(w.dirs.Catalog())))
+	start := func(revision api.Digest) error {
+		theirs, _, _, _ := pipes(t)
+		proc, who, err := l.ToolHost(t.Context(), Order{Revision: revision, Source: "warehouse"}, sealed, theirs)
+		if err == nil {
+			must(t, errors.Join(l.sys.blocks.end(who), proc.Wait()))
+		}
+		return err
+	}
+	w.apply(strings.Replace(w.applied, "limits: {timeout: 1m}", "limits: {timeout: 2m}", 1))
+	if err := start(head); err != nil { // within the grace
+		t.Errorf("control: of an older revision, unchanged since: %v", err)
+	}
+	w.apply(strings.Replace(w.applied, "tier: observe, approval: true}", "tier: observe}", 1))
+	refused(t, start(head), api.CodeIntegrity, `tool server "warehouse" of revision 2 is not in revision 4 any more`)
+	must(t, start(w.head().Digest()))
+
+	must(t, os.RemoveAll(w.dirs.Catalog())) // an older catalog, as it was signed
+	must(t, os.CopyFS(w.dirs.Catalog(), os.DirFS(filepath.Join(first, "catalog"))))
+	refused(t, start(head), api.CodeIntegrity, "revision 4")
+	_, err = l.fetch(t.Context(), Order{Source: "code"}, "", nil)
+	refused(t, err, api.CodeIntegrity, "revision 4")
 }
 
 // A launcher that ended when idle starts no tool host that accepts fewer decisions of the
