@@ -17,7 +17,7 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COSIGN := $(TOOLS)/cosign-3.1.3
 VERSITYGW := $(TOOLS)/versitygw-1.8.0
 WEBAUTHN := $(TOOLS)/webauthn-0.18.2
-OIDC := $(TOOLS)/oidc-3.52.0
+OIDC := $(TOOLS)/oidc-3.52.0-2
 NFPM := $(TOOLS)/nfpm-2.45.1
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-1.10.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
@@ -209,7 +209,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	  done; \
 	done
 
-vm: ## run e2e/vm/steps in a Debian virtual machine with systemd and version 2 of control groups (root; STEPS="10-boot 20-jail": these alone)
+vm: $(OIDC) ## run e2e/vm/steps in a Debian virtual machine with systemd and version 2 of control groups (root; STEPS="10-boot 20-jail": these alone)
 	@$(MAKE) --no-print-directory dist ARCHES=amd64 DIST=$(CURDIR)/.cache/vm/dist
 	@scripts/vm run
 

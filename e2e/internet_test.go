@@ -31,7 +31,7 @@ type internet struct {
 	*island
 
 	t     testing.TB
-	dir   string
+	etc   string // directory of the files of hosts and of certificate authorities
 	hosts int
 	root  *x509.Certificate
 	key   *ecdsa.PrivateKey
@@ -42,7 +42,24 @@ func newInternet(t testing.TB) *internet {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
-	n := &internet{island: newIsland(t), t: t, dir: dir}
+	n := internetOf(t, newIsland(t), dir)
+	must(t, n.do(func() error {
+		return errors.Join(
+			unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount(n.path("hosts"), "/etc/hosts", "", unix.MS_BIND, ""), unix.Mount(n.path("nsswitch.conf"), "/etc/nsswitch.conf", "", unix.MS_BIND, ""),
+			unix.Mount(n.path(authorities), "/etc/"+authorities, "", unix.MS_BIND, ""),
+		)
+	}))
+	return n
+}
+
+// authorities is the file of certificate authorities, below /etc.
+const authorities = "ssl/certs/ca-certificates.crt"
+
+// internetOf makes one on an island whose programs have etc as /etc.
+func internetOf(t testing.TB, i *island, etc string) *internet {
+	t.Helper()
+	n := &internet{island: i, t: t, etc: etc}
 	var err error
 	n.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
@@ -54,20 +71,16 @@ func newInternet(t testing.TB) *internet {
 	must(t, err)
 	n.root, err = x509.ParseCertificate(der)
 	must(t, err)
-	n.file("ca-certificates.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	n.file("hosts", "127.0.0.1 localhost\n")
-	n.file("nsswitch.conf", "hosts: files\n")
-	must(t, n.do(func() error {
-		return errors.Join(
-			unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-			unix.Mount(n.path("hosts"), "/etc/hosts", "", unix.MS_BIND, ""), unix.Mount(n.path("nsswitch.conf"), "/etc/nsswitch.conf", "", unix.MS_BIND, ""),
-			unix.Mount(n.path("ca-certificates.crt"), "/etc/ssl/certs/ca-certificates.crt", "", unix.MS_BIND, ""),
-		)
-	}))
+	name, err := os.Hostname()
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Dir(n.path(authorities)), 0o755)) //nolint:gosec // programs of any account read it
+	n.file(authorities, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	n.file("hosts", "127.0.0.1 localhost\n127.0.1.1 "+name+"\n")
+	n.file("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
 	return n
 }
 
-func (n *internet) path(name string) string { return filepath.Join(n.dir, name) }
+func (n *internet) path(name string) string { return filepath.Join(n.etc, name) }
 
 func (n *internet) file(name, text string) {
 	n.t.Helper()
@@ -83,12 +96,22 @@ func (n *internet) host(name string, h http.Handler) {
 	n.t.Cleanup(func() { _ = srv.Close() })
 }
 
-// listen listens on a port of the address of a name, which it gives one if it has none.
+// listen listens on a port of the address of a name.
 func (n *internet) listen(name string, port uint16) (l net.Listener) {
+	n.t.Helper()
+	addr := n.locate(name)
+	must(n.t, n.do(func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(addr, port).String())
+		return err
+	}))
+	return l
+}
+
+// locate returns the address of a name, which it gives one if it has none.
+func (n *internet) locate(name string) (addr netip.Addr) {
 	n.t.Helper()
 	b, err := os.ReadFile(n.path("hosts"))
 	must(n.t, err)
-	var addr netip.Addr
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); f[1] == name {
 			addr = netip.MustParseAddr(f[0])
@@ -99,14 +122,8 @@ func (n *internet) listen(name string, port uint16) (l net.Listener) {
 		addr = netip.AddrFrom4([4]byte{93, 184, 215, byte(n.hosts)})
 		n.file("hosts", string(b)+addr.String()+" "+name+"\n")
 	}
-	must(n.t, n.do(func() error {
-		if err := addAddress(addr); err != nil {
-			return err
-		}
-		l, err = net.Listen("tcp", netip.AddrPortFrom(addr, port).String())
-		return err
-	}))
-	return l
+	must(n.t, n.do(func() error { return addAddress(addr) }))
+	return addr
 }
 
 // addAddress gives an address to the loopback interface, as an alias of its own.

@@ -29,6 +29,17 @@ type island struct {
 // newIsland creates an island that exists until the test ends.
 func newIsland(t testing.TB) *island {
 	t.Helper()
+	return newIslandBy(t, isolate)
+}
+
+// mainland is the network of the test.
+func mainland(t testing.TB) *island {
+	t.Helper()
+	return newIslandBy(t, func() error { return nil })
+}
+
+func newIslandBy(t testing.TB, isolate func() error) *island {
+	t.Helper()
 	i := &island{make(chan func())}
 	made := make(chan error)
 	go func() {

@@ -31,7 +31,7 @@ import (
 )
 
 // oidcProgram is an identity provider, which make setup builds.
-var oidcProgram = toolProgram("oidc-3.52.0")
+var oidcProgram = toolProgram("oidc-3.52.0-2")
 
 // office is a service that people reach over a network, and their identity provider.
 type office struct {

@@ -3,8 +3,9 @@
 // tokens, in a process of its own. It is a module of its own, so nothing of it is a
 // dependency of the programs.
 //
-//	oidc ADDRESS CERTIFICATE KEY USERS
+//	oidc ADDRESS CERTIFICATE KEY USERS [REDIRECT...]
 //
+// ADDRESS is HOST:PORT.
 // USERS is a JSON file, {"NAME": {"password": "…", "groups": ["…"]}}, read at each login.
 // Client bailiwick is public. POST /device confirms a device: user_code, username, password.
 // POST /rotate replaces the signing key.
@@ -24,6 +25,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -182,7 +184,7 @@ func run(address, certificate, key, path string, redirects []string) error {
 	if err := s.rotate(); err != nil {
 		return err
 	}
-	issuer := "https://" + address
+	issuer := "https://" + strings.TrimSuffix(address, ":443")
 	provider, err := op.NewProvider(&op.Config{
 		CryptoKey: sha256.Sum256([]byte(rand.Text())), CodeMethodS256: true, GrantTypeRefreshToken: true,
 		DeviceAuthorization: op.DeviceAuthorizationConfig{Lifetime: time.Minute, PollInterval: time.Second, UserFormPath: "/device", UserCode: op.UserCodeBase20},

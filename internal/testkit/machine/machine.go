@@ -1,5 +1,5 @@
-// Package machine gives a test a machine of its own: /etc, /home, /run, /usr/local and
-// /var/lib with the accounts of an installation in mode system, in a private mount namespace.
+// Package machine gives a test a machine of its own: /etc, /home, /mnt, /run, /srv,
+// /usr/local and /var/lib with the accounts of an installation in mode system, in a private mount namespace.
 //
 // Nothing of it reaches the machine that the test runs on. It needs root.
 package machine
@@ -32,6 +32,8 @@ type Machine struct {
 	// Before runs in the namespace before each command, as root: lines of sh that mount
 	// something, for example.
 	Before string
+	// Own lists further namespaces of each command, such as "--pid", as options of unshare.
+	Own []string
 
 	t   testing.TB
 	dir string
@@ -78,7 +80,7 @@ func New(t testing.TB) *Machine {
 
 // own lists the directories that the machine has of its own.
 func (m *Machine) own() []string {
-	return []string{"/etc", "/run", "/var/lib", "/home", "/usr/local"}
+	return []string{"/etc", "/run", "/var/lib", "/home", "/usr/local", "/srv", "/mnt"}
 }
 
 // Path returns where a file of the machine is for the test.
@@ -110,7 +112,8 @@ func (m *Machine) Command(ctx context.Context, uid int, argv ...string) *exec.Cm
 		fmt.Fprintf(&script, "mount --bind '%s' '%s'\n", m.Path(dir), dir)
 	}
 	script.WriteString(m.Before + "\n")
-	args := []string{"-m", "--propagation", "private", "--", "/bin/sh", "-c", script.String() + `exec "$@"`, "sh"}
+	args := append([]string{"-m", "--propagation", "private"}, m.Own...)
+	args = append(args, "--", "/bin/sh", "-c", script.String()+`exec "$@"`, "sh")
 	home := "/root"
 	if uid != Root {
 		id := strconv.Itoa(uid)

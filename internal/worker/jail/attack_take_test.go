@@ -351,13 +351,14 @@ func takeTCP(facts) error {
 		}
 		taken = append(taken, c, peer)
 		_ = c.(*net.TCPConn).SetWriteBuffer(4 << 20)
-		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		_ = c.SetWriteDeadline(time.Now().Add(3 * time.Second)) // an emulated processor needs long for the first
 		n := 0
 		for {
 			m, err := c.Write(block)
 			if n += m; err != nil {
 				return n, nil //nolint:nilerr // full
 			}
+			_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 		}
 	})
 }
