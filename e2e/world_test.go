@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // prebuiltFlag makes the tests run where there is no Go.
-var prebuiltFlag = flag.String("prebuilt", "", "directory with the programs in bin, and those with failpoints in trial, and those of e2e in helpers, instead of building them")
+var prebuiltFlag = flag.String("prebuilt", "", "directory with the programs in bin, those with failpoints in trial, those of e2e in helpers, and the package in dist, instead of building them")
 
 func testMain(m *testing.M) int {
 	flag.Parse()
@@ -91,7 +92,8 @@ type world struct {
 	net *island // where the commands run; nil: the network of the test
 	on  *team   // the machine that the commands run on; nil: the test's
 
-	unit *unit // on a machine, of a world that the suite runs in mode system
+	unit *unit                           // on a machine, of a world that the suite runs in mode system
+	bash func(context.Context) *exec.Cmd // the shell of a document, unless it is one of this machine
 }
 
 // newWorld creates the directories. The programs run as uid.
