@@ -34,23 +34,44 @@ func (w *world) publish(tier string) {
 	w.must("ceiling", "set", w.me(), tier)
 }
 
-// attempts lists the processes of the machine that have a uid of its workers: of dispatch id,
-// those whose arguments name it, or all without one.
-func (s *team) attempts(id string) (pids []int) {
+// blockProcess is a process that the launcher gave a uid block.
+type blockProcess struct {
+	pid, block int
+	args       []string
+}
+
+// blockProcesses lists the processes of the machine's uid blocks.
+func (s *team) blockProcesses() (list []blockProcess) {
 	for _, f := range procFiles("status") {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		p := blockProcess{}
+		p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		status, err := os.ReadFile(f)
 		if err != nil {
 			continue // it exited
 		}
-		var uid int
-		if _, rest, ok := strings.Cut(string(status), "\nUid:"); !ok || strings.Contains(string(status), "\nState:\tZ") {
-			continue
-		} else if _, err := fmt.Sscan(rest, &uid); err != nil || uid < s.uidsFrom || uid >= s.uidsFrom+uidBlocks*account.Size {
+		uid := 0
+		_, rest, ok := strings.Cut(string(status), "\nUid:")
+		if !ok || strings.Contains(string(status), "\nState:\tZ") {
 			continue
 		}
-		if args, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline")); err == nil && (id == "" || strings.Contains(string(args), "/"+id+"/")) {
-			pids = append(pids, pid)
+		if _, err := fmt.Sscan(rest, &uid); err != nil || uid < s.uidsFrom || uid >= s.uidsFrom+uidBlocks*account.Size {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
+		if err != nil {
+			continue
+		}
+		p.block, p.args = (uid-s.uidsFrom)/account.Size, strings.Split(string(args), "\x00")
+		list = append(list, p)
+	}
+	return list
+}
+
+// attempts lists those of dispatch id whose arguments name it, or all without one.
+func (s *team) attempts(id string) (pids []int) {
+	for _, p := range s.blockProcesses() {
+		if id == "" || strings.Contains(strings.Join(p.args, " "), "/"+id+"/") {
+			pids = append(pids, p.pid)
 		}
 	}
 	return pids

@@ -36,7 +36,19 @@ const uidBlocks = 32
 // newTeam starts the service of a machine, after the changes of its caller.
 func newTeam(t *testing.T, change ...func(*team)) *team {
 	t.Helper()
-	s := &team{Machine: machine.New(t), t: t}
+	return newTeamOn(t, nil, change...)
+}
+
+// newTeamOn is newTeam with programs on an internet, whose hosts they find by name.
+func newTeamOn(t *testing.T, n *internet, change ...func(*team)) *team {
+	t.Helper()
+	s := &team{Machine: machine.New(t), t: t, net: n}
+	if n != nil {
+		s.MkdirAll("/etc/ssl/certs", 0, 0, 0o755)
+		for at, name := range map[string]string{"/etc/hosts": "hosts", "/etc/ssl/certs/ca-certificates.crt": "ca-certificates.crt"} {
+			s.Write(at, n.read(name), 0, 0, 0o644)
+		}
+	}
 	s.MkdirAll("/etc/bailiwick", 0, 0, 0o755)
 	s.MkdirAll("/var/lib/bailiwick", machine.Service, machine.Service, 0o700)
 	s.MkdirAll("/var/lib/bailiwick-catalog", 0, machine.Deploy, 0o2775)
@@ -44,8 +56,6 @@ func newTeam(t *testing.T, change ...func(*team)) *team {
 	s.MkdirAll("/run/bailiwick", machine.Service, machine.Service, 0o755)
 	s.MkdirAll("/run/bailiwick-launch", 0, 0, 0o755)
 	s.uids()
-	s.listen()
-	s.startLauncher()
 	for _, person := range []struct {
 		uid  int
 		name string
@@ -61,6 +71,8 @@ func newTeam(t *testing.T, change ...func(*team)) *team {
 	for _, f := range change {
 		f(s)
 	}
+	s.listen()
+	s.startLauncher()
 	s.startService()
 	return s
 }
