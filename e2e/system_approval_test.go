@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
@@ -17,14 +18,22 @@ import (
 // courier carries requests from the service to the launcher, with the service's uid. It is
 // what a taken-over service could put in between.
 type courier struct {
-	mu     sync.Mutex
-	change func(*launch.Request) // guarded by mu; nil: nothing is changed
+	mu      sync.Mutex
+	change  func(*launch.Request)     // guarded by mu; nil: nothing is changed
+	call    func(*record.ToolRequest) // likewise, of what a tool host gets
+	streams sync.WaitGroup
 }
 
 func (c *courier) set(change func(*launch.Request)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.change = change
+}
+
+func (c *courier) setCall(change func(*record.ToolRequest)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.call = change
 }
 
 // between puts a courier between service and launcher until the test ends.
@@ -51,7 +60,9 @@ func (s *team) between() *courier {
 	})
 	s.t.Cleanup(func() {
 		_ = l.Close()
+		s.service.end() // and with it the streams to tool hosts
 		all.Wait()
+		c.streams.Wait()
 	})
 	return c
 }
@@ -69,6 +80,9 @@ func (s *team) carry(c *courier, near *net.UnixConn, path string) {
 	}
 	c.mu.Unlock()
 	withheld := uint64(given - len(r.Records)) //nolint:gosec // G115: nothing is added
+	if r.Kind == launch.KindTools && len(files) > 0 {
+		files[0] = c.tapped(s, files[0])
+	}
 	var far *net.UnixConn
 	asUser(machine.Service, func() { far, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}) })
 	if err != nil {
