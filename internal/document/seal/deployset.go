@@ -111,15 +111,21 @@ func CoSign(ctx context.Context, t PayloadType, payload, envelope []byte, signer
 	if err != nil || len(envelope) == 0 {
 		return signed, err
 	}
-	all := map[KeyID][]byte{}
-	for _, raw := range [][]byte{envelope, signed} {
+	return Merge(t, signed, envelope)
+}
+
+// Merge returns one envelope with the signatures of several over the same payload.
+func Merge(t PayloadType, envelopes ...[]byte) ([]byte, error) {
+	all, payload := map[KeyID][]byte{}, []byte(nil)
+	for i, raw := range envelopes {
 		e, err := Open(raw, t)
 		if err != nil {
 			return nil, err
 		}
-		if !bytes.Equal(e.payload, payload) {
+		if i > 0 && !bytes.Equal(e.payload, payload) {
 			return nil, errOther
 		}
+		payload = e.payload
 		for _, s := range e.signatures {
 			all[s.by] = s.raw
 		}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -52,8 +50,6 @@ func (t *auditVerbs) keyCommand(v *console.Verb) {
 	v.Flag(&all, "all")
 }
 
-const maxTrust = 1 << 20
-
 // trustOf returns the trust file of that name, or that of the service.
 func (t *auditVerbs) trustOf(ctx context.Context, file string) ([]byte, error) {
 	if file == "" {
@@ -61,16 +57,11 @@ func (t *auditVerbs) trustOf(ctx context.Context, file string) ([]byte, error) {
 		err := t.withOperator(func(o client.Operator) error { return o.Trust(ctx, &b) })
 		return b.Bytes(), err
 	}
-	f, err := os.Open(file) //nolint:gosec // G304: the user's own file, by the user's own name
+	b, err := readSmall(file)
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "--trust: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(io.LimitReader(f, maxTrust+1))
-	if err == nil && len(b) > maxTrust {
-		err = fmt.Errorf("%s: larger than %d bytes", file, maxTrust)
-	}
-	return b, err
+	return b, nil
 }
 
 // logKeys returns the keys of the log in a trust file, oldest first.

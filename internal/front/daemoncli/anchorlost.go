@@ -1,6 +1,7 @@
 package daemoncli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -100,14 +101,19 @@ func (t *anchorVerbs) finding(ctx context.Context, s *service, name string) (f a
 // maxEnvelope bounds an envelope, in bytes.
 const maxEnvelope = 256 << 10
 
-// record reads the signed decision that an anchor is lost, and logs it.
+// record reads the signed decision that an anchor is lost, and logs it. Each line has an
+// envelope of it, as several people sign under their own accounts.
 func (t *anchorVerbs) record(ctx context.Context, s *service) error {
-	envelope, err := io.ReadAll(io.LimitReader(t.Stdin, maxEnvelope))
+	text, err := io.ReadAll(io.LimitReader(t.Stdin, maxEnvelope))
 	if err != nil {
 		return err
 	}
 	var r api.OperatorRecord
-	payload, err := seal.Payload(envelope, seal.Operator)
+	var payload []byte
+	envelope, err := seal.Merge(seal.Operator, bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))...)
+	if err == nil {
+		payload, err = seal.Payload(envelope, seal.Operator)
+	}
 	if err == nil {
 		err = canon.DecodeExact(payload, &r)
 	}
