@@ -171,7 +171,7 @@ type CallSpec struct {
 // maxBody is the bound of most requests; that of a run leaves room around a plan.
 const (
 	maxBody = 1 << 20
-	// maxLoginBody bounds what is read of a caller that is nobody yet.
+	// maxLoginBody bounds what is read of a caller without a session.
 	maxLoginBody = 64 << 10
 	maxRunBody   = MaxPlan + 64<<10
 )

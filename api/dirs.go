@@ -40,7 +40,7 @@ func LocalLogin(name string, uid int) string {
 	return name
 }
 
-// DirsFrom derives the directories from the environment: those of mode system only if
+// DirsFrom derives the directories from the environment: the ones of mode system only if
 // ModeVariable says so. Programs of people use package installation instead.
 func DirsFrom(getenv func(string) string, uid int) Dirs {
 	if getenv(ModeVariable) == ModeSystem {
@@ -110,7 +110,7 @@ func (d Dirs) Agents() string { return filepath.Join(d.Data, "agents") }
 func (d Dirs) TrustRoot() string { return filepath.Join(cmp.Or(d.Trust, d.Data), "trust.json") }
 
 // TrustChain is the file with the sets of deploy keys that follow the trust root, each signed by
-// the one before. It is beside what they sign, since the same people write it.
+// the one before. It is in the directory of the catalog, which the same people write.
 func (d Dirs) TrustChain() string { return filepath.Join(d.Catalog(), "deploy-keys") }
 
 // DeployKey is the default path of the deploy key.

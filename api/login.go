@@ -28,7 +28,7 @@ type OIDCProvider struct {
 // OIDCLogin presents an ID token, which opens one session.
 type OIDCLogin struct {
 	IDToken string `json:"idToken"`
-	Nonce   string `json:"nonce,omitempty"` // that the login began with; empty in the device flow, which has none
+	Nonce   string `json:"nonce,omitempty"` // that the login began with; empty in the device flow
 }
 
 // PasskeyBegin asks for a challenge to the passkeys of the page with an origin, such as

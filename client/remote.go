@@ -22,7 +22,7 @@ type Remote struct {
 	Session func(ctx context.Context, c *Conn, refused string) (handle string, err error)
 }
 
-// CheckURL refuses what is not the URL of a service.
+// CheckURL returns an error unless its argument is the URL of a service.
 func CheckURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s {

@@ -107,7 +107,7 @@ func (n *internet) listen(name string, port uint16) (l net.Listener) {
 	return l
 }
 
-// locate returns the address of a name, which it gives one if it has none.
+// locate returns the address of a name, and assigns one at the first call.
 func (n *internet) locate(name string) (addr netip.Addr) {
 	n.t.Helper()
 	b, err := os.ReadFile(n.path("hosts"))

@@ -247,7 +247,7 @@ func wire(t *testing.T) (*island, string) {
 // same commands. Control: without a login, and as a person that the catalog does not map,
 // the same commands get nothing.
 //
-// proves R-T4, R-D8
+// proves R-T4, R-D8, R-P7
 func TestPeopleLogInFromAnotherMachine(t *testing.T) {
 	t.Parallel()
 	far, here := wire(t)
@@ -460,7 +460,7 @@ func TestRemoteWatchersFitInMemory(t *testing.T) {
 // Every verb that calls the service works from another machine, as an operator who logged
 // in there. The verbs that are not listed act on files of their own machine alone.
 //
-// proves R-D8
+// proves R-D8, R-P7
 func TestEveryVerbWorksRemotely(t *testing.T) {
 	t.Parallel()
 	far, here := wire(t)

@@ -71,7 +71,7 @@ func (s *team) carry(c *courier, near *net.UnixConn, path string) {
 	var r launch.Request
 	files, err := launch.ReadFrame(near, &r, 0)
 	if err != nil {
-		return // the service is gone
+		return // the service exited
 	}
 	given := len(r.Records)
 	c.mu.Lock()
@@ -114,7 +114,7 @@ func (s *team) carry(c *courier, near *net.UnixConn, path string) {
 // a service that leaves the approval out, presents another task's, or withholds Bob's vote
 // starts nothing, in the first attempt or a later one. Control: the same request unchanged.
 //
-// proves R-P1, R-O12, R-S2
+// proves R-P1, R-O12, R-S2, R-P4, R-P6
 func TestTheLauncherStartsWhatPeopleApproved(t *testing.T) {
 	t.Parallel()
 	s := newTeam(t, func(s *team) {

@@ -34,7 +34,7 @@ func (w *world) readable(uid int, values ...string) string {
 // can: not at rest, not while the worker runs, and not in what is left. Control of each
 // sweep: the account finds a planted value, and root finds the agent's.
 //
-// proves R-S4, R-D8, R-C3, R-S2
+// proves R-S4, R-D8, R-C3, R-S2, R-P5
 func TestSecretsOfATeamStayWithTheLauncher(t *testing.T) {
 	t.Parallel()
 	const brokered, exposed = "value-of-the-api-8822", "value-that-is-shown-8833"

@@ -69,7 +69,7 @@ func (s *team) toolHosts() (blocks []int) {
 // changes an approved call, or holds Bob's vote back, is refused by the tool host. Control:
 // the same call unchanged.
 //
-// proves R-G5, R-G6, R-S2
+// proves R-G5, R-G6, R-S2, R-P3, R-P6
 func TestToolHostsOfATeamHoldCredentialsAndVerifyVotes(t *testing.T) {
 	t.Parallel()
 	key := newKey()

@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
-// world is a world whose commands are those of an account of the machine. Its manifest is
+// world is a world whose commands run under an account of the machine. Its manifest is
 // published by alice.
 func (s *team) world(uid int) *world {
 	s.t.Helper()
@@ -77,7 +77,7 @@ func (s *team) attempts(id string) (pids []int) {
 	return pids
 }
 
-// awaitNoAttempts fails the test unless every process of the workers is gone.
+// awaitNoAttempts fails the test unless every process of the workers has exited.
 func (s *team) awaitNoAttempts() {
 	s.t.Helper()
 	for late := range polling(time.Minute) {

@@ -197,7 +197,7 @@ func (s *team) ok(uid int, script string) string {
 // and no launcher but by its own right. The control of each attack is root, or the account
 // whose right it is.
 //
-// proves R-B9, R-S2
+// proves R-B9, R-S2, R-P3
 func TestNoAccountOfAMachineReachesAnothers(t *testing.T) {
 	t.Parallel()
 	s := newTeam(t)
@@ -207,7 +207,7 @@ func TestNoAccountOfAMachineReachesAnothers(t *testing.T) {
 	accounts := map[string]int{"a person with keys": machine.Alice, "a person without": machine.Bob, "the page": machine.Page, "the service": machine.Service}
 	for _, a := range []struct {
 		what, script string
-		may          string // the account whose right it is, beside root
+		may          string // the account that may do it, as root may
 	}{
 		{"write the trust root", "echo >> /etc/bailiwick/trust.json", ""},
 		{"write the operators", "echo >> /etc/bailiwick/operators.json", ""},
@@ -239,7 +239,7 @@ func TestNoAccountOfAMachineReachesAnothers(t *testing.T) {
 // An AI with a person's shell, without the person's keys: it writes files of the catalog,
 // and what the service does with them is nothing.
 //
-// proves R-B5
+// proves R-B5, R-P3
 func TestAPersonsAccountDefinesNothingWithoutAKey(t *testing.T) {
 	t.Parallel()
 	s := newTeam(t)

@@ -77,7 +77,7 @@ func TestTheMachinesScriptsParse(t *testing.T) {
 	}
 }
 
-// The exit status of make vm is that of every step: what is missing fails as well.
+// make vm succeeds only if every step passed; a step without a result has failed.
 func TestARunOfTheMachineFailsUnlessEachStepPassed(t *testing.T) {
 	t.Parallel()
 	dir, run := vmCopy(t)

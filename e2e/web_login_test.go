@@ -70,11 +70,11 @@ func (w *office) signedIn(p *teamPage, who string) *tab {
 }
 
 // People sign in at the page with the account that their team's provider has of them: a real
-// provider, the code flow with PKCE, in a browser. Who is nobody's subject gets no session
+// provider, the code flow with PKCE, in a browser. A subject that the catalog does not map gets no session
 // and learns what to do. An answer of the provider opens a session in no other browser. Open
 // sessions stay valid while the provider is away.
 //
-// proves R-D8, R-T4
+// proves R-D8, R-T4, R-P7
 func TestPeopleSignInWithTheTeamsAccount(t *testing.T) {
 	t.Parallel()
 	w, p := newOfficePage(t)

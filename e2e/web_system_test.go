@@ -60,7 +60,7 @@ func (p *teamPage) enrolAll(people ...string) []*tab {
 // session that is stolen from a browser is of no use over the socket to another account.
 // Controls: the same requests of people's accounts; the session in the browser.
 //
-// proves R-S2, R-B9
+// proves R-S2, R-B9, R-P3
 func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s, p := newTeamPage(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
-// MaxRecord bounds the payload of a record, in bytes: a few hundred beside a set of keys.
+// MaxRecord bounds the payload of a record, in bytes: a few hundred, and a set of keys.
 const MaxRecord = 8<<10 + api.MaxOperatorSet
 
 // MaxEnvelope bounds the envelope of a record, in bytes.
@@ -111,7 +111,7 @@ func (v Votes) Cast(r *api.OperatorRecord, keys []seal.KeyID) error {
 	return nil
 }
 
-// Withdraw removes the approving votes of some voters: they let nothing begin any more. A
+// Withdraw removes the approving votes of some voters: they no longer let anything begin. A
 // denial stays.
 func (v Votes) Withdraw(of func(voter api.Principal) bool) {
 	for what, votes := range v {

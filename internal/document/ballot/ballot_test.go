@@ -165,7 +165,7 @@ func TestVotesEndWithTheirPersonAndKey(t *testing.T) {
 	}
 }
 
-// FuzzAdd gives a chain what is no record.
+// FuzzAdd adds arbitrary bytes to a chain.
 func FuzzAdd(f *testing.F) {
 	f.Add([]byte(`{"payload":"","payloadType":"","signatures":[]}`))
 	f.Fuzz(func(t *testing.T, envelope []byte) {

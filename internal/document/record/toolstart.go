@@ -11,13 +11,13 @@ import (
 // the service, or in mode system the launcher, so that the service sees no secret.
 //
 // Standard input has a ToolRequest a line, standard output a ToolReply a line, both
-// canonical. When standard input ends, the service is gone, and so is the reason to serve.
+// canonical. When standard input ends, the service has exited, and the tool host does so too.
 // Standard error has lines without values of Secrets: those that the server wrote begin
-// with ToolServerLine, and those of bailiwick-toolhost with ToolOwnLine.
+// with ToolServerLine, the lines of bailiwick-toolhost with ToolOwnLine.
 type ToolStart struct {
 	Server  api.ToolServer `json:"server"`
 	Files   []api.File     `json:"files,omitempty"`   // of its capability
-	Secrets Secrets        `json:"secrets,omitempty"` // those of the server
+	Secrets Secrets        `json:"secrets,omitempty"` // of the server
 	// Gate is what approvals are verified with. nil: the server is in no catalog yet, and no
 	// call that people approve is made. With it, the files are read from the catalog and do
 	// not follow.

@@ -95,8 +95,8 @@ func (t *anchorVerbs) nameLost(ctx context.Context, f lostFlags, name string) er
 	return t.printReceipt(receipt, fmt.Sprintf("anchor %s is named as lost and gets no more checkpoints; give the log another anchor, with another name and place", name))
 }
 
-// signLost returns the envelopes of the decision that an anchor is lost, one a line: those of
-// others, and that of this person.
+// signLost returns the envelopes of the decision that an anchor is lost, one a line. The last
+// one is signed by this person.
 func (t *anchorVerbs) signLost(ctx context.Context, f lostFlags, name string) ([]byte, error) {
 	if f.with == "" {
 		envelope, err := t.signFinding(ctx, f.decideFlags, name)

@@ -132,7 +132,7 @@ func (s *service) openPeople(ctx context.Context) (*people, error) {
 	return p, err
 }
 
-// roots reads certificates in PEM; nil, those of the system, without a path.
+// roots reads certificates in PEM. Without a path it returns nil, which stands for the system's.
 func (t *tree) roots(path string) (*x509.CertPool, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // of the system
@@ -181,7 +181,7 @@ func (p *people) Person(ctx context.Context, who login.Identity) (login.Identity
 	return who, nil
 }
 
-// valid refuses a session whose person is no longer who logged in.
+// valid refuses a session if its subject now maps to another person, or to none.
 func (p *people) valid(ctx context.Context, who login.Identity) error {
 	if who.Via == api.LoginPasskey {
 		return p.passkeys.Valid(who)

@@ -53,7 +53,7 @@ func (t *doctor) pageCheck() []check {
 	return []check{c}
 }
 
-// firstCertificate reads the first certificate of a file in PEM: that of the server.
+// firstCertificate reads the server's certificate, the first one of a file in PEM.
 func firstCertificate(path string) (*x509.Certificate, error) {
 	f, err := os.Open(path) //nolint:gosec // G304: the administrator names it
 	if err != nil {

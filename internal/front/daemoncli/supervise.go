@@ -13,7 +13,7 @@ import (
 
 // Supervisor is the service manager that started this process; the zero value means that nothing did.
 type Supervisor struct {
-	Notify   func(state string) error // sd_notify; nil: it wants no messages
+	Notify   func(state string) error // sd_notify; nil: no messages are sent
 	Watchdog time.Duration            // it ends a service that is silent for so long; 0: never
 	Sockets  []*os.File               // listening sockets that it passed on
 }
@@ -35,7 +35,7 @@ func (t *tree) tell(logger *slog.Logger, state string) {
 	}
 }
 
-// passed returns the listener for path among those of the service manager, or nil if it
+// passed returns the listener for path that the service manager passed, or nil if it
 // passed none. It refuses sockets for other paths: callers would wait there in vain.
 func (t *tree) passed(path string) (own *net.UnixListener, err error) {
 	for _, f := range t.Supervisor.Sockets {
@@ -92,7 +92,7 @@ func (t *tree) ask(ctx context.Context, limit time.Duration, socket string) erro
 	return nil
 }
 
-// supervised starts what the service manager is told while the service runs, and
+// supervised starts the notifications to the service manager, and
 // returns what ends it.
 func (t *tree) supervised(ctx context.Context, logger *slog.Logger, socket string) (end func()) {
 	if t.Supervisor.Notify == nil || t.Supervisor.Watchdog <= 0 {

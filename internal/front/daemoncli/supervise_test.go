@@ -42,7 +42,7 @@ func passSocket() {
 	fail(syscall.Exec("/proc/self/exe", os.Args, env)) //nolint:gosec // G204: this test
 }
 
-// testSupervisor is that of cmd/bailiwickd.
+// testSupervisor is the supervisor that cmd/bailiwickd passes.
 func testSupervisor() (s Supervisor) {
 	s.Sockets = activation.Files(true)
 	s.Notify = func(state string) error { _, err := daemon.SdNotify(false, state); return err }
@@ -50,7 +50,7 @@ func testSupervisor() (s Supervisor) {
 	return s
 }
 
-// A service manager passes the socket, and is told when the service is ready, that it
+// A service manager passes the socket, and is notified when the service is ready, that it
 // is alive and that it stops. The socket stays when the service has stopped.
 func TestAServiceManagerIsToldWhatTheServiceDoes(t *testing.T) {
 	m, program := installed(t)

@@ -96,7 +96,7 @@ func exists(path string) bool {
 }
 
 // rootOnly refuses a path that another account than root could replace or write. In a
-// sticky directory of root nobody else can replace what root owns.
+// sticky directory of root only root can replace the files of root.
 func rootOnly(path string) error {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

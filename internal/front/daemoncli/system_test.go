@@ -253,7 +253,7 @@ func TestDoctorKnowsTheMachine(t *testing.T) {
 	m, program := installed(t)
 	lines := func(uid int) map[string]checkLine {
 		t.Helper()
-		out, _ := asDaemon(m, uid, program, "doctor", "-o", "json") // programs are missing beside this one
+		out, _ := asDaemon(m, uid, program, "doctor", "-o", "json") // the other programs are missing
 		var r doctorReport
 		if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &r); err != nil {
 			t.Fatalf("%v\n%s", err, out)

@@ -55,6 +55,8 @@ func deployRoot(m *machine.Machine, args ...string) (string, error) {
 
 // A backup brings the state back as it was, keeps the one that was there, and leaves the
 // anchor, the marks, the catalog and the trust of the machine as they are.
+//
+// proves R-P8
 func TestABackupBringsTheStateBack(t *testing.T) {
 	m := worked(t)
 	was := listing(t, m, "/var/lib/bailiwick")
@@ -120,6 +122,8 @@ func without(text, prefix string) (out string) {
 
 // A restore that is killed at any of its steps leaves one of the two states, whole; the
 // next one completes it and has kept the other.
+//
+// proves R-P8
 func TestAKilledRestoreIsRepeated(t *testing.T) {
 	const calls = "rename,renameat,renameat2,link,linkat,mkdirat,unlinkat,fchownat"
 	for n, killed := 1, true; killed; n += 4 {
@@ -222,6 +226,8 @@ func pack(t *testing.T, m *machine.Machine, path string, list []entry) {
 }
 
 // An archive that is damaged, of others, newer, or that reaches outside is refused whole.
+//
+// proves R-P8
 func TestABadArchiveChangesNothing(t *testing.T) {
 	m := worked(t)
 	if out, err := deployRoot(m, "backup", "/home/one.tar.gz"); err != nil {
@@ -290,8 +296,10 @@ func TestABadArchiveChangesNothing(t *testing.T) {
 	}
 }
 
-// A backup or a restore that runs out of space says so and changes nothing; one beside a
-// running service is refused.
+// A backup or a restore that runs out of space says so and changes nothing; one while the
+// service runs is refused.
+//
+// proves R-P8
 func TestABackupInTroubleChangesNothing(t *testing.T) {
 	m := worked(t)
 	if out, err := deployRoot(m, "backup", "/home/one.tar.gz"); err != nil {
@@ -340,6 +348,8 @@ func stampOf(m *machine.Machine, version string) {
 
 // An upgrade keeps a copy of the state, which restore brings back with the content that
 // the copy shares; a downgrade is refused by name.
+//
+// proves R-P8
 func TestAnUpgradeKeepsACopyAndADowngradeIsRefused(t *testing.T) {
 	m := worked(t)
 	stampOf(m, "9.0.0+abc")
@@ -379,6 +389,8 @@ func TestAnUpgradeKeepsACopyAndADowngradeIsRefused(t *testing.T) {
 
 // A purge asks, removes all data and says what stays; people keep their keys, and the
 // machine can be set up again.
+//
+// proves R-P8
 func TestAPurgeRemovesAllData(t *testing.T) {
 	m := worked(t)
 	if out, err := deployRoot(m, "purge"); err == nil || !strings.Contains(out, "nothing was ") {
@@ -403,6 +415,8 @@ func TestAPurgeRemovesAllData(t *testing.T) {
 
 // The scripts of a package make what setup needs, keep data at a removal and name it, and
 // remove it at a purge; each may run twice.
+//
+// proves R-P8
 func TestThePackageKeepsDataUntilAPurge(t *testing.T) {
 	m := packaged(t)
 	for _, name := range []string{"postinstall", "preremove", "postremove"} {

@@ -89,7 +89,7 @@ var/lib/bailiwick-catalog/catalog/blobs root:bailiwick-deploy 2775
 }
 
 // A machine is set up once, from a file or by questions; then two people of the group
-// publish a catalog together, and nobody else does.
+// publish a catalog together, and no one of them alone.
 func TestAMachineIsSetUpOnceAndItsPeoplePublish(t *testing.T) {
 	m := packaged(t)
 	if out, err := m.Run(machine.Alice, deployProgram, "setup", "--from", "/etc/answers.yaml", "--yes"); err == nil || !strings.Contains(out, "sudo") {
@@ -296,6 +296,8 @@ func TestSetupAsks(t *testing.T) {
 
 // A setup that is killed at any of its writes is completed by the next one, and the
 // machine is no installation before.
+//
+// proves R-P8
 func TestAKilledSetupIsRepeated(t *testing.T) {
 	for n, killed := 1, true; killed; n++ {
 		if n > 20 {
@@ -318,7 +320,7 @@ func TestAKilledSetupIsRepeated(t *testing.T) {
 }
 
 // Where setup cannot write, or another account could change what it writes, it says so
-// and leaves no installation; when the cause is gone, it succeeds.
+// and leaves no installation; it succeeds once the cause is mended.
 func TestSetupInTroubleLeavesNoInstallation(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil, mend func(m *machine.Machine) error

@@ -59,7 +59,7 @@ func places(d api.Dirs) []place {
 }
 
 // skip reports what an archive does not have: what is made again, what only says that a
-// process runs, and the anchor beside the state, which would vouch for what it came with.
+// process runs, and the anchor in the state directory, which would agree with the restored log.
 func (b Backup) skip(name string) bool {
 	if name == "launch/identity" {
 		return !b.Identity

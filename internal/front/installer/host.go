@@ -58,7 +58,7 @@ func (h Host) Stop(ctx context.Context) error {
 	}
 	for _, args := range [][]string{
 		{"--no-reload", "disable", "--now", "bailiwick-web.service", "bailiwick.service", "bailiwick.socket", "bailiwick-launch.socket"},
-		// Without its launcher and its service a worker has nobody who reads its result.
+		// No process would read the result of a worker.
 		{"kill", "--kill-whom=all", "bailiwick-launch.service"},
 		{"stop", "bailiwick-launch.service"},
 	} {

@@ -32,7 +32,7 @@ type Restore struct {
 	Say     func(format string, args ...any)
 }
 
-// restoring is a file in a directory that is being filled. Without it a directory beside
+// restoring is a file in a directory that is being filled. Without it a directory next to
 // the state is complete.
 const restoring = ".restoring"
 
@@ -262,8 +262,8 @@ func (r Restore) own(stage string) error {
 	return nil
 }
 
-// keepAnchor copies the anchor beside the state of this machine: it says how far the log
-// had come, so the service refuses an older one until an operator signs the loss.
+// keepAnchor copies the anchor in the state directory of this machine. It has the length of
+// the log, so the service refuses an older log until an operator signs the loss.
 func (r Restore) keepAnchor(to string) error {
 	b, err := readOwn(r.Dirs.State, "high-water")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -376,7 +376,7 @@ func (r Restore) swap(stage string) error {
 	if err := durable.Sync(from); err != nil {
 		return err
 	}
-	// Before the exchange: what lies beside the state from here on is complete, and kept.
+	// Before the exchange: from here on the directory next to the state is complete, and is kept.
 	if err := os.Remove(filepath.Join(stage, restoring)); err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (t Tree) pages(ctx context.Context) (list []file, err error) {
 		return nil, err
 	}
 	program := filepath.Join(filepath.Dir(self), "bailiwick")                                   // of this machine, whatever t.From was built for
-	if out, err := exec.CommandContext(ctx, program, "man", dir).CombinedOutput(); err != nil { //nolint:gosec // G204: beside this program
+	if out, err := exec.CommandContext(ctx, program, "man", dir).CombinedOutput(); err != nil { //nolint:gosec // G204: in the directory of this program
 		return nil, fmt.Errorf("manual pages: %s man: %w: %s", program, err, out)
 	}
 	entries, err := os.ReadDir(dir)

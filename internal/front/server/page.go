@@ -20,7 +20,7 @@ func (c *callers) checkPage(ctx context.Context, call api.Call, who caller) erro
 }
 
 // from returns the address of who logs in: of the connection, or of the browser that the
-// page logs in for. Of the accounts of this machine only that of the page is believed.
+// page logs in for. Only the account of the page may say so.
 func (c *callers) from(r *request) string {
 	p, _ := r.Context().Value(peerKey{}).(peer) // establish has checked it
 	given := r.Header.Values(api.FromHeader)

@@ -29,7 +29,7 @@ const (
 )
 
 // Remote serves the API over TLS. A caller there has no account: it is who its handle says,
-// or nobody, who can only log in.
+// or no principal: such a caller can only log in.
 type Remote struct {
 	Listener net.Listener
 	TLS      *tls.Config
@@ -194,7 +194,7 @@ func (b *bounds) end(p api.Principal) {
 	b.principals[p].open--
 }
 
-// establishRemote returns the caller of a request over TLS. Without a handle it is nobody,
+// establishRemote returns the caller of a request over TLS. Without a handle it has no principal,
 // who may only log in or exchange a token.
 func (c *callers) establishRemote(r *http.Request, p peer, call api.Call) (caller, error) {
 	if r.Header.Get("Origin") != "" {

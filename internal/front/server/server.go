@@ -56,7 +56,7 @@ type Config struct {
 	Schedules Schedules
 	Approvals Approvals
 	OAuth     *oauth.Verifier // of another issuer's tokens; nil: only the service's own are accepted
-	People    *login.Sessions // of people who logged in; nil: nobody can
+	People    *login.Sessions // of people who logged in; nil: logins are not configured
 	Provider  *login.Provider // of their ID tokens; nil: none
 	Passkeys  *login.Passkeys // nil: none
 	Map       Map             // of identities to people

@@ -22,7 +22,7 @@ const renewBefore = time.Minute
 // Request is a login at a server.
 type Request struct {
 	URL   string
-	CA    string // certificates in PEM, beside those of the system
+	CA    string // certificates in PEM, in addition to the system's
 	Token string // empty: by the identity provider
 	// Show tells the person where to log in, with which code.
 	Show func(address, code string)

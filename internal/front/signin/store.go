@@ -43,7 +43,7 @@ type kept struct {
 
 // login is what is kept of one server: a token, or a session of a person.
 type login struct {
-	CA      string   `json:"ca,omitempty"`    // certificates in PEM, beside those of the system
+	CA      string   `json:"ca,omitempty"`    // certificates in PEM, in addition to the system's
 	Token   string   `json:"token,omitempty"` // of Bailiwick
 	OIDC    *grant   `json:"oidc,omitempty"`
 	Session *session `json:"session,omitempty"`

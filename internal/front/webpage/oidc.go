@@ -87,7 +87,7 @@ func loopback(issuer string) (netip.AddrPort, bool) {
 
 func rootsOf(path string) (*x509.CertPool, error) {
 	if path == "" {
-		return nil, nil //nolint:nilnil // those of the system
+		return nil, nil //nolint:nilnil // nil stands for the system's
 	}
 	b, err := os.ReadFile(path) //nolint:gosec // G304: the administrator names it
 	if err != nil {

@@ -172,7 +172,7 @@ func (w *teamWorld) want(name string, a asked, status int, words ...string) answ
 
 // Every call that shows or changes something is made with the session of the person who
 // asked; without one the page makes the calls of a login and no other. A handle that is
-// unknown, of a token, or the page's own account is nobody.
+// unknown, of a token, or the page's own account has no principal.
 //
 // proves R-S2
 func TestTheTeamsPageHasNoAuthority(t *testing.T) {

@@ -115,7 +115,7 @@ func member(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// CheckOrigin refuses what is no origin of a page over TLS that can be the relying party of
+// CheckOrigin returns an error unless its argument is the origin of a page over TLS that can be the relying party of
 // passkeys: browsers take no address and, here, no single label.
 func CheckOrigin(s string) error {
 	u, err := url.Parse(s)

@@ -14,7 +14,7 @@ import (
 // checkoutTime bounds the preparation of one checkout.
 const checkoutTime = 5 * time.Minute
 
-// prepareCheckout makes the checkout that an attempt starts from. In mode system workers read those of the service and add none.
+// prepareCheckout makes the checkout that an attempt starts from. In mode system workers only read the checkouts of the service.
 // The attempt does not wait: a worker that finds none makes its own.
 func (l *lifecycle) prepareCheckout(r row, m record.Manifest) {
 	if m.Source == nil || !l.cfg.Dirs.System() {

@@ -168,7 +168,7 @@ func copyChunks(r io.Reader, offset int64, each func(api.Chunk) error) (int64, e
 }
 
 // logParts returns the files of an attempt's log in order, with offset and size,
-// complete or not. A missing log has none.
+// complete or not. A missing log has no lines.
 func logParts(work string) ([]api.LogPart, error) {
 	dir := filepath.Join(work, record.WorkLog)
 	st, err := os.Lstat(dir)

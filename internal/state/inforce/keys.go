@@ -10,8 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
 
-// keysSeen returns the newest set of deploy keys in the log; zero: it has none, since the
-// first set needs no entry.
+// keysSeen returns the newest set of deploy keys in the log; zero: only the
+// first set was seen, which needs no entry.
 func keysSeen(v store.Reader) (seal.TrustMark, error) {
 	last, err := audit.Last(v, record.KindCatalogKeys)
 	if err != nil || last == nil {

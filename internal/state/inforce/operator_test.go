@@ -10,7 +10,7 @@ import (
 )
 
 // The holder of an operator key may look at the service and at others' work, but not by a
-// token. Control: the same requests without one, and those of another person.
+// token. Control: the same requests without a token, and by another person.
 //
 // proves R-T4, R-B9
 func TestAKeyMakesNoOperatorByToken(t *testing.T) {

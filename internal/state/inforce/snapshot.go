@@ -48,7 +48,7 @@ type Config struct {
 	Store    *store.Store // has the table catalog_seen; see dispatch.Migration
 	Ledger   *audit.Ledger
 	Operator api.Principal // see policy.Rules
-	// Operators is that of policy.Rules; it does not hold for a caller by token.
+	// Operators is for policy.Rules; it does not apply to a caller by token.
 	Operators func(api.Principal) bool
 	Logger    *slog.Logger
 }

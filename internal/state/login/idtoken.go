@@ -97,7 +97,7 @@ func (p *Provider) current(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	return p.verifier, nil
 }
 
-// claims are those that are read beside what the library verifies.
+// claims are read in addition to the ones that the library verifies.
 type claims struct {
 	AuthorizedParty string `json:"azp"`
 }

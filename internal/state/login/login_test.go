@@ -124,7 +124,7 @@ func (p *provider) sign(method jwt.SigningMethod, k any, kid string, claims jwt.
 // Each bad token is refused for its own reason, and the honest one is accepted between
 // them.
 //
-// proves R-T4
+// proves R-T4, R-P7
 func TestAnIDTokenIsVerified(t *testing.T) {
 	p, v := newProvider(t)
 	honest := func() {
@@ -273,7 +273,7 @@ func ann(credential string) Identity {
 	return Identity{Principal: "human:ann", Via: api.LoginOIDC, Issuer: "https://id.example", Subject: "1", Groups: []string{"dev"}, Credential: api.DigestOf([]byte(credential))}
 }
 
-// proves R-T4
+// proves R-T4, R-P7
 func TestASessionHasAnEnd(t *testing.T) {
 	b := newBench(t)
 	s := b.open()
@@ -325,7 +325,7 @@ func TestASessionHasAnEnd(t *testing.T) {
 	find(o3, "tls", "put back")
 	b.clock = b.clock.Add(2 * time.Minute)
 	find(o3, "tls", "")
-	// A logout, and an identity that is nobody's any more.
+	// A logout, and an identity that the catalog no longer maps.
 	o4 := begin("4")
 	if err := s.End(t.Context(), "human:ann", o3.ID); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func passkey(t *testing.T, p api.Principal) (*softkey.Authenticator, seal.Key) {
 	return a, k
 }
 
-// proves R-B9, R-T4
+// proves R-B9, R-T4, R-P7
 func TestAPasskeyLogsIn(t *testing.T) {
 	a, k := passkey(t, "human:ann")
 	stranger, _ := passkey(t, "human:eve")

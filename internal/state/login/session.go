@@ -146,7 +146,7 @@ func (s *Sessions) drop(id string) *Session {
 	return o
 }
 
-// remember keeps a credential until no verifier accepts it any more.
+// remember keeps a credential until every verifier refuses it.
 func (s *Sessions) remember(credential api.Digest, opened time.Time) {
 	if until := opened.Add(rememberTime); credential != "" && s.cfg.Now().Before(until) {
 		s.seen[credential] = until

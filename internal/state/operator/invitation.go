@@ -130,7 +130,7 @@ func scanInvitation(scan store.Scan) (in invitation, err error) {
 }
 
 // stands reports whether an invitation counts: for the page that is configured, and until
-// its inviter is no operator any more.
+// its inviter is no longer an operator.
 func (i *Invitations) stands(in invitation) bool {
 	return in.Origin == i.origin && (!in.Keyed || i.registry.HasKey(in.By))
 }
@@ -176,7 +176,7 @@ func (i *Invitations) open(v store.Reader, code string) (answer api.EnrolAnswer,
 		return answer, in, err
 	}
 	if in.State != api.InvitationOpen || !i.stands(in) {
-		return answer, in, api.Errorf(api.CodeUnauthenticated, "the link is not valid: it was used, replaced or expired after %s, or its inviter is no operator any more", api.InvitationTime).
+		return answer, in, api.Errorf(api.CodeUnauthenticated, "the link is not valid: it was used, replaced or expired after %s, or its inviter is no longer an operator", api.InvitationTime).
 			WithHint("if you did not use it, tell an operator; they send another one: bailiwick operators invite PRINCIPAL")
 	}
 	challenge := enrolChallenge(code)

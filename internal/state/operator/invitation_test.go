@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 )
 
-// inviting returns an office whose one operator key is that of Ann, at the page of the
+// inviting returns an office whose one operator key belongs to Ann, at the page of the
 // software passkeys.
 func inviting(t *testing.T) *office {
 	t.Helper()
@@ -85,7 +85,7 @@ func (o *office) admitted(p api.Principal) seal.TrustRoot {
 
 // A person enrols a passkey with a link, once. The link, and the passkey that was enrolled
 // with it, sign nothing: only the operators' signature makes it a key, of the person who
-// was invited and of nobody else.
+// was invited, and of no other principal.
 //
 // proves R-B9
 func TestALinkAloneGivesNothing(t *testing.T) {
@@ -163,7 +163,7 @@ func TestACodeIsValidOnce(t *testing.T) {
 	if _, _, err := o.enrol(code, nil); api.CodeOf(err) != api.CodeUnauthenticated {
 		t.Errorf("a second passkey: %v", err)
 	}
-	code = o.invite("human:bob", false) // the passkey that waited is gone, too
+	code = o.invite("human:bob", false) // which removes the passkey that waited
 	if list, err := o.registry.Invited.List(t.Context()); err != nil || len(list) != 1 || list[0].Key != nil {
 		t.Errorf("%+v, %v", list, err)
 	}

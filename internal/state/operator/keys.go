@@ -68,7 +68,7 @@ func (r *Registry) Passkeys() (list []seal.Key) {
 	return list
 }
 
-// CheckCount refuses the counter of a passkey that does not follow those of its decisions.
+// CheckCount refuses a counter of a passkey below the ones in its decisions.
 func (r *Registry) CheckCount(id seal.KeyID, count uint32) error {
 	return r.current.Load().counter.Check(map[seal.KeyID]uint32{id: count})
 }

@@ -94,6 +94,8 @@ func takeoverProblems(section string) (problems []string) {
 }
 
 // TestNamedTestsExist checks that the tests exist.
+//
+// proves R-P3
 func TestEachCellOfTheTakeoverTableNamesATest(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(root, "docs/threats.md"))
 	if err != nil {

@@ -55,7 +55,7 @@ func (p *Pool) order(c Call) (*order, error) {
 	return o, err
 }
 
-// resolve returns the server with what its tool host needs beside its document.
+// resolve returns the server with what its tool host needs in addition to its document.
 func (p *Pool) resolve(o *order) toolclient.Server {
 	s := toolclient.Server{ToolServer: o.server, Revision: o.revision, Refs: slices.Collect(maps.Values(o.refs)), Secrets: func(ctx context.Context) (record.Secrets, error) {
 		values := record.Secrets{}

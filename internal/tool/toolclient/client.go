@@ -44,7 +44,7 @@ type Process interface {
 	Kill() error
 }
 
-// Server is a server with what is not in its document.
+// Server is the document of a server and the values that its tool host needs.
 type Server struct {
 	api.ToolServer
 
@@ -70,7 +70,7 @@ type Offer struct {
 }
 
 // Definitions starts a tool host, reads the definitions of all tools of the server, and
-// ends it. A declared command has none to ask for.
+// ends it. A declared command has no server.
 func Definitions(ctx context.Context, cfg Config, s Server) (Offer, error) {
 	h, err := Start(ctx, cfg, s)
 	if err != nil {

@@ -30,7 +30,7 @@ type Host struct {
 	said    *ending
 	writing chan struct{} // holds a token while somebody writes
 	exited  chan struct{}
-	silent  chan struct{} // closed when nothing writes to said any more
+	silent  chan struct{} // closed when the last writer to said is done
 
 	records func(ctx context.Context, n uint64) ([][]byte, error) // may be nil
 	telling sync.Mutex                                            // one gives records at a time
@@ -133,7 +133,7 @@ func (h *Host) receive(r *record.ToolReply) {
 		progress(*r.Progress)
 	case r.Progress != nil:
 	case r.ID != 0:
-		if wait != nil { // else nobody waits any more
+		if wait != nil { // else the caller stopped waiting
 			wait <- *r
 		}
 	case s != nil && r.Ended != nil:
@@ -180,7 +180,7 @@ func (h *Host) Err() error {
 // Close ends the tool host, and its server with it.
 func (h *Host) Close() error {
 	h.closing.Do(func() {
-		closeAll(h.in, h.out) // a server that writes to nobody ends sooner
+		closeAll(h.in, h.out) // a server exits sooner once its pipes are closed
 		timer := time.NewTimer(exitTime)
 		defer timer.Stop()
 		select {
@@ -194,7 +194,7 @@ func (h *Host) Close() error {
 	return h.closed
 }
 
-// send writes a request as a line. A tool host that does not read for writeTime is gone.
+// send writes a request as a line. A tool host that does not read for writeTime gets no further request.
 func (h *Host) send(ctx context.Context, q record.ToolRequest) error {
 	line, err := canon.Marshal(q)
 	if err == nil && len(line) >= record.MaxToolRequest {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits bound everything that one program starts. Zero is no limit.
+// Limits bound everything that one program starts. Zero means no limit.
 type Limits struct {
 	Memory    int64   // bytes
 	Processes int     // and threads

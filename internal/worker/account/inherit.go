@@ -30,7 +30,7 @@ func CheckFile(f *os.File, uid uint32, check func(fd int, st *unix.Stat_t) error
 	return errors.Join(ctlErr, err)
 }
 
-// Listening refuses what is no stream socket of this machine that listens.
+// Listening returns an error unless the file is a listening stream socket of this machine.
 func Listening(fd int, _ *unix.Stat_t) error {
 	for _, o := range []struct{ option, want int }{{unix.SO_DOMAIN, unix.AF_UNIX}, {unix.SO_TYPE, unix.SOCK_STREAM}, {unix.SO_ACCEPTCONN, 1}} {
 		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// OwnGroups returns the place for control groups below that of this process, which it moves to
+// OwnGroups returns the place for control groups below the one of this process, which it moves to
 // a group of its own: one with processes delegates nothing.
 func OwnGroups() (*Groups, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")

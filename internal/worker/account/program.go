@@ -99,7 +99,7 @@ func (p *Program) onThread() (started *Process, err error) {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked
 		if unix.Gettid() == unix.Getpid() {
-			// The first thread cannot exit, and its mounts are those of the process in /proc/PID.
+			// The first thread cannot exit, and /proc/PID shows its mounts as the process's.
 			started, err = p.onThread()
 			runtime.UnlockOSThread()
 			return

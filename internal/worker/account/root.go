@@ -284,7 +284,7 @@ func stage() (string, error) {
 	return "", errors.New("the host has none of /mnt, /run and /sys to build on")
 }
 
-// enter builds the root, makes it that of the thread and drops the host's.
+// enter builds the root, makes it the root of the thread and unmounts the host's.
 func (r *root) enter() error {
 	dir, err := stage()
 	if err != nil {

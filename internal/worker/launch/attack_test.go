@@ -24,7 +24,7 @@ import (
 // A revision that a later one replaced starts nothing once its grace is over, and never what
 // humans have withdrawn. The control is the same manifest before.
 //
-// proves R-B5
+// proves R-B5, R-P4
 func TestARollbackOfTheCatalogEnds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // it takes root
@@ -53,7 +53,7 @@ func TestARollbackOfTheCatalogEnds(t *testing.T) {
 // A launcher serves one service: not another, not one whose keys went back, and not a key
 // that was replaced. The control is the service with its keys.
 //
-// proves R-D2
+// proves R-D2, R-P4
 func TestAnotherServiceStartsNothing(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // it takes root
@@ -156,7 +156,7 @@ func TestWhatPeopleApproveIsVerifiedByTheLauncher(t *testing.T) {
 // A value is the one that operators set, encrypted to this machine. The control is in
 // TestAWorkerRunsUnderItsOwnUids.
 //
-// proves R-D8
+// proves R-D8, R-P5
 func TestAServiceSwapsNoSecret(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // it takes root
@@ -240,6 +240,8 @@ func TestFramesAreRefusedWhole(t *testing.T) {
 }
 
 // Only the account of the service is answered. The control is that account.
+//
+// proves R-P4
 func TestOnlyTheServicesAccountIsServed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // it takes another account

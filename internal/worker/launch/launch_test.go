@@ -25,7 +25,7 @@ func openStore(t testing.TB, dir string) *blob.Store {
 // The attacker has the service's key. He starts no attempt that exceeds what humans
 // defined, in any member of the manifest. The control is the manifest unchanged.
 //
-// proves R-D2, R-B5
+// proves R-D2, R-B5, R-P4
 func TestNoSignedManifestExceedsTheCatalog(t *testing.T) {
 	w := newWorld(t)
 	for name, c := range map[string]struct {
@@ -83,7 +83,7 @@ func TestNoSignedManifestExceedsTheCatalog(t *testing.T) {
 	}
 }
 
-// proves R-D2
+// proves R-D2, R-P4
 func TestOnlyTheServicesManifestOfASignedRevisionStarts(t *testing.T) {
 	w := newWorld(t)
 	l := w.launcher()
@@ -113,7 +113,7 @@ func TestOnlyTheServicesManifestOfASignedRevisionStarts(t *testing.T) {
 // An attempt whose worker never began may start again, after a kill at any point; any other
 // may not.
 //
-// proves R-O6
+// proves R-O6, R-P4
 func TestAnAttemptRunsOnce(t *testing.T) {
 	w := newWorld(t)
 	m := w.manifest("edit")

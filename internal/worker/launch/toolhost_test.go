@@ -150,7 +150,7 @@ func TestADeclaredCommandRunsInAJailUnderAUidBlock(t *testing.T) {
 // decrypted, and makes a call that people approve only with their votes. The test speaks to
 // it in the place of the service.
 //
-// proves R-S2, R-D8, R-B9
+// proves R-S2, R-D8, R-B9, R-P3, R-P6
 func TestAToolHostRunsUnderItsOwnUidAndVerifiesApprovals(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // it takes root
