@@ -85,7 +85,11 @@ func readable(t *testing.T) string {
 // proves R-B2, R-B3, R-T9
 func TestServerHasExactlyNineTools(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ordinaryUID) // no keys and no service
+	inEachMode(t, ordinaryUID, serverHasExactlyNineTools)
+}
+
+func serverHasExactlyNineTools(t *testing.T, uid int) {
+	w := newWorld(t, uid) // no keys and no service
 	for _, revision := range mcpRevisions() {
 		got := toolsOf(w, mcpProgram(), revision)
 		if err := checkTools(got); err != nil {

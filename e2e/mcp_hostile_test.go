@@ -170,7 +170,11 @@ func TestPipedRequestsAreAnswered(t *testing.T) {
 // proves R-B7
 func TestARequestCarriesNoAuthority(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 0)
+	inEachMode(t, 0, aRequestCarriesNoAuthority)
+}
+
+func aRequestCarriesNoAuthority(t *testing.T, uid int) {
+	w := newWorld(t, uid)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"}, subagent{name: "hidden", script: "true"})
 	w.replace(manifest, "subagents: [edit,hidden]", "subagents: [edit]")
@@ -214,7 +218,11 @@ func TestARequestCarriesNoAuthority(t *testing.T) {
 // proves R-B2, R-B6
 func TestUnknownAndForbiddenLookAlike(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 0)
+	inEachMode(t, 0, unknownAndForbiddenLookAlike)
+}
+
+func unknownAndForbiddenLookAlike(t *testing.T, uid int) {
+	w := newWorld(t, uid)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"}, subagent{name: "hidden", script: "true"})
 	w.replace(manifest, "subagents: [edit,hidden]", "subagents: [edit]")

@@ -161,7 +161,11 @@ func TestAnnotationsEnforceNothing(t *testing.T) {
 // proves R-T4, R-T5
 func TestTokenFileIdentifiesTheCaller(t *testing.T) {
 	t.Parallel()
-	w := tiers(t, 0)
+	inEachMode(t, 0, tokenFileIdentifiesTheCaller)
+}
+
+func tokenFileIdentifiesTheCaller(t *testing.T, uid int) {
+	w := tiers(t, uid)
 	w.replace(manifest, "grants:\n", "grants:\n  - {principal: \"agent:claude\", subagents: [looks, edits], sources: [repo], targets: [local], ceiling: reversible}\n")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.must("principal", "add", "agent:claude")

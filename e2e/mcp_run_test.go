@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -80,7 +81,11 @@ func (s *mcpSession) watchRun(id api.RunID) (all []api.RunEvent) {
 // proves R-O1, R-T8, R-T9
 func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 	t.Parallel()
-	w := orchestrated(t, 0)
+	inEachMode(t, 0, clientSubmitsAndWatchesAPlan)
+}
+
+func clientSubmitsAndWatchesAPlan(t *testing.T, uid int) {
+	w := orchestrated(t, uid)
 	for _, revision := range mcpRevisions() {
 		s := w.mcp(revision)
 		id := api.RunID("plan-" + revision)
@@ -90,7 +95,7 @@ func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 		))
 		var run mcpRun
 		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
-		if run.RunID != id || run.Total != 4 || len(run.Tasks) != 4 || run.Settled || !strings.Contains(run.Advice, "bailiwick_orchestrator_watch") {
+		if !w.names(string(run.RunID), string(id)) || run.Total != 4 || len(run.Tasks) != 4 || run.Settled || !strings.Contains(run.Advice, "bailiwick_orchestrator_watch") {
 			t.Fatalf("%s: after submission it is %+v", revision, run)
 		}
 		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
@@ -173,7 +178,11 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 // proves R-T4, R-D6
 func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	t.Parallel()
-	w := orchestrated(t, 0)
+	inEachMode(t, 0, runsArePrivateAndTokensCannotSteer)
+}
+
+func runsArePrivateAndTokensCannotSteer(t *testing.T, uid int) {
+	w := orchestrated(t, uid)
 	w.replace(manifest, "grants:\n", "grants:\n  - {principal: \"agent:claude\", subagents: [sh], sources: [repo], targets: [local], ceiling: reversible}\n")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.must("principal", "add", "agent:claude")
@@ -184,8 +193,12 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	const asksOnce = `[ -f inputs/resume.json ] || echo '{"question": "Which?", "options": ["red", "blue"]}' > .bailiwick/question.json`
 	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("a", asksOnce), shellTask("b", "true", after("a")))), "runId": "of-root"}, new(mcpRun))
 	agent.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("a", asksOnce))), "runId": "of-claude"}, new(mcpRun))
-	for _, id := range []api.RunID{"of-root", "of-claude"} {
-		w.awaitEvent(id, event("task.waiting", "a"))
+	w.awaitEvent("of-root", event("task.waiting", "a"))
+	for late := range polling(time.Minute) { // the person of a machine sees no run of others
+		var run mcpRun
+		if agent.ok("bailiwick_orchestrator_status", members{"runId": "of-claude"}, &run); run.Tasks[0].Asks || late {
+			break
+		}
 	}
 	for _, tool := range []string{"bailiwick_orchestrator_status", "bailiwick_orchestrator_watch"} {
 		foreign, unknown := agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-root"}), agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-none"})

@@ -92,7 +92,11 @@ for i in $(seq 1 2000); do echo "Zeile $i ✓ des Protokolls"; done
 // proves R-T8, R-T9
 func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ordinaryUID)
+	inEachMode(t, ordinaryUID, clientDispatchesAndReadsTheResult)
+}
+
+func clientDispatchesAndReadsTheResult(t *testing.T, uid int) {
+	w := newWorld(t, uid)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "works", script: works}, subagent{name: "sleeps", script: "sleep 300"})
 	w.up()
@@ -107,7 +111,7 @@ func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 		var d mcpStanding
 		ask := members{"subagent": "works", "source": members{"name": "repo"}, "dispatchId": id, "env": []string{"colours"}, "input": members{"n": 1}}
 		s.ok("bailiwick_dispatch", ask, &d)
-		if d.DispatchID != id || d.Record != nil || d.Advice == "" {
+		if !w.names(d.DispatchID, id) || d.Record != nil || d.Advice == "" {
 			t.Errorf("%s: without waiting it returns %+v", revision, d)
 		}
 		ask["wait"] = 50
@@ -176,7 +180,11 @@ func sameAsCommandLine(t *testing.T, w *world, s *mcpSession, id string) {
 // proves R-D6
 func TestAClientAnswersAQuestion(t *testing.T) {
 	t.Parallel()
-	w := asking(t, 0)
+	inEachMode(t, 0, aClientAnswersAQuestion)
+}
+
+func aClientAnswersAQuestion(t *testing.T, uid int) {
+	w := asking(t, uid)
 	s := w.mcp(mcpNovember)
 	var d mcpStanding
 	s.ok("bailiwick_dispatch", members{"subagent": "asks", "source": members{"name": "repo"}, "wait": 50}, &d)
@@ -222,7 +230,11 @@ func TestOrchestratorToolsExplainAMissingOrchestrator(t *testing.T) {
 // proves R-B6
 func TestListsShowMetadataOfUsableArtifacts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 0)
+	inEachMode(t, 0, listsShowMetadataOfUsableArtifacts)
+}
+
+func listsShowMetadataOfUsableArtifacts(t *testing.T, uid int) {
+	w := newWorld(t, uid)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.init()
 	w.write("project/capabilities/granted/run.sh", "#!/bin/sh\n# marker-file\n", 0o755)

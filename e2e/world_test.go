@@ -96,7 +96,8 @@ type world struct {
 	bash func(context.Context) *exec.Cmd // the shell of a document, unless it is one of this machine
 }
 
-// newWorld creates the directories. The programs run as uid.
+// newWorld creates the directories. The programs run as uid; as machine.Alice, on a machine
+// in mode system.
 func newWorld(t testing.TB, uid int) *world {
 	t.Helper()
 	// Not t.TempDir: its parents are closed to other accounts.
@@ -118,7 +119,8 @@ func newWorld(t testing.TB, uid int) *world {
 			t.Error(wrong)
 		}
 	})
-	if systemMode {
+	onMachine := systemMode || uid == machine.Alice
+	if onMachine {
 		w.uid = machine.Alice
 	}
 	for _, d := range []string{"data", "state", "config", "run", "home", "tmp"} {
@@ -129,7 +131,7 @@ func newWorld(t testing.TB, uid int) *world {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "TMPDIR=" + w.path("tmp"), "LC_ALL=C.UTF-8", "NO_COLOR=1",
 		"XDG_DATA_HOME=" + w.path("data"), "XDG_STATE_HOME=" + w.path("state"), "XDG_CONFIG_HOME=" + w.path("config"), "XDG_RUNTIME_DIR=" + w.path("run"),
 	}
-	if systemMode {
+	if onMachine {
 		newMachine(t, w)
 	}
 	return w
@@ -281,6 +283,12 @@ func (w *world) me() string {
 		return "local:" + map[int]string{machine.Alice: "alice", machine.Bob: "bob"}[w.uid]
 	}
 	return fmt.Sprintf("local:uid:%d", w.uid)
+}
+
+// names reports whether an id that the service returned is that which the world's account
+// chose. In mode system people share a service, so it adds what makes it theirs.
+func (w *world) names(got, id string) bool {
+	return got == id || w.on != nil && strings.HasPrefix(got, id+"-")
 }
 
 // repository creates a git repository with one commit, owned by the world's
@@ -441,6 +449,21 @@ func asBoth(t *testing.T, test func(t *testing.T, uid int)) {
 	}
 	t.Run("root", func(t *testing.T) { test(t, 0) })
 	t.Run("user", func(t *testing.T) { test(t, ordinaryUID) })
+}
+
+// inEachMode runs a proof in mode same-user, as an account, and in mode system.
+func inEachMode(t *testing.T, uid int, proof func(t *testing.T, uid int)) {
+	t.Helper()
+	if !systemMode {
+		t.Run(api.ModeSameUser, func(t *testing.T) {
+			t.Parallel()
+			proof(t, uid)
+		})
+	}
+	t.Run(api.ModeSystem, func(t *testing.T) {
+		t.Parallel()
+		proof(t, machine.Alice)
+	})
 }
 
 // wantEnd fails the test unless a dispatch ended with state and reason.
