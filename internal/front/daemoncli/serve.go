@@ -305,7 +305,7 @@ const launcherTimeout = time.Minute
 func (s *service) openRegistry(ctx context.Context) (err error) {
 	if s.t.Dirs.System() {
 		asking, cancel := context.WithTimeout(ctx, launcherTimeout)
-		running, err := (&executor.Remote{Path: s.t.Dirs.LauncherSocket()}).Running(asking) // it makes the recipient at its first start
+		running, err := (&executor.Remote{Path: s.t.Dirs.LauncherSocket(), Logger: s.logger}).Running(asking) // it makes the recipient at its first start
 		cancel()
 		if err != nil {
 			return err

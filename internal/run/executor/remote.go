@@ -38,8 +38,29 @@ type Remote struct {
 
 var errNoAnswer = errors.New("launcher: it does not answer")
 
-// call sends a request and returns its answer.
-func (c *Remote) call(ctx context.Context, r launch.Request, files ...*os.File) (a launch.Answer, handles []*os.File, err error) {
+// askTries is how often a request is sent to launchers that are killed before they answer.
+const askTries = 4
+
+// call sends a request and returns its answer. The next launcher is asked again if one was killed
+// meanwhile, after what that one may have started for who has ended: nothing of it has had an
+// effect, since this service has not told it to proceed.
+func (c *Remote) call(ctx context.Context, who *launch.Running, r launch.Request, files ...*os.File) (a launch.Answer, handles []*os.File, err error) {
+	for try := 1; ; try++ {
+		a, handles, err = c.ask(ctx, r, files...)
+		if !errors.Is(err, errNoAnswer) || try == askTries {
+			return a, handles, err
+		}
+		c.Logger.WarnContext(ctx, "the launcher ended without an answer, and is asked again", slog.String("request", r.Kind), slog.Any("err", err))
+		if who != nil {
+			if err := c.End(ctx, *who); err != nil {
+				return a, nil, err
+			}
+		}
+	}
+}
+
+// ask sends a request once and returns its answer.
+func (c *Remote) ask(ctx context.Context, r launch.Request, files ...*os.File) (a launch.Answer, handles []*os.File, err error) {
 	r.V = launch.Version
 	conn, err := egress.Unix(c.Path).DialContext(ctx, "unix", c.Path)
 	if err != nil {
@@ -81,7 +102,7 @@ func (c *Remote) follow(ctx context.Context) error {
 				batch = append(batch, r)
 			}
 		}
-		a, _, err := c.call(ctx, launch.Request{Kind: launch.KindRecords, Keys: &c.Keys, Records: batch})
+		a, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindRecords, Keys: &c.Keys, Records: batch})
 		if err == nil && len(batch) > 0 && a.Records <= c.sent {
 			err = fmt.Errorf("launcher: it has %d decisions of operators, after %d more than %d were given", a.Records, len(batch), c.sent)
 		}
@@ -133,7 +154,8 @@ func (c *Remote) Worker(ctx context.Context, a *launch.Attempt) (*launch.Process
 	if err != nil {
 		return nil, err
 	}
-	got, handles, err := c.call(ctx, r, a.Dir, a.Control, a.Lock, a.Log)
+	who := launch.Running{Dispatch: m.ID, Attempt: m.Attempt}
+	got, handles, err := c.call(ctx, &who, r, a.Dir, a.Control, a.Lock, a.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +166,7 @@ func (c *Remote) Worker(ctx context.Context, a *launch.Attempt) (*launch.Process
 	for _, lack := range got.Lacks {
 		c.Logger.WarnContext(ctx, "a limit is not held", slog.String("dispatch", string(m.ID)), slog.String("lack", lack))
 	}
-	handle, who := handles[0], launch.Running{Dispatch: m.ID, Attempt: m.Attempt}
+	handle := handles[0]
 	return &launch.Process{
 		PID: got.PID, Handle: handle, Lacks: got.Lacks,
 		Wait: func() error { return errors.Join(awaitExit(handle), handle.Close()) },
@@ -171,7 +193,8 @@ func (c *Remote) Fetch(ctx context.Context, o launch.Order, ref, _ string) (reco
 	if err != nil {
 		return record.FetchResult{}, err
 	}
-	a, _, err := c.call(ctx, launch.Request{Kind: launch.KindFetch, Fetch: &o, Sealed: sealed})
+	who := launch.Fetching(o.Source)
+	a, _, err := c.call(ctx, &who, launch.Request{Kind: launch.KindFetch, Fetch: &o, Sealed: sealed})
 	if err != nil || a.Fetched == nil {
 		return record.FetchResult{}, err
 	}
@@ -180,13 +203,13 @@ func (c *Remote) Fetch(ctx context.Context, o launch.Order, ref, _ string) (reco
 
 // End has the launcher kill what is left of an attempt.
 func (c *Remote) End(ctx context.Context, who launch.Running) error {
-	_, _, err := c.call(ctx, launch.Request{Kind: launch.KindEnd, End: &who})
+	_, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindEnd, End: &who})
 	return err
 }
 
 // Running lists the attempts that have processes.
 func (c *Remote) Running(ctx context.Context) ([]launch.Running, error) {
-	a, _, err := c.call(ctx, launch.Request{Kind: launch.KindList})
+	a, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindList})
 	return a.Running, err
 }
 

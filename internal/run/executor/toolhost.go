@@ -32,7 +32,7 @@ func (h ToolHosts) Start(ctx context.Context, s toolclient.Server, in, out, errs
 	if err != nil {
 		return nil, err
 	}
-	got, handles, err := h.call(ctx, launch.Request{Kind: launch.KindTools, Fetch: &launch.Order{Revision: s.Revision, Source: s.Name}, Sealed: sealed}, in, out, errs)
+	got, handles, err := h.ask(ctx, launch.Request{Kind: launch.KindTools, Fetch: &launch.Order{Revision: s.Revision, Source: s.Name}, Sealed: sealed}, in, out, errs)
 	if err != nil {
 		return nil, err
 	}

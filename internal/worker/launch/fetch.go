@@ -47,7 +47,7 @@ func (l *Launcher) fetch(ctx context.Context, o Order, secret string, sealed map
 				return record.FetchResult{}, api.Errorf(api.CodeInvalid, "source %q: secret %q: %w", o.Source, of.Name, err)
 			}
 		}
-		b, err := l.sys.blocks.take(Running{Dispatch: api.DispatchID("fetch-" + string(o.Source)), Attempt: 1}, account.Limits{Memory: 1 << 30, Processes: 128, CPU: 1})
+		b, err := l.sys.blocks.take(Fetching(o.Source), account.Limits{Memory: 1 << 30, Processes: 128, CPU: 1})
 		if err != nil {
 			return record.FetchResult{}, err
 		}
@@ -64,4 +64,9 @@ func (l *Launcher) fetch(ctx context.Context, o Order, secret string, sealed map
 		result.Error = req.Source.Repo + ": " + result.Error
 	}
 	return result, err
+}
+
+// Fetching names what fetches a source.
+func Fetching(source api.Name) Running {
+	return Running{Dispatch: api.DispatchID("fetch-" + string(source)), Attempt: 1}
 }
