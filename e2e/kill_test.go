@@ -242,7 +242,7 @@ func (k *trial) round(n int, p plan, sum *tally) {
 	var jobs []*job
 	var callers sync.WaitGroup
 	for i, kind := range p.kinds {
-		j := &job{id: fmt.Sprintf("%s%d-%d", k.prefix, n, i), kind: kind}
+		j := &job{id: k.id("d", n, i), kind: kind}
 		jobs = append(jobs, j)
 		callers.Go(func() { k.run(j, p.pauses[i]) })
 	}

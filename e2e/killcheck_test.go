@@ -20,7 +20,7 @@ func undisturbed(t *testing.T) (*trial, *story, []entry) {
 	t.Helper()
 	k := newTrial(t, 0, *seedFlag)
 	k.up(func() {})
-	j := &job{id: k.prefix + "good", kind: kinds()[0]}
+	j := &job{id: k.id("d", "good"), kind: kinds()[0]}
 	k.run(j, 0)
 	must(t, j.err)
 	hits, _ := k.hits(0)
@@ -231,7 +231,7 @@ func TestKilledFirstStartIsRetried(t *testing.T) {
 			kills[name]++
 			hits, _ := k.hits(from)
 			k.must("ceiling", "set", k.me(), "reversible") // in the new state
-			j := &job{id: fmt.Sprintf("%s%s-%d", k.prefix, strings.NewReplacer(".", "-", "_", "-").Replace(string(name)), n), kind: kinds()[0]}
+			j := &job{id: k.id("d", name, n), kind: kinds()[0]}
 			k.run(j, 0)
 			must(t, j.err)
 			for _, bad := range slices.Concat(settled(func() []string { return k.remains(hits) }), gaps(k.log(-1))) {

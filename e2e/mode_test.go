@@ -19,7 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
 // systemMode makes every world a machine in mode system: the scenarios are the same, the
@@ -129,7 +131,7 @@ func (u *unit) activate() {
 		if n, _ := unix.Poll(poll, 20); n < 1 {
 			continue
 		}
-		const script = `umask 077; [ ! -d /run/credentials ] || export CREDENTIALS_DIRECTORY=/run/credentials; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"`
+		const script = `[ ! -d /run/credentials ] || export CREDENTIALS_DIRECTORY=/run/credentials; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"`
 		d, _, err := u.spawn(machine.Root, "launcher.log", []*os.File{u.socket}, "/bin/sh", "-c", script, "sh", filepath.Join(u.programs(), "bailiwick-launch"))
 		if err != nil {
 			u.t.Error(err)
@@ -153,9 +155,10 @@ func (u *unit) programs() string {
 	return bin
 }
 
-// spawn starts a program of a unit. What it prints goes to a file of the world.
-func (u *unit) spawn(uid int, log string, files []*os.File, argv ...string) (*daemon, io.Reader, error) {
-	cmd := u.Command(u.t.Context(), uid, argv...)
+// program prepares a program of a unit.
+func (u *unit) program(uid int, argv ...string) *exec.Cmd {
+	const umask = `umask 077; exec "$@"`
+	cmd := u.Command(u.t.Context(), uid, append([]string{"/bin/sh", "-c", umask, "sh"}, argv...)...)
 	cmd.Cancel = func() error { return nil } // the unit ends it
 	cmd.WaitDelay = 0
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "TMPDIR="+u.w.path("tmp-service"))
@@ -164,7 +167,35 @@ func (u *unit) spawn(uid int, log string, files []*os.File, argv ...string) (*da
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.ExtraFiles, cmd.Dir = files, "/"
+	cmd.Dir = "/"
+	return cmd
+}
+
+// worker reports whether a process has a uid of this machine's workers.
+func (u *unit) worker(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(status), "\nUid:")
+	var uid int
+	_, err = fmt.Sscan(rest, &uid)
+	return err == nil && u.uidsFrom <= uid && uid < u.uidsFrom+uidBlocks*account.Size && !strings.Contains(string(status), "\nState:\tZ")
+}
+
+func (u *unit) launcherPID() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.launcher.running() {
+		return 0
+	}
+	return u.launcher.cmd.Process.Pid
+}
+
+// spawn starts a program of a unit. What it prints goes to a file of the world.
+func (u *unit) spawn(uid int, log string, files []*os.File, argv ...string) (*daemon, io.Reader, error) {
+	cmd := u.program(uid, argv...)
+	cmd.ExtraFiles = files
 	f, err := os.OpenFile(u.w.path(log), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, nil, err
@@ -209,7 +240,7 @@ func (u *unit) up(flags ...string) done {
 	if st, err := os.Stat(u.w.path(log)); err == nil {
 		from = st.Size()
 	}
-	d, out, err := u.spawn(machine.Service, log, nil, append([]string{"/bin/sh", "-c", `umask 077; exec "$@"`, "sh", filepath.Join(u.programs(), "bailiwickd"), "serve", "--system"}, flags...)...)
+	d, out, err := u.spawn(machine.Service, log, nil, append([]string{filepath.Join(u.programs(), "bailiwickd"), "serve", "--system"}, flags...)...)
 	if err != nil {
 		return done{1, "", err.Error()}
 	}
@@ -245,6 +276,19 @@ func (u *unit) give(dir string, uid, gid int, mode fs.FileMode) {
 	must(u.t, errors.Join(os.Chown(u.w.path(dir), uid, gid), os.Chmod(u.w.path(dir), mode)))
 }
 
+// owner returns who owns what a test writes to the world.
+func (u *unit) owner(name string) (uid, gid int) {
+	for _, dir := range []string{"state/bailiwick", "run/bailiwick", "state/" + failpoint.Folder} {
+		if name == dir || strings.HasPrefix(name, dir+"/") {
+			return machine.Service, machine.Service
+		}
+	}
+	if name == "data/bailiwick" {
+		return 0, machine.Deploy
+	}
+	return machine.Alice, machine.Alice
+}
+
 // sync gives trust roots and settings to root.
 func (u *unit) sync() {
 	for _, name := range []string{"data/bailiwick/trust.json", "data/bailiwick/operators.json", "config/bailiwick/service.yaml"} {
@@ -266,11 +310,8 @@ func (u *unit) sync() {
 // in mode same-user is the administrator's.
 func (u *unit) try(args []string) done {
 	verb := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
-	if verb < 0 {
-		verb = 0
-	}
 	run := func() done { return u.w.plain(filepath.Join(bin, "bailiwick"), args...) }
-	if len(args) == 0 {
+	if verb < 0 {
 		return run()
 	}
 	switch args[verb] {
@@ -288,7 +329,7 @@ func (u *unit) try(args []string) done {
 	}
 	u.sync()
 	d := run()
-	if d.status != 0 && !slices.Contains([]string{"status", "doctor", "catalog", "plan", "completion"}, args[verb]) && strings.Contains(d.stderr, "no service answers") {
+	if d.status != 0 && !slices.Contains([]string{"status", "doctor", "catalog", "plan", "completion"}, args[verb]) && !slices.Contains(args, "--socket") && strings.Contains(d.stderr, "no service answers") {
 		if up := u.up(); up.status != 0 {
 			return done{1, d.stdout, d.stderr + up.stderr}
 		}

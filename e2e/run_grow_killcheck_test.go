@@ -20,8 +20,10 @@ func undisturbedGrowth(t *testing.T) (map[string]*runStory, []entry) {
 	k.withGrowth()
 	var jobs []*runJob
 	var callers sync.WaitGroup
+	hows := map[string]string{}
 	for _, how := range []string{"list", "gate", "quorum", "approval", "denial", "when", "append", "budget"} {
-		j := &runJob{id: k.prefix + how, plan: api.Plan{ID: api.RunID(k.prefix + how), Source: &api.SourceRequest{Name: "repo"}}}
+		id := k.id("r", how)
+		j := &runJob{id: id, plan: api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}}
 		k.construct(j, how)
 		j.plan.Tasks = append(j.plan.Tasks, api.PlanTask{ID: "first", Subagent: "edits"}, api.PlanTask{ID: "second", Subagent: "edits", DependsOn: []api.TaskID{"first"}}, api.PlanTask{ID: "third", Subagent: "edits", DependsOn: []api.TaskID{"second"}})
 		if how == "list" {
@@ -30,7 +32,7 @@ func undisturbedGrowth(t *testing.T) (map[string]*runStory, []entry) {
 		if how == "budget" {
 			j.plan.Budget.Dispatches = 2
 		}
-		j.appendAt = 0
+		j.appendAt, hows[id] = 0, how
 		jobs = append(jobs, j)
 		callers.Go(func() { k.carryOut(j) })
 	}
@@ -42,7 +44,7 @@ func undisturbedGrowth(t *testing.T) (map[string]*runStory, []entry) {
 		must(t, j.err)
 		s := k.runStory(j.id)
 		s.answered, s.seen, s.append, s.added = true, j.seen, j.append, j.added
-		stories[strings.TrimPrefix(j.id, k.prefix)] = s
+		stories[hows[j.id]] = s
 		bad = append(bad, wrongRuns(log, []*runStory{s})...)
 		bad = append(bad, k.wrongEvidence(j.id)...)
 	}

@@ -185,7 +185,7 @@ func (k *trial) steer(j *runJob, at time.Duration) error {
 func (k *trial) someRuns(n int, construct string, kinds ...string) (jobs []*runJob) {
 	at := func() time.Duration { return time.Duration(1+k.rng.IntN(500)) * time.Millisecond }
 	for i := range 2 {
-		id := fmt.Sprintf("%s%d-%d", k.prefix, n, i)
+		id := k.id("r", n, i)
 		j := &runJob{id: id, plan: api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}, stop: at()}
 		if construct != "" && i == 0 {
 			k.construct(j, construct)

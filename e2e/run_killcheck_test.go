@@ -18,7 +18,7 @@ func undisturbedRuns(t *testing.T) ([]*runStory, []entry, []hit) {
 	k.flags = []string{"--orchestrator"}
 	k.up(func() {})
 	var stories []*runStory
-	id := k.prefix + "good"
+	id := k.id("r", "good")
 	p := api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}, Tasks: []api.PlanTask{
 		{ID: "one", Subagent: "edits", Locks: []api.Lock{{Key: "k"}}},
 		{ID: "two", Subagent: "edits", Locks: []api.Lock{{Key: "k"}}},

@@ -28,6 +28,9 @@ func newScheduleTrial(t *testing.T, uid int) *scheduleTrial {
 	dir, err := trialBin()
 	must(t, err)
 	k := &scheduleTrial{trial: &trial{world: prepared(t, uid), bin: dir, flags: []string{"--orchestrator"}, signed: map[uint64][]byte{}}}
+	if k.unit != nil {
+		k.unit.bin = dir
+	}
 	k.mkdir("state/" + failpoint.Folder)
 	k.write("state/"+failpoint.Folder+"/"+failpoint.Record, "", 0o600)
 	t.Cleanup(func() {

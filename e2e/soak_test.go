@@ -162,7 +162,7 @@ func (l *load) caller(seed uint64) {
 		case <-time.After(time.Duration(rng.IntN(600)) * time.Millisecond):
 		}
 		kind := all[rng.IntN(len(all))]
-		j := &job{id: fmt.Sprintf("%s%d", l.k.prefix, l.n.Add(1)), kind: kind}
+		j := &job{id: l.k.id("d", l.n.Add(1)), kind: kind}
 		var follower sync.WaitGroup
 		follower.Go(func() {
 			var raw []byte

@@ -77,8 +77,12 @@ func (w *world) observe(j *jailed) {
 func (w *world) workers() (pids []int) {
 	for _, f := range procFiles("cmdline") {
 		b, err := os.ReadFile(f)
-		if err == nil && bytes.Contains(b, []byte("--attempt\x00"+w.path("state"))) {
-			pid, _ := strconv.Atoi(strings.Split(f, "/")[2])
+		pid, _ := strconv.Atoi(strings.Split(f, "/")[2])
+		state := w.path("state")
+		if w.unit != nil {
+			state = "/var/lib/bailiwick/"
+		}
+		if err == nil && bytes.Contains(b, []byte("--attempt\x00"+state)) && (w.unit == nil || w.unit.worker(pid)) {
 			pids = append(pids, pid)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 )
 
 // trialBin builds the programs with failpoints, once.
@@ -36,7 +38,7 @@ var trialBin = sync.OnceValues(func() (string, error) {
 	if *prebuiltFlag != "" {
 		return dir, nil
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-worker", "../cmd/bailiwick-fetch", "../cmd/bailiwick-toolhost", "../cmd/bailiwick-tool")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-launch", "../cmd/bailiwick-worker", "../cmd/bailiwick-fetch", "../cmd/bailiwick-toolhost", "../cmd/bailiwick-tool")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -76,7 +78,10 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("t%x-%x-", seed, os.Getpid()), bin: dir, signed: map[uint64][]byte{}}
+	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("d-%08x", uint32(seed)<<22|uint32(os.Getpid())), bin: dir, signed: map[uint64][]byte{}}
+	if k.unit != nil {
+		k.unit.bin = dir
+	}
 	k.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
 	var subs []subagent
 	for _, kind := range append(runKinds(), chatter()) {
@@ -105,6 +110,14 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	return k
 }
 
+// id names a dispatch, "d", or a run, "r", of the trial, in the form that clients generate:
+// it is stored as it is.
+func (k *trial) id(letter string, name ...any) string {
+	h := fnv.New64a()
+	fmt.Fprint(h, name...)
+	return fmt.Sprintf("%s%s%016x", letter, k.prefix[1:], h.Sum64())
+}
+
 // stopAll kills the service and all workers of the trial.
 func (k *trial) stopAll() {
 	k.mu.Lock()
@@ -124,7 +137,12 @@ func (k *trial) stopAll() {
 // kill it before. It calls look repeatedly while it waits.
 func (k *trial) start(look func()) bool {
 	k.t.Helper()
-	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), append([]string{"serve"}, k.flags...)...)
+	args := append([]string{"serve"}, k.flags...)
+	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), args...)
+	if k.unit != nil {
+		k.unit.sync()
+		cmd = k.unit.program(machine.Service, append([]string{filepath.Join(k.bin, "bailiwickd"), "serve", "--system"}, k.flags...)...)
+	}
 	log, err := os.OpenFile(k.path("service.out"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		k.t.Fatal(err)
@@ -473,7 +491,7 @@ func (k *trial) remains(hits []hit) (left []string) {
 			left = append(left, "mount "+line)
 		}
 	}
-	for _, dir := range []string{"tmp", "state/bailiwick/dispatches", "state/bailiwick/blobs/ingest", "state/bailiwick/scratch"} {
+	for _, dir := range []string{"tmp", "tmp-service", "state/bailiwick/dispatches", "state/bailiwick/blobs/ingest", "state/bailiwick/scratch"} {
 		files, err := os.ReadDir(k.path(dir))
 		if err != nil && !os.IsNotExist(err) {
 			left = append(left, err.Error())
@@ -513,7 +531,8 @@ func (k *trial) remainingProcesses(hits []hit) (left []string) {
 		}
 		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
 		switch {
-		case bytes.Contains(cmd, []byte(k.dir)), bytes.Contains(env, []byte(k.dir)), ours.Match(env):
+		case k.unit != nil && pid == k.unit.launcherPID():
+		case k.unit != nil && k.unit.worker(pid), bytes.Contains(cmd, []byte(k.dir)), bytes.Contains(env, []byte(k.dir)), ours.Match(env):
 			if parent(dir) != service || !bytes.Contains(env, []byte("GIT_DIR=")) { // the service's own git, for a request
 				left = append(left, fmt.Sprintf("process %d %q", pid, cmd))
 			}

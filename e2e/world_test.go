@@ -5,6 +5,8 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -154,9 +156,23 @@ func (w *world) path(parts ...string) string {
 
 func (w *world) own(name string) {
 	w.t.Helper()
-	if err := os.Chown(w.path(name), w.uid, w.uid); err != nil {
+	uid, gid := w.uid, w.uid
+	if w.unit != nil {
+		uid, gid = w.unit.owner(name)
+	}
+	if err := os.Chown(w.path(name), uid, gid); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// named returns the id under which the service keeps what the world's person calls id: in
+// mode system it keeps apart what several persons call the same.
+func (w *world) named(id string) string {
+	if w.unit == nil {
+		return id
+	}
+	sum := sha256.Sum256([]byte(w.me() + "\x00" + id))
+	return id[:min(len(id), 40)] + "-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:15]))[:20]
 }
 
 func (w *world) mkdir(name string) {
@@ -202,7 +218,7 @@ func (d done) String() string {
 func (w *world) command(program string, args ...string) *exec.Cmd {
 	if w.on != nil {
 		cmd := w.on.Command(w.t.Context(), w.uid, append([]string{program}, args...)...)
-		cmd.Dir, cmd.Env = w.dir, append(cmd.Env, w.env...)
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = w.dir, append(cmd.Env, w.env...), &syscall.SysProcAttr{}
 		return cmd
 	}
 	cmd := exec.Command(program, args...)

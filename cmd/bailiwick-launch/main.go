@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
@@ -117,6 +118,9 @@ func configure() (cfg launch.Config, err error) {
 		if v := os.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
 		}
+	}
+	if dir := failpoint.Dir(); dir != "" {
+		env = append(env, "XDG_STATE_HOME="+filepath.Dir(dir))
 	}
 	return launch.Config{
 		Dirs: dirs, Worker: filepath.Join(filepath.Dir(self), "bailiwick-worker"), Fetcher: filepath.Join(filepath.Dir(self), "bailiwick-fetch"), ToolHost: filepath.Join(filepath.Dir(self), "bailiwick-toolhost"), Env: env, UID: uid,

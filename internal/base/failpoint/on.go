@@ -18,14 +18,23 @@ import (
 // Marker is in every program built with failpoints, and in no other.
 const Marker = "bailiwick failpoints are built in"
 
+// Dir returns the directory of the test, or "" without one. Programs that are started with an
+// environment and a view of files of their own need it in both.
+func Dir() string {
+	state := os.Getenv("XDG_STATE_HOME") //nolint:forbidigo // only in tests, so no main passes it in
+	if state == "" {
+		return ""
+	}
+	return filepath.Join(state, Folder)
+}
+
 // Hit records the point and performs the action armed at it. subject names what
 // is at that point: the directory of the attempt, the dispatch, or the path.
 func Hit(name Name, subject string) {
-	state := os.Getenv("XDG_STATE_HOME") //nolint:forbidigo // only in tests, so no main passes it in
-	if state == "" {
+	dir := Dir()
+	if dir == "" {
 		return
 	}
-	dir := filepath.Join(state, Folder)
 	f, err := os.OpenFile(filepath.Join(dir, Record), os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // G304: of a test
 	if err != nil {
 		return // not under test

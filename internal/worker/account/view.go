@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
@@ -62,6 +63,9 @@ func withOthers(paths []Path, others []string) []Path {
 // Open opens paths as the mounts of a program. What is owned by the service, an account of the uid, is the program's to read; of
 // other accounts the program reads what everybody may. The caller closes the mounts after the start.
 func Open(service int, paths []Path) (_ Opened, err error) {
+	if dir := failpoint.Dir(); dir != "" {
+		paths = append(slices.Clone(paths), Path{At: dir, Write: true, Optional: true})
+	}
 	var all Opened
 	defer func() {
 		if err != nil {
