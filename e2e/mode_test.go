@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -103,6 +104,7 @@ func newMachine(t testing.TB, w *world) {
 			fmt.Fprintf(&before, "[ ! -d '%[1]s' ] || mount --bind '%[1]s' '%[2]s'\n", w.path(d.from), d.at)
 		}
 	}
+	must(t, os.Chmod(w.path("run"), 0o777)) // for sockets that settings name
 	u.Before = before.String()
 	u.uids()
 	u.listen()
@@ -235,6 +237,11 @@ func (u *unit) up(flags ...string) done {
 		return done{0, fmt.Sprintf("already running: process %d\n", u.service.cmd.Process.Pid), ""}
 	}
 	u.sync()
+	for _, dir := range []string{"state/bailiwick", "run/bailiwick"} { // as the unit's StateDirectory
+		if err := os.Mkdir(u.w.path(dir), 0o700); err == nil {
+			u.give(dir, machine.Service, machine.Service, map[string]fs.FileMode{"state/bailiwick": 0o700, "run/bailiwick": 0o755}[dir])
+		}
+	}
 	const log = "state/bailiwick/service.log"
 	from := int64(0)
 	if st, err := os.Stat(u.w.path(log)); err == nil {
@@ -303,6 +310,32 @@ func (u *unit) sync() {
 			continue
 		}
 		u.Write(to, string(want), 0, 0, 0o644)
+		if to == "/etc/bailiwick/service.yaml" {
+			u.handOver(string(want))
+		}
+	}
+}
+
+// handOver gives the files that the settings name to the service, as an administrator does.
+func (u *unit) handOver(settings string) {
+	for _, path := range regexp.MustCompile(regexp.QuoteMeta(u.w.dir)+`/[^\s"',}]+`).FindAllString(settings, -1) {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			path = filepath.Dir(path) // the service makes it there
+		}
+		for _, own := range []string{".", "run", "config/bailiwick"} {
+			if path == u.w.path(own) {
+				path = ""
+			}
+		}
+		if path == "" {
+			continue
+		}
+		must(u.t, filepath.WalkDir(path, func(name string, _ fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Lchown(name, machine.Service, machine.Service)
+		}))
 	}
 }
 
@@ -314,12 +347,13 @@ func (u *unit) try(args []string) done {
 	if verb < 0 {
 		return run()
 	}
-	switch args[verb] {
-	case "up":
-		return u.up(slices.Delete(slices.Clone(args), verb, verb+1)...)
-	case "down":
+	rest := slices.Delete(slices.Clone(args), verb, verb+1)
+	switch {
+	case args[verb] == "up" && (len(rest) == 0 || slices.Equal(rest, []string{"--orchestrator"})):
+		return u.up(rest...)
+	case args[verb] == "down" && len(rest) == 0:
 		return u.down()
-	case "init":
+	case args[verb] == "init":
 		// The first keys are made before there is an installation, which setup then makes of them.
 		u.give("data/bailiwick", machine.Alice, machine.Alice, 0o755)
 		defer u.give("data/bailiwick", 0, machine.Deploy, 0o775|fs.ModeSetgid)
@@ -329,6 +363,7 @@ func (u *unit) try(args []string) done {
 	}
 	u.sync()
 	d := run()
+	// As the socket of the service's unit does.
 	if d.status != 0 && !slices.Contains([]string{"status", "doctor", "catalog", "plan", "completion"}, args[verb]) && !slices.Contains(args, "--socket") && strings.Contains(d.stderr, "no service answers") {
 		if up := u.up(); up.status != 0 {
 			return done{1, d.stdout, d.stderr + up.stderr}

@@ -466,17 +466,12 @@ const minRunKills = 50
 // proves R-O6, R-O3, R-O4, R-O7, R-O8, R-O9, R-O10, R-O11, R-O12
 func TestKillsNeverChangeARun(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name string
-		uid  int
-		step int // every step-th failpoint
-		part int // share of the kills, in fifths
-	}{{"root", 0, 1, 4}, {"user", ordinaryUID, 4, 1}} {
+	for _, c := range campaigns() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var names []failpoint.Name
 			for i, name := range ofRuns() {
-				if i%c.step == 0 {
+				if i%(c.step**stepFlag) == 0 {
 					names = append(names, name)
 				}
 			}

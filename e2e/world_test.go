@@ -38,7 +38,7 @@ func testMain(m *testing.M) int {
 	flag.Parse()
 	if *prebuiltFlag != "" {
 		bin = filepath.Join(*prebuiltFlag, "bin")
-		return m.Run()
+		return runTests(m)
 	}
 	if err := readSources(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,7 +62,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
-	return m.Run()
+	return runTests(m)
 }
 
 // readSources stats every file of the module. go test caches a pass by what the
@@ -234,13 +234,22 @@ func (w *world) exec(program string, args ...string) done {
 	if w.unit != nil && program == filepath.Join(bin, "bailiwick") {
 		return w.unit.try(args)
 	}
+	if w.unit != nil && filepath.Base(program) == "bailiwickd" { // as its administrator runs it
+		w.unit.sync()
+		return w.finish(w.unit.program(machine.Service, append([]string{program}, args...)...))
+	}
 	return w.plain(program, args...)
 }
 
 // plain runs a program to its end, as it is given.
 func (w *world) plain(program string, args ...string) done {
 	w.t.Helper()
-	cmd := w.command(program, args...)
+	return w.finish(w.command(program, args...))
+}
+
+// finish runs a command to its end.
+func (w *world) finish(cmd *exec.Cmd) done {
+	w.t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	start := cmd.Start
@@ -253,7 +262,7 @@ func (w *world) plain(program string, args ...string) done {
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		w.t.Fatalf("%s: %v", program, err)
+		w.t.Fatalf("%s: %v", cmd, err)
 	}
 	return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
