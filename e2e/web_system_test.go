@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/softkey"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 
@@ -106,15 +108,9 @@ func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 		t.Errorf("ceiling set: %s", said)
 	}
 
-	var jar struct {
-		Cookies []struct{ Name, Value string }
-	}
-	alice.must("Network.getCookies", nil, &jar)
-	if len(jar.Cookies) != 1 || jar.Cookies[0].Name != "__Host-bailiwick-session" {
-		t.Fatalf("cookies %+v", jar.Cookies)
-	}
+	handle := p.handle(alice)
 	get := func(uid int) string {
-		out, err := s.sh(uid, `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0) or die; connect(S, sockaddr_un("/run/bailiwick/api.sock")) or die "$!"; select(S); $| = 1; print "GET /v1/runtime/who HTTP/1.1\r\nHost: a\r\nConnection: close\r\n`+api.SessionHeader+`: `+jar.Cookies[0].Value+`\r\n\r\n"; print STDOUT <S>'`)
+		out, err := s.sh(uid, `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0) or die; connect(S, sockaddr_un("/run/bailiwick/api.sock")) or die "$!"; select(S); $| = 1; print "GET /v1/runtime/who HTTP/1.1\r\nHost: a\r\nConnection: close\r\n`+api.SessionHeader+`: `+handle+`\r\n\r\n"; print STDOUT <S>'`)
 		if err != nil {
 			t.Fatalf("uid %d: %v %s", uid, err, out)
 		}
@@ -127,6 +123,130 @@ func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 	}
 	if out := get(machine.Page); !strings.Contains(out, "human:alice") { // what a taken-over page may
 		t.Errorf("control: the page: %s", out)
+	}
+}
+
+// handle returns the session of a browser.
+func (p *teamPage) handle(t *tab) string {
+	p.t.Helper()
+	var jar struct {
+		Cookies []struct{ Name, Value string }
+	}
+	t.must("Network.getCookies", nil, &jar)
+	if len(jar.Cookies) != 1 || jar.Cookies[0].Name != "__Host-bailiwick-session" {
+		p.t.Fatalf("cookies %+v", jar.Cookies)
+	}
+	return jar.Cookies[0].Value
+}
+
+// takenPage is other code in the place of the page: the same account, with a session that
+// it got to see.
+type takenPage struct {
+	s      *team
+	handle string
+}
+
+// call calls the service and returns the answer.
+func (x *takenPage) call(method, path, body string) string {
+	x.s.t.Helper()
+	script := "curl -s -i -m 20 --unix-socket /run/bailiwick/api.sock -X " + method + " -H '" + api.SessionHeader + ": " + x.handle + "'"
+	if body != "" {
+		script += " -H 'Content-Type: application/json' -d '" + body + "'"
+	}
+	out, err := x.s.sh(machine.Page, script+" http://a"+path)
+	if err != nil {
+		x.s.t.Fatalf("%s %s: %v %s", method, path, err, out)
+	}
+	return out
+}
+
+// Other code in the place of the page has the session of an operator and everything that
+// her browser sent: a login, and a signature about another decision. It submits decisions and
+// invites itself, and nothing of it is in force: a decision takes an assertion of her passkey
+// over exactly that decision. Control: the one that she signs.
+//
+// proves R-B9, R-S2
+func TestATakenOverPageDecidesNothing(t *testing.T) {
+	t.Parallel()
+	s, p := newTeamPage(t)
+	alice := p.enrolAll("human:alice")[0]
+	x := &takenPage{s, p.handle(alice)}
+	if got := x.call("GET", "/v1/runtime/who", ""); !strings.Contains(got, "human:alice") {
+		t.Fatalf("the session: %s", got)
+	}
+	added := func(who string) bool { return strings.Contains(p.run("principal", "list", "-o", "name"), who) }
+	submit := func(who string) (l api.PendingDecision) {
+		t.Helper()
+		got := x.call("POST", "/v1/operator/pending", `{"record": {"v": 0, "verb": "principal.add", "principal": "`+who+`"}}`)
+		_, body, _ := strings.Cut(got, "\r\n\r\n")
+		if err := json.Unmarshal([]byte(body), &l); err != nil || l.ID == "" {
+			t.Fatalf("submit: %s", got)
+		}
+		return l
+	}
+	text := base64.StdEncoding.EncodeToString
+	eve, mallory := submit("human:eve"), submit("human:mallory")
+
+	own, err := softkey.New(false)
+	must(t, err)
+	own.Origin, own.RPID = p.origin, teamHost
+	forged, err := own.Assert([32]byte(eve.Challenge))
+	must(t, err)
+	assertion, err := json.Marshal(api.Assertion(forged))
+	must(t, err)
+	var begun api.PasskeyChallenge
+	_, body, _ := strings.Cut(x.call("POST", "/v1/login/passkey/begin", `{"origin": "`+p.origin+`"}`), "\r\n\r\n")
+	must(t, json.Unmarshal([]byte(body), &begun))
+	other := p.asserted(alice, "human:alice", text(mallory.Challenge))
+	for name, attack := range map[string]struct{ path, body, want string }{
+		"without a signature":     {"/v1/operator/pending/" + string(eve.ID) + "/sign", `{}`, "want one of"},
+		"no envelope":             {"/v1/operator/records", `{"envelope": "` + text(eve.Payload) + `"}`, "operator record"},
+		"an own passkey":          {"/v1/operator/pending/" + string(eve.ID) + "/sign", `{"assertion": ` + string(assertion) + `}`, "no operator key is this passkey"},
+		"a login of hers":         {"/v1/operator/pending/" + string(eve.ID) + "/sign", `{"assertion": ` + p.asserted(alice, "human:alice", text(begun.Challenge)) + `}`, "another challenge"},
+		"her signature elsewhere": {"/v1/operator/pending/" + string(eve.ID) + "/sign", `{"assertion": ` + other + `}`, "another challenge"},
+	} {
+		if got := x.call("POST", attack.path, attack.body); strings.Contains(got, "200 OK") || !strings.Contains(got, attack.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+
+	_, body, _ = strings.Cut(x.call("POST", "/v1/operator/invitations", `{"principal": "human:alice"}`), "\r\n\r\n")
+	var in api.Invitation
+	must(t, json.Unmarshal([]byte(body), &in))
+	_, code, _ := strings.Cut(in.Link, "#")
+	_, body, _ = strings.Cut(x.call("POST", "/v1/login/enrol", `{"code": "`+code+`"}`), "\r\n\r\n")
+	var about api.EnrolAnswer
+	must(t, json.Unmarshal([]byte(body), &about))
+	own.Challenge = (*[32]byte)(about.Challenge)
+	enrolment, err := own.Enrol()
+	enrolment.RPID = teamHost
+	must(t, err)
+	own.Challenge = nil
+	made, err := json.Marshal(api.EnrolRequest{Code: code, Enrolment: (*api.Enrolment)(&enrolment)})
+	must(t, err)
+	if got := x.call("POST", "/v1/login/enrol", string(made)); !strings.Contains(got, "200 OK") {
+		t.Errorf("it enrols a passkey that waits: %s", got)
+	}
+	if got := x.call("POST", "/v1/operator/pending/"+string(eve.ID)+"/sign", `{"assertion": `+string(assertion)+`}`); !strings.Contains(got, "no operator key is this passkey") {
+		t.Errorf("the passkey that waits signs: %s", got)
+	}
+	login, err := own.Assert([32]byte(begun.Challenge))
+	must(t, err)
+	finish, err := json.Marshal(api.PasskeyLogin{ID: begun.ID, Assertion: api.Assertion(login)})
+	must(t, err)
+	if got := x.call("POST", "/v1/login/passkey/finish", string(finish)); !strings.Contains(got, "401 Unauthorized") {
+		t.Errorf("the passkey that waits signs in: %s", got)
+	}
+	if added("human:eve") || added("human:mallory") {
+		t.Fatal("a decision of the page is in force")
+	}
+
+	if got := x.call("POST", "/v1/operator/pending/"+string(mallory.ID)+"/sign", `{"assertion": `+other+`}`); !strings.Contains(got, "200 OK") || !added("human:mallory") {
+		t.Errorf("control: what alice signed: %s", got)
+	}
+	wantIn(t, "the log", p.run("audit", "list", "--kind", "operator.recorded"), "human:mallory") // whatever the page showed her
+	if got := x.call("POST", "/v1/operator/pending/"+string(mallory.ID)+"/sign", `{"assertion": `+other+`}`); strings.Contains(got, "200 OK") {
+		t.Errorf("the same again: %s", got)
 	}
 }
 

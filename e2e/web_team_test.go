@@ -293,34 +293,43 @@ func TestFourEyesOnTwoDevices(t *testing.T) {
 	wantIn(t, "bailiwick-verify", said, "human:ann", "human:bob")
 }
 
-// stolen sends what Ann's passkey signs about Bob's vote, as it would if a page lied to her,
-// in the session of Bob. It is refused.
-func (p *teamPage) stolen(bob, ann *tab, id string) {
+// asserted has the passkey of a person sign a challenge, as a page that lies to them can, and
+// returns the assertion.
+func (p *teamPage) asserted(t *tab, who api.Principal, challenge string) (assertion string) {
 	p.t.Helper()
+	var keys api.OperatorKeys
+	decode(p.t, p.run("operators", "list", "-o", "json"), &keys)
 	var root struct {
 		Keys []struct {
 			Principal api.Principal
 			Passkey   *struct{ ID string }
 		}
 	}
-	must(p.t, json.Unmarshal(p.w.operatorKeys().Root, &root))
+	must(p.t, json.Unmarshal(keys.Root, &root))
 	credential := ""
 	for _, k := range root.Keys {
-		if k.Principal == "human:ann" {
+		if k.Principal == who && k.Passkey != nil {
 			credential = k.Passkey.ID
 		}
 	}
-	bob.visit(p.origin + "/sign")
-	bob.loads("the vote", func() { bob.click("[data-approval=" + id + "] button") })
-	challenge := bob.value("document.getElementById('sign').dataset.challenge")
-	var assertion string
-	ann.eval(`(async () => {
+	t.eval(`(async () => {
 		const text = b => btoa(String.fromCharCode(...new Uint8Array(b)));
 		const bytes = s => Uint8Array.from(atob(s.replaceAll('-', '+').replaceAll('_', '/')), c => c.charCodeAt(0));
 		const got = await navigator.credentials.get({publicKey: {challenge: bytes(`+quoted(challenge)+`), rpId: location.hostname, userVerification: 'required', allowCredentials: [{type: 'public-key', id: bytes(`+quoted(credential)+`)}]}});
 		const r = got.response;
 		return JSON.stringify({authenticatorData: text(r.authenticatorData), clientDataJSON: text(r.clientDataJSON), credentialId: text(got.rawId), signature: text(r.signature)});
 	})()`, &assertion)
+	return assertion
+}
+
+// stolen sends what Ann's passkey signs about Bob's vote, as it would if a page lied to her,
+// in the session of Bob. It is refused.
+func (p *teamPage) stolen(bob, ann *tab, id string) {
+	p.t.Helper()
+	bob.visit(p.origin + "/sign")
+	bob.loads("the vote", func() { bob.click("[data-approval=" + id + "] button") })
+	challenge := bob.value("document.getElementById('sign').dataset.challenge")
+	assertion := p.asserted(ann, "human:ann", challenge)
 	var answer struct {
 		Status int
 		Body   json.RawMessage
