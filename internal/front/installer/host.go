@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -58,15 +59,18 @@ func (h Host) Stop(ctx context.Context) error {
 	}
 	for _, args := range [][]string{
 		{"--no-reload", "disable", "--now", "bailiwick-web.service", "bailiwick.service", "bailiwick.socket", "bailiwick-launch.socket"},
-		// No process would read the result of a worker.
-		{"kill", "--kill-whom=all", "bailiwick-launch.service"},
 		{"stop", "bailiwick-launch.service"},
 	} {
-		if err := h.run(ctx, append([]string{"systemctl"}, args...)...); err != nil && args[0] != "kill" { // it fails where nothing runs
+		if err := h.run(ctx, append([]string{"systemctl"}, args...)...); err != nil {
 			return err
 		}
 	}
-	return nil
+	// No process would read the result of a worker.
+	err := os.WriteFile("/sys/fs/cgroup/bailiwick.slice/attempts/cgroup.kill", []byte("1"), 0) //nolint:gosec // G306: it exists
+	if errors.Is(err, fs.ErrNotExist) {                                                        // nothing has run
+		return nil
+	}
+	return err
 }
 
 // rootOwns refuses a directory that is missing, or that another account owns.

@@ -7,23 +7,38 @@ import (
 	"strings"
 )
 
-// OwnGroups returns the place for control groups below the one of this process, which it moves to
-// a group of its own: one with processes delegates nothing.
+// OwnGroups returns the place for the control groups of attempts. Under a unit of systemd
+// that is beside the unit's group, in its slice: systemd cannot start a unit again whose
+// group delegates controllers to groups with processes, and attempts outlive the launcher.
+// Elsewhere it is below the group of this process, which it moves to a group of its own.
 func OwnGroups() (*Groups, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil, err
 	}
-	own := "bailiwick" // where there is no version 2, or this process is in its root
-	for line := range strings.Lines(string(text)) {
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && path != "" {
-			own = strings.TrimSuffix(path, "/launcher")
-			if err := enterGroup(filepath.Join("/sys/fs/cgroup", own, "launcher")); err != nil {
-				return nil, err
-			}
+	own, within := place(string(text))
+	if within {
+		if err := enterGroup(filepath.Join("/sys/fs/cgroup", own, "launcher")); err != nil {
+			return nil, err
 		}
 	}
 	return OpenGroups(filepath.Join(own, "attempts"))
+}
+
+// place returns the group of version 2 that attempts belong below, as /proc/PID/cgroup has
+// that of a process, and whether it is the process's own.
+func place(text string) (own string, within bool) {
+	for line := range strings.Lines(text) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		if !ok || path == "" {
+			continue
+		}
+		if slice, unit := filepath.Split(path); strings.HasSuffix(unit, ".service") && strings.HasSuffix(slice, ".slice/") {
+			return filepath.Clean(slice), false
+		}
+		return strings.TrimSuffix(path, "/launcher"), true
+	}
+	return "bailiwick", false // where there is no version 2, or the process is in its root
 }
 
 func enterGroup(dir string) error {
