@@ -1,8 +1,23 @@
 # The team of the virtual machine. For steps: . "$VM/vm/team.sh"
 #
 #   as NAME COMMAND...   run a command as a person
+#   decide FIRST SECOND VERB...   FIRST submits a decision, and both sign it
 #   set_up               make accounts and keys, set the machine up, publish a catalog
 as() { local who=$1; shift; runuser -u "$who" -- env -C "/home/$who" HOME="/home/$who" "$@"; }
+
+decide() {
+  local first=$1 second=$2 waiting id=''
+  shift 2
+  as "$first" bailiwick "$@" --passkey > /var/tmp/decision 2>&1 <&0 &
+  waiting=$!
+  until [ "$id" ]; do
+    kill -0 $waiting || { cat /var/tmp/decision; return 1; }
+    sleep 0.2
+    id=$(as "$second" bailiwick decision list -o json | jq -r '[.[] | select(.state == "open")][0].id // empty')
+  done
+  as "$second" bailiwick decision sign "$id" && as "$first" bailiwick decision sign "$id" || return
+  wait $waiting || { cat /var/tmp/decision; return 1; }
+}
 
 set_up() {
   local name
