@@ -71,7 +71,6 @@ func (w *world) compare(file string, steps []guideStep, outputs [][]string) {
 func newTeamWorld(t *testing.T) *teamWorld {
 	t.Helper()
 	w := &teamWorld{world: newGuideWorld(t)}
-	people := 40
 	if *teamFlag {
 		w.internet = internetOf(t, mainland(t), "/etc")
 		w.command = func(ctx context.Context, argv ...string) *exec.Cmd {
@@ -83,7 +82,6 @@ func newTeamWorld(t *testing.T) *teamWorld {
 		}
 		must(t, linkOrCopy(packages[0], w.path("home", filepath.Base(packages[0]))))
 	} else {
-		people = 3 // each takes four signatures
 		m := machine.New(t)
 		w.bare(m)
 		w.internet = internetOf(t, newIsland(t), m.Path("/etc"))
@@ -99,9 +97,13 @@ func newTeamWorld(t *testing.T) *teamWorld {
 	}
 
 	users, list := []string{`"u1001": {"password": "p", "groups": ["eng"]}`}, ""
-	for i := range people {
-		list += fmt.Sprintf("dev%02d,u%d\n", i+1, 2001+i)
-		users = append(users, fmt.Sprintf(`"u%d": {"password": "p", "groups": ["eng"]}`, 2001+i))
+	for n := 1; n <= 40; n++ {
+		name := fmt.Sprintf("dev%02d", n)
+		if n == 40 {
+			name = "erin"
+		}
+		list += fmt.Sprintf("%s,u%d\n", name, 2000+n)
+		users = append(users, fmt.Sprintf(`"u%d": {"password": "p", "groups": ["eng"]}`, 2000+n))
 	}
 	w.write("home/people.csv", list, 0o644)
 	w.internet.locate("bailiwick.example.com")
@@ -192,7 +194,7 @@ func (w *teamWorld) browser() *http.Client {
 	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
 }
 
-// confirmLogins is Carol with her telephone: she confirms each code that a login prints.
+// confirmLogins is each person with a telephone: they confirm the code that their login prints.
 func (w *teamWorld) confirmLogins(steps []guideStep, done <-chan struct{}) {
 	confirmed := map[string]bool{}
 	for {
@@ -201,14 +203,18 @@ func (w *teamWorld) confirmLogins(steps []guideStep, done <-chan struct{}) {
 			return
 		case <-time.After(100 * time.Millisecond):
 		}
-		for i := range steps {
+		for i, s := range steps {
 			b, err := os.ReadFile(w.path("out", fmt.Sprint(i)))
 			m := userCode.FindSubmatch(b)
 			if err != nil || m == nil || confirmed[string(m[1])] {
 				continue
 			}
 			confirmed[string(m[1])] = true
-			resp, err := w.browser().PostForm("https://id.example.com/device", url.Values{"user_code": {string(m[1])}, "username": {"u1001"}, "password": {"p"}})
+			who := "u1001"
+			if strings.Contains(s.script, "erin") {
+				who = "u2040"
+			}
+			resp, err := w.browser().PostForm("https://id.example.com/device", url.Values{"user_code": {string(m[1])}, "username": {who}, "password": {"p"}})
 			if err != nil {
 				w.t.Errorf("the provider: %v", err)
 				continue
