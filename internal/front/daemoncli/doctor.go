@@ -121,6 +121,7 @@ func (t *doctor) installationChecks(ctx context.Context) []check {
 	checks = append(checks, metricsCheck(t.settings())...)
 	checks = append(checks, runsCheck(t.settings())...)
 	checks = append(checks, t.issuerCheck(ctx)...)
+	checks = append(checks, t.serverCheck()...)
 	checks = append(checks, t.pageCheck()...)
 	checks = append(checks, t.anchorChecks(ctx)...)
 	checks = append(checks, t.notifyChecks(t.settings())...)

@@ -1,11 +1,13 @@
 package daemoncli
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -27,6 +29,15 @@ func (t *tree) page() api.Principal {
 	return ""
 }
 
+// served is what TLS serves, for doctor's check of its certificate.
+type served struct {
+	name, setting string // of the check, and of the part of the configuration
+	at            string // what clients dial
+	host          string // that the certificate has to be for; empty: any
+	certificate   string
+	readBy        string // the program that reads a changed certificate
+}
+
 // pageCheck is doctor's check of the page for several people: that its certificate is for
 // its name, and for how long.
 func (t *doctor) pageCheck() []check {
@@ -34,23 +45,46 @@ func (t *doctor) pageCheck() []check {
 	if err != nil || s.Web == (websetting.Setting{}) {
 		return nil // reported by configCheck
 	}
-	c := check{name: "page", invalid: true, fix: "put a certificate for " + s.Web.Host() + " at " + s.Web.Certificate + "; bailiwick-web reads it without a restart"}
 	cert, err := firstCertificate(s.Web.Certificate)
-	if err == nil {
-		err = cert.VerifyHostname(s.Web.Host())
+	return []check{t.certificateCheck(served{"page", "web", s.Web.Origin, s.Web.Host(), s.Web.Certificate, "bailiwick-web"}, cert, err)}
+}
+
+// serverCheck is doctor's check of the certificate that remote callers see. A running
+// service keeps the one before while the files cannot be used, so it answers although this
+// check fails. Only an account that may read the key tries the pair.
+func (t *doctor) serverCheck() []check {
+	s, err := t.settings()
+	if err != nil || s.Server == (serverSettings{}) {
+		return nil // reported by configCheck
+	}
+	cert, err := firstCertificate(s.Server.Certificate)
+	if _, pair := tls.LoadX509KeyPair(s.Server.Certificate, s.Server.Key); err == nil && !errors.Is(pair, fs.ErrPermission) {
+		err = pair
+	}
+	return []check{t.certificateCheck(served{"server", "server", s.Server.Listen, "", s.Server.Certificate, "the service"}, cert, err)}
+}
+
+func (t *doctor) certificateCheck(s served, cert *x509.Certificate, err error) check {
+	what := "a certificate"
+	if s.host != "" {
+		what += " for " + s.host
+	}
+	c := check{name: s.name, invalid: true, fix: fmt.Sprintf("put %s at %s; %s reads it without a restart", what, s.certificate, s.readBy)}
+	if err == nil && s.host != "" {
+		err = cert.VerifyHostname(s.host)
 	}
 	now := t.Now()
 	switch {
 	case err != nil:
-		c.found = "web.certificate: " + err.Error()
+		c.found = s.setting + ".certificate: " + err.Error()
 	case now.Before(cert.NotBefore), now.After(cert.NotAfter):
-		c.found = fmt.Sprintf("web.certificate: valid from %s to %s, and now it is %s: browsers refuse it", cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		c.found = fmt.Sprintf("%s.certificate: valid from %s to %s, and now it is %s: clients refuse it", s.setting, cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case cert.NotAfter.Sub(now) < renewalTime:
-		c.invalid, c.advice, c.found = false, true, fmt.Sprintf("%s: the certificate expires at %s", s.Web.Origin, cert.NotAfter.UTC().Format(time.RFC3339))
+		c.invalid, c.advice, c.found = false, true, fmt.Sprintf("%s: the certificate expires at %s", s.at, cert.NotAfter.UTC().Format(time.RFC3339))
 	default:
-		return []check{{name: "page", ok: true, found: fmt.Sprintf("%s, by a certificate until %s", s.Web.Origin, cert.NotAfter.UTC().Format(time.RFC3339))}}
+		return check{name: s.name, ok: true, found: fmt.Sprintf("%s, by a certificate until %s", s.at, cert.NotAfter.UTC().Format(time.RFC3339))}
 	}
-	return []check{c}
+	return c
 }
 
 // firstCertificate reads the server's certificate, the first one of a file in PEM.

@@ -33,7 +33,7 @@ func (cfg *Config) refuseSteering(ctx context.Context, who caller, spec api.Call
 	}
 	d := engine.Decide(policy.Request{Principal: who.Principal, Owner: who.Principal, Action: policy.Action(spec.Action), Resource: "run", Token: true})
 	return cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", spec.Operation), func(denied *api.Error) *api.Error {
-		return denied.WithHint("only people steer runs: bailiwick run --help, from the account of the service")
+		return denied.WithHint("only people steer runs: bailiwick run --help, from the account of the service or after bailiwick login")
 	})
 }
 

@@ -325,6 +325,14 @@ func TestASessionHasAnEnd(t *testing.T) {
 	find(o3, "tls", "put back")
 	b.clock = b.clock.Add(2 * time.Minute)
 	find(o3, "tls", "")
+	// A clock that stepped forward ends a session, and opens it no more when it is put right.
+	o5 := begin("5")
+	find(o5, "tls", "")
+	b.clock = b.clock.Add(MaxLifetime)
+	find(o5, "tls", "expired")
+	b.clock = b.clock.Add(-MaxLifetime)
+	find(o5, "tls", "expired")
+	find(o3, "tls", "")
 	// A logout, and an identity that the catalog no longer maps.
 	o4 := begin("4")
 	if err := s.End(t.Context(), "human:ann", o3.ID); err != nil {

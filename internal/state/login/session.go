@@ -73,6 +73,7 @@ type Session struct {
 	opened  time.Time
 	ends    time.Time
 	used    time.Time
+	ended   string // why it was seen to be over
 }
 
 // Sessions keeps the open sessions. It is safe for concurrent use.
@@ -255,19 +256,21 @@ func (s *Sessions) Find(handle, channel string) (Session, *api.Error) {
 }
 
 // over returns why a session is over; empty if it is not. It compares the wall clock too,
-// so that neither a suspended machine nor a clock that is put back lengthens a session.
-// The caller holds mu.
+// so that neither a suspended machine nor a clock that is put back lengthens a session. One
+// that was seen expired or idle stays over, whatever the clock shows until it is swept. The
+// caller holds mu.
 func (s *Sessions) over(o *Session) string {
 	now := s.cfg.Now()
 	switch wall := now.Round(0); {
+	case o.ended != "":
 	case !now.Before(o.ends), !wall.Before(o.ends.Round(0)):
-		return "expired"
+		o.ended = "expired"
+	case now.Sub(o.used) >= s.cfg.Idle, wall.Sub(o.used.Round(0)) >= s.cfg.Idle:
+		o.ended = "idle"
 	case wall.Before(o.opened.Round(0).Add(-clockLead)):
 		return "the clock of the service was put back"
-	case now.Sub(o.used) >= s.cfg.Idle, wall.Sub(o.used.Round(0)) >= s.cfg.Idle:
-		return "idle"
 	}
-	return ""
+	return o.ended
 }
 
 // Active reports whether a session is open, and its person still mapped as it was when it
