@@ -25,6 +25,7 @@ func (t *tree) root() *cobra.Command {
 	root := console.ParseManual(manual, runverbs.Manual).Command(verbs)
 	root.SetHelpCommandGroupID("Help:")
 	root.SetCompletionCommandGroupID("Help:")
+	markLocal(root)
 	suggestFor(root)
 	(&completion{t}).add(root)
 	return root
