@@ -21,7 +21,7 @@ const serverVariable = "BAILIWICK_SERVER"
 type loginVerbs struct{ *tree }
 
 func (t *tree) logins() signin.Store {
-	return signin.Store{Path: filepath.Join(t.Dirs.Config, "logins.json"), Now: t.Now}
+	return signin.Store{Path: filepath.Join(t.Dirs.Config, "logins.json"), Now: t.Now, Keyring: signin.Desktop(t.Lookup)}
 }
 
 // remote returns the server that commands use; empty: the service of this machine.
@@ -64,16 +64,22 @@ func (t *loginVerbs) loginCommand(v *console.Verb) {
 				return err
 			}
 		}
-		who, err := t.logins().Login(ctx, r)
+		logins := t.logins()
+		who, err := logins.Login(ctx, r)
+		if err != nil {
+			return err
+		}
+		in, err := logins.Kept(url)
 		if err != nil {
 			return err
 		}
 		return t.Emit(struct {
 			Server string `json:"server"`
+			Kept   string `json:"kept"`
 			api.Who
-		}{url, who}, url, func() {
+		}{url, in, who}, url, func() {
 			fmt.Fprintf(t.Stdout, "logged in at %s as %s\n", url, who.Principal)
-			fmt.Fprintf(t.Stdout, "kept in %s, which only this account can read; forget it: bailiwick logout\n", t.logins().Path)
+			fmt.Fprintf(t.Stdout, "kept in %s; forget it: bailiwick logout\n", in)
 		})
 	})
 	v.Flag(&ca, "ca")
@@ -147,7 +153,13 @@ func (t *loginVerbs) logoutCommand(v *console.Verb) {
 }
 
 func (t *loginVerbs) sessionListCommand(v *console.Verb) {
-	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.SessionInfo, error) { return c.Sessions().List(ctx) },
+	listVerb(t.tree, v, func(ctx context.Context, c *client.Conn) ([]api.SessionInfo, error) {
+		list, err := c.Sessions().List(ctx)
+		if in, kept := t.logins().Kept(c.Server()); err == nil && kept == nil && in != "" && t.Format == "text" {
+			fmt.Fprintf(t.Stderr, "the login of this account is kept in %s\n", in)
+		}
+		return list, err
+	},
 		func(s api.SessionInfo) string { return s.ID },
 		"SESSION\tPRINCIPAL\tBY\tFROM\tOPENED\tUSED\tENDS", func(s api.SessionInfo) string {
 			id := s.ID

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -55,8 +56,8 @@ func (s Store) Login(ctx context.Context, r Request) (api.Who, error) {
 		return who, err
 	}
 	return who, s.change(ctx, func(k *kept) error {
-		k.Servers[r.URL], k.Current = made, r.URL
-		return nil
+		k.Current = r.URL
+		return s.put(k, r.URL, made)
 	})
 }
 
@@ -67,11 +68,11 @@ func (s Store) Logout(ctx context.Context, url string) (ended bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	l, ok := k.Servers[url]
+	l, ok, unread := s.of(k, url) // what cannot be read is forgotten all the same
 	if !ok {
 		return false, api.Errorf(api.CodeNotFound, "no login at %q", url).WithHint("see: bailiwick session list, bailiwick whoami")
 	}
-	ended = l.Session == nil
+	ended = l.Session == nil && unread == nil
 	if pool, err := roots(l.CA); err == nil && l.Session != nil {
 		conn := client.New(client.Config{Remote: &client.Remote{URL: url, Roots: pool}})
 		defer conn.Close()
@@ -79,6 +80,11 @@ func (s Store) Logout(ctx context.Context, url string) (ended bool, err error) {
 		ended = err == nil || api.CodeOf(err) == api.CodeUnauthenticated || api.CodeOf(err) == api.CodeNotFound
 	}
 	return ended, s.change(ctx, func(k *kept) error {
+		if l.Keyring && s.Keyring != nil {
+			if err := s.Keyring.Delete(url); err != nil {
+				return fmt.Errorf("the login at %q stays in the keyring: %w", url, err)
+			}
+		}
 		if delete(k.Servers, url); k.Current == url {
 			k.Current = ""
 		}
@@ -115,22 +121,27 @@ func (s Store) handle(ctx context.Context, c *client.Conn, url string, pool *x50
 	if err != nil {
 		return "", err
 	}
-	if l := k.Servers[url]; l.Token != "" {
+	l, _, err := s.of(k, url)
+	if err != nil {
+		return "", err
+	}
+	if l.Token != "" {
 		opened, err := c.Exchange(ctx, l.Token)
 		return opened.Handle, err
 	} else if usable(l) {
 		return l.Session.Handle, nil
 	}
 	err = s.change(ctx, func(k *kept) error {
-		l := k.Servers[url]
-		if !usable(l) {
-			if err := l.renew(ctx, c, pool, url); err != nil {
-				return err
+		l, _, err := s.of(*k, url)
+		if err == nil && !usable(l) {
+			if err = l.renew(ctx, c, pool, url); err == nil {
+				err = s.put(k, url, l)
 			}
-			k.Servers[url] = l
 		}
-		handle = l.Session.Handle
-		return nil
+		if err == nil {
+			handle = l.Session.Handle
+		}
+		return err
 	})
 	return handle, err
 }

@@ -1,8 +1,10 @@
 // Package signin logs a person in at a service on another machine, by a token or by the
 // device flow of the team's identity provider, and keeps what it got.
 //
-// It is kept in one file that only its owner may read, because a command line runs where
-// no keyring is unlocked. Nothing in it is written anywhere else, and no message has it.
+// It is kept in the keyring of the person's desktop or, where none answers, in a file that
+// only its owner may read: a command line runs where no keyring is unlocked, too. Nothing of
+// it is written anywhere else, and no message has it. Neither place keeps it from a program
+// that runs as the same account.
 //
 // Carries R-D8 and the client's half of R-T6.
 package signin
@@ -30,8 +32,9 @@ const maxFile = 1 << 20
 
 // Store is the file of the logins of one person.
 type Store struct {
-	Path string
-	Now  func() time.Time
+	Path    string
+	Now     func() time.Time
+	Keyring Keyring // nil: everything is in the file
 }
 
 // kept is the content of the file.
@@ -47,6 +50,7 @@ type login struct {
 	Token   string   `json:"token,omitempty"` // of Bailiwick
 	OIDC    *grant   `json:"oidc,omitempty"`
 	Session *session `json:"session,omitempty"`
+	Keyring bool     `json:"keyring,omitempty"` // all but CA is in the keyring
 }
 
 // grant is what the provider gave.

@@ -88,7 +88,7 @@ func networked() map[string]map[string]string {
 			"github.com/coreos/go-oidc/v3/oidc": "uses the HTTP client that it gets in the context of each call",
 			"golang.org/x/oauth2":               "likewise",
 		},
-		"internal/front/signin":  {"github.com/coreos/go-oidc/v3/oidc": oidcClient, "golang.org/x/oauth2": oidcClient},
+		"internal/front/signin":  {"github.com/coreos/go-oidc/v3/oidc": oidcClient, "golang.org/x/oauth2": oidcClient, "github.com/zalando/go-keyring": "asks the keyring of the desktop over its session bus"},
 		"internal/state/login":   {"github.com/coreos/go-oidc/v3/oidc": oidcClient},
 		"internal/state/oauth":   {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
 		"internal/document/seal": {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; uses only network types of certificates"},
