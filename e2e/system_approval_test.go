@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
@@ -69,7 +70,7 @@ func (s *team) between() *courier {
 
 func (s *team) carry(c *courier, near *net.UnixConn, path string) {
 	var r launch.Request
-	files, err := launch.ReadFrame(near, &r, 0)
+	files, err := unixframe.Read(near, &r, 0)
 	if err != nil {
 		return // the service exited
 	}
@@ -91,14 +92,14 @@ func (s *team) carry(c *courier, near *net.UnixConn, path string) {
 	}
 	defer far.Close()
 	var a launch.Answer
-	err = launch.WriteFrame(far, r, files...)
+	err = unixframe.Write(far, r, files...)
 	for _, f := range files {
 		_ = f.Close()
 	}
 	if err == nil {
-		if files, err = launch.ReadFrame(far, &a, 0); err == nil {
+		if files, err = unixframe.Read(far, &a, 0); err == nil {
 			a.Records += withheld
-			err = launch.WriteFrame(near, a, files...)
+			err = unixframe.Write(near, a, files...)
 		}
 		for _, f := range files {
 			_ = f.Close()

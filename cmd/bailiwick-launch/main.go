@@ -26,6 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launchsetting"
 )
 
 const (
@@ -90,7 +91,7 @@ func configure() (cfg launch.Config, err error) {
 		}
 		return ""
 	})
-	settings, err := launch.ReadSettings(dirs.LaunchConfig())
+	settings, err := launchsetting.Read(dirs.LaunchConfig())
 	if err == nil {
 		err = seal.EnsureIdentity(filepath.Join(dirs.LauncherState(), launch.Identity), dirs.SecretsRecipient())
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launchsetting"
 )
 
 // asProgram makes the test binary bailiwickd.
@@ -101,7 +102,7 @@ func listenLauncher(t *testing.T, m *machine.Machine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	launcher, err := launch.New(launch.Config{Dirs: dirs, Worker: "/nonexistent/bailiwick-worker", Fetcher: "/nonexistent/bailiwick-fetch", UID: machine.Service, Now: time.Now, Logger: slog.New(slog.DiscardHandler), System: &launch.System{Settings: launch.DefaultSettings(), Groups: groups}})
+	launcher, err := launch.New(launch.Config{Dirs: dirs, Worker: "/nonexistent/bailiwick-worker", Fetcher: "/nonexistent/bailiwick-fetch", UID: machine.Service, Now: time.Now, Logger: slog.New(slog.DiscardHandler), System: &launch.System{Settings: launchsetting.Default(), Groups: groups}})
 	if err != nil {
 		t.Fatal(err)
 	}

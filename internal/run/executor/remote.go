@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
@@ -70,18 +71,18 @@ func (c *Remote) ask(ctx context.Context, r launch.Request, files ...*os.File) (
 	unixConn, _ := conn.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	sent := launch.WriteFrame(unixConn, r, files...)
-	if handles, err = launch.ReadFrame(unixConn, &a, 0); err != nil { // one that is refused early is not read whole
+	sent := unixframe.Write(unixConn, r, files...)
+	if handles, err = unixframe.Read(unixConn, &a, 0); err != nil { // one that is refused early is not read whole
 		err = errors.Join(sent, err)
 	}
 	switch {
 	case ctx.Err() != nil:
-		closeAll(handles)
+		unixframe.CloseAll(handles)
 		return a, nil, context.Cause(ctx)
 	case err != nil:
 		return a, nil, errors.Join(errNoAnswer, err)
 	case a.Error != nil:
-		closeAll(handles)
+		unixframe.CloseAll(handles)
 		return a, nil, a.Error
 	}
 	return a, handles, nil
@@ -98,7 +99,7 @@ func (c *Remote) follow(ctx context.Context) error {
 		}
 		batch, size := records[:0:0], 0
 		for _, r := range records {
-			if size += 2 * len(r); asked && size <= launch.MaxFrame/2 { // the first call asks how many it has
+			if size += 2 * len(r); asked && size <= unixframe.Max/2 { // the first call asks how many it has
 				batch = append(batch, r)
 			}
 		}
@@ -160,7 +161,7 @@ func (c *Remote) Worker(ctx context.Context, a *launch.Attempt) (*launch.Process
 		return nil, err
 	}
 	if len(handles) != 1 || got.PID <= 0 {
-		closeAll(handles)
+		unixframe.CloseAll(handles)
 		return nil, errNoAnswer
 	}
 	for _, lack := range got.Lacks {
@@ -211,10 +212,4 @@ func (c *Remote) End(ctx context.Context, who launch.Running) error {
 func (c *Remote) Running(ctx context.Context) ([]launch.Running, error) {
 	a, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindList})
 	return a.Running, err
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
@@ -37,7 +38,7 @@ func (h ToolHosts) Start(ctx context.Context, s toolclient.Server, in, out, errs
 		return nil, err
 	}
 	if len(handles) != 1 || len(got.Running) != 1 {
-		closeAll(handles)
+		unixframe.CloseAll(handles)
 		return nil, errNoAnswer
 	}
 	handle, who := handles[0], got.Running[0]

@@ -21,7 +21,7 @@ func house() [][]room {
 		{{"internal/base", [][]string{
 			{"uidblock"},
 			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "installation", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
-			{"gitexec", "httpguard", "mcpwire", "strictyaml", "usererror"},
+			{"gitexec", "httpguard", "mcpwire", "strictyaml", "unixframe", "usererror"},
 		}}},
 		{
 			{"client", [][]string{{"client"}}},
@@ -40,7 +40,7 @@ func house() [][]room {
 		{
 			{"deploy", [][]string{{"deploy"}}},
 			{"internal/tool", [][]string{{"toolclient"}, {"toolcall"}, {"gateway"}}},
-			{"internal/worker", [][]string{{"mounttree"}, {"agent", "broker", "capture", "jail", "mcpclient"}, {"account", "checkoutcache", "sourcefetch", "toolhost"}, {"launch", "supervisor"}}},
+			{"internal/worker", [][]string{{"launchsetting", "mounttree"}, {"agent", "broker", "capture", "jail", "mcpclient"}, {"account", "checkoutcache", "sourcefetch", "toolhost"}, {"launch", "supervisor"}}},
 		},
 		{{"internal/run", [][]string{{"executor", "retention"}, {"dispatch"}, {"orchestrator"}, {"schedule"}}}},
 		{{"internal/front", [][]string{
@@ -149,7 +149,7 @@ func closure() map[string][]string {
 // network, and of what is unsigned they parse frames alone.
 func launcher() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/mounttree",
+		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/unixframe", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/launchsetting", "internal/worker/mounttree",
 	}
 }
 

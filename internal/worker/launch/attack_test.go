@@ -17,6 +17,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
@@ -232,7 +233,7 @@ func TestFramesAreRefusedWhole(t *testing.T) {
 			must(t, err)
 			must(t, conn.(*net.UnixConn).CloseWrite())
 			var a Answer
-			if _, err := ReadFrame(conn.(*net.UnixConn), &a, time.Minute); err != nil || a.Error == nil || !strings.Contains(a.Error.Message, c.want) {
+			if _, err := unixframe.Read(conn.(*net.UnixConn), &a, time.Minute); err != nil || a.Error == nil || !strings.Contains(a.Error.Message, c.want) {
 				t.Errorf("%+v, %v, want %q", a.Error, err, c.want)
 			}
 		})
@@ -273,9 +274,9 @@ func TestAsAnotherAccount(t *testing.T) {
 	}
 	conn, err := net.Dial("unix", path)
 	must(t, err)
-	_ = WriteFrame(conn.(*net.UnixConn), Request{V: Version, Kind: KindList}) // another account is refused before it is read
+	_ = unixframe.Write(conn.(*net.UnixConn), Request{V: Version, Kind: KindList}) // another account is refused before it is read
 	var a Answer
-	_, err = ReadFrame(conn.(*net.UnixConn), &a, time.Minute)
+	_, err = unixframe.Read(conn.(*net.UnixConn), &a, time.Minute)
 	must(t, err)
 	doc, err := canon.Marshal(a)
 	must(t, err)
@@ -302,9 +303,9 @@ func TestManyRequestsAtOnce(t *testing.T) {
 					continue
 				}
 				var a Answer
-				err = WriteFrame(conn.(*net.UnixConn), Request{V: Version, Kind: KindList})
+				err = unixframe.Write(conn.(*net.UnixConn), Request{V: Version, Kind: KindList})
 				if err == nil {
-					_, err = ReadFrame(conn.(*net.UnixConn), &a, time.Minute)
+					_, err = unixframe.Read(conn.(*net.UnixConn), &a, time.Minute)
 				}
 				if _ = conn.Close(); err != nil || a.Error != nil {
 					broken.Add(1)
@@ -342,7 +343,7 @@ func FuzzFrame(f *testing.F) {
 			_ = ends[0].CloseWrite()
 		}()
 		var r Request
-		if _, err := ReadFrame(ends[1], &r, time.Minute); err != nil || r.check(0) != nil {
+		if _, err := unixframe.Read(ends[1], &r, time.Minute); err != nil || r.check(0) != nil {
 			return
 		}
 		doc, err := canon.Marshal(r)

@@ -2,16 +2,10 @@ package launch
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -19,15 +13,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 )
 
-// A connection to the launcher has one request and one answer. Each is a frame: the length of
-// a document in four bytes, which carry the descriptors, and then the canonical JSON of the
-// document. A frame that is anything else is refused whole.
 const (
-	MaxFrame = 4 << 20 // bytes of a document
-	maxFiles = 4       // descriptors of a frame
-	// frameTime bounds the transfer of a frame.
+	// frameTime bounds the transfer of a request.
 	frameTime = 10 * time.Second
-	// Version is that of requests and answers.
+	// Version is that of requests and answers. A connection has one of each, as frames.
 	Version = 1
 )
 
@@ -76,103 +65,6 @@ type Answer struct {
 	Fetched *record.FetchResult `json:"fetched,omitempty"`
 	Running []Running           `json:"running,omitempty"`
 	Records uint64              `json:"records,omitempty"` // how many decisions it has
-}
-
-// WriteFrame sends a document with descriptors.
-func WriteFrame(c *net.UnixConn, v any, files ...*os.File) error {
-	doc, err := canon.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if len(doc) > MaxFrame || len(files) > maxFiles {
-		return fmt.Errorf("launcher: a frame of %d bytes and %d descriptors; at most %d and %d are allowed", len(doc), len(files), MaxFrame, maxFiles)
-	}
-	if err := c.SetDeadline(time.Now().Add(frameTime)); err != nil { //nolint:forbidigo // the kernel's clock, for a deadline
-		return err
-	}
-	var fds []int
-	for _, f := range files {
-		if f == nil {
-			return errors.New("launcher: a descriptor is missing")
-		}
-		fds = append(fds, int(f.Fd())) //nolint:gosec // G115: a descriptor
-	}
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	head := binary.BigEndian.AppendUint32(nil, uint32(len(doc))) //nolint:gosec // G115: at most MaxFrame
-	if _, _, err := c.WriteMsgUnix(head, rights, nil); err != nil {
-		return err
-	}
-	_, err = c.Write(doc)
-	return err
-}
-
-// ReadFrame reads a document into v, and returns the descriptors, which the caller closes. It
-// waits no longer than within; 0: as long as it takes.
-func ReadFrame(c *net.UnixConn, v any, within time.Duration) (files []*os.File, err error) {
-	end := time.Time{}
-	if within > 0 {
-		end = time.Now().Add(within) //nolint:forbidigo // the kernel's clock, for a deadline
-	}
-	if err := c.SetDeadline(end); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			closeAll(files)
-			files = nil
-		}
-	}()
-	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxFiles))
-	n, oob, flags, _, err := c.ReadMsgUnix(head, rights)
-	if err != nil {
-		return nil, err
-	}
-	if files, err = filesOf(rights[:oob]); err != nil {
-		return files, err
-	}
-	size := binary.BigEndian.Uint32(head)
-	switch {
-	case flags&unix.MSG_CTRUNC != 0:
-		return files, fmt.Errorf("frame: more than %d descriptors", maxFiles)
-	case n != len(head):
-		return files, errors.New("frame: it has no length")
-	case size == 0 || size > MaxFrame:
-		return files, fmt.Errorf("frame: %d bytes, want 1 to %d", size, MaxFrame)
-	}
-	var doc bytes.Buffer // grows with what was sent, whatever the length says
-	if _, err := io.CopyN(&doc, c, int64(size)); err != nil {
-		return files, fmt.Errorf("frame: %w", err)
-	}
-	if err := canon.DecodeExact(doc.Bytes(), v); err != nil {
-		return files, fmt.Errorf("frame: %w", err)
-	}
-	return files, nil
-}
-
-func filesOf(control []byte) (files []*os.File, err error) {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return nil, err
-	}
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return files, fmt.Errorf("frame: %w", err)
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "descriptor "+fmt.Sprint(len(files)))) //nolint:gosec // G115: a descriptor
-		}
-	}
-	return files, nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
-	}
 }
 
 // check refuses a request with members or descriptors that its kind has not.

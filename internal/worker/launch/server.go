@@ -13,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 )
 
 const (
@@ -86,7 +87,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	err := s.peer(conn)
 	if err == nil {
 		var files []*os.File
-		if files, err = ReadFrame(conn, &r, frameTime); err == nil {
+		if files, err = unixframe.Read(conn, &r, frameTime); err == nil {
 			err = r.check(len(files))
 		}
 		if err != nil {
@@ -94,7 +95,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 		} else {
 			handle, err = s.do(ctx, conn, &r, files, &a)
 		}
-		closeAll(files)
+		unixframe.CloseAll(files)
 	}
 	if err != nil {
 		var known *api.Error
@@ -104,7 +105,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 		a = Answer{V: Version, Error: known, Records: a.Records}
 		s.launcher.cfg.Logger.WarnContext(ctx, "refused", slog.String("kind", r.Kind), slog.Any("err", err))
 	}
-	if err := WriteFrame(conn, a, handle...); err != nil {
+	if err := unixframe.Write(conn, a, handle...); err != nil {
 		s.launcher.cfg.Logger.WarnContext(ctx, "the answer was not read", slog.String("kind", r.Kind), slog.Any("err", err))
 	}
 }

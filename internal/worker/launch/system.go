@@ -12,11 +12,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launchsetting"
 )
 
 // System is what a launcher has that does not trust its service.
 type System struct {
-	Settings    Settings
+	Settings    launchsetting.Settings
 	Groups      *account.Groups // where those of attempts are made
 	Credentials string          // $CREDENTIALS_DIRECTORY; empty without one
 }

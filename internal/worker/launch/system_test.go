@@ -17,6 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/launchsetting"
 )
 
 // serviceUID is the account of the service in tests.
@@ -54,7 +55,7 @@ func newSystemWorld(t testing.TB) (*world, *people) {
 	}))
 	groups, err := account.OpenGroups(fmt.Sprintf("bailiwick-launch-test-%d-%d", os.Getpid(), time.Now().UnixNano()))
 	must(t, err)
-	settings := DefaultSettings()
+	settings := launchsetting.Default()
 	settings.First, settings.Blocks = 0x52000000+os.Getpid()%10000*3000, 4
 	w.cfg.System = &System{Settings: settings, Groups: groups, Credentials: t.TempDir()}
 	t.Cleanup(func() {

@@ -21,6 +21,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 )
@@ -95,7 +96,7 @@ func pipes(t *testing.T) (theirs []*os.File, in *os.File, out *bufio.Reader, err
 		all[i], all[i+1], err = os.Pipe()
 		must(t, err)
 	}
-	t.Cleanup(func() { closeAll(all[:]) })
+	t.Cleanup(func() { unixframe.CloseAll(all[:]) })
 	for _, f := range []*os.File{all[0], all[3], all[5]} {
 		must(t, f.Chown(serviceUID, serviceUID))
 	}
@@ -136,7 +137,7 @@ func TestADeclaredCommandRunsInAJailUnderAUidBlock(t *testing.T) {
 	theirs, in, out, errs := pipes(t)
 	proc, who, err := l.ToolHost(t.Context(), Order{Revision: w.head().Digest(), Source: "same"}, nil, theirs)
 	must(t, err)
-	closeAll(theirs)
+	unixframe.CloseAll(theirs)
 	r := exchange(t, record.ToolRequest{ID: 1, Verb: record.ToolVerbCall, Call: &record.ToolUse{Arguments: json.RawMessage(`{"v":"x"}`), Dispatch: "disp-1"}}, in, out, errs)
 	if r.Fault != nil || string(r.Answer) != `{"content":[{"text":"{\"v\":\"x\"}","type":"text"}]}` {
 		t.Errorf("%s %+v", r.Answer, r.Fault)
@@ -161,7 +162,7 @@ func TestAToolHostRunsUnderItsOwnUidAndVerifiesApprovals(t *testing.T) {
 	order := Order{Revision: w.head().Digest(), Source: "warehouse"}
 	proc, who, err := l.ToolHost(t.Context(), order, sealed, theirs)
 	must(t, err)
-	closeAll(theirs)
+	unixframe.CloseAll(theirs)
 	ask := func(q record.ToolRequest) record.ToolReply { return exchange(t, q, in, out, errs) }
 	if r := ask(record.ToolRequest{ID: 1, Verb: record.ToolVerbOpen, Session: 1}); r.Fault != nil || h.refused.Load() != 0 {
 		t.Fatalf("%+v; %d requests without the key", r.Fault, h.refused.Load())
@@ -294,7 +295,7 @@ func TestAToolHostOfARestartedLauncherKnowsTheDecisions(t *testing.T) {
 	l := w.launcher()
 	proc, who, err := l.ToolHost(t.Context(), Order{Revision: w.head().Digest(), Source: "warehouse"}, sealed, theirs)
 	must(t, err)
-	closeAll(theirs)
+	unixframe.CloseAll(theirs)
 	definition, err := catalog.DefinitionDigest(h.tools()[0])
 	must(t, err)
 	a := api.ToolAction{

@@ -1,4 +1,5 @@
-package launch
+// Package launchsetting reads launch.yaml, the settings that root gives the launcher. It refuses what it does not know.
+package launchsetting
 
 import (
 	"errors"
@@ -21,8 +22,8 @@ type Settings struct {
 	Grace         time.Duration // how long a revision may start after a later one was seen
 }
 
-// DefaultSettings are those of an empty launch.yaml.
-func DefaultSettings() Settings {
+// Default are those of an empty launch.yaml.
+func Default() Settings {
 	return Settings{First: 1_200_000_000, Blocks: 1024, Grace: 24 * time.Hour}
 }
 
@@ -33,9 +34,9 @@ const (
 	mostGrace = 30 * 24 * time.Hour
 )
 
-// ReadSettings reads launch.yaml. A file that does not exist gives the defaults.
-func ReadSettings(path string) (Settings, error) {
-	s := DefaultSettings()
+// Read reads launch.yaml. A file that does not exist gives the defaults.
+func Read(path string) (Settings, error) {
+	s := Default()
 	b, err := blob.ReadBounded(path, strictyaml.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
