@@ -58,7 +58,11 @@ func Start(p Program) (*Process, error) {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("start %s: keep descriptors: %w", p.Name, err)
 	}
-	started, err := p.onThread()
+	start := p.onThread
+	if p.Block == nil && p.Group == nil { // a thread that exits would end those of the caller's children that end with it
+		start = p.start
+	}
+	started, err := start()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -71,5 +73,40 @@ func TestAProgramReachesItsDirectoryUnderAnyUmask(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	if text, code := run(t, Program{Block: &b, Mounts: []Mount{{At: own, From: opened(t, own), As: Self}}}, "read", own+"/a"); code != 0 {
 		t.Error(text)
+	}
+}
+
+// Children of the caller that end with the thread that started them outlive the start of others: a thread that exits would
+// end them.
+func TestAPlainStartEndsNoOtherChild(t *testing.T) {
+	for range 100 {
+		child := exec.CommandContext(t.Context(), "/usr/bin/sleep", "1000")
+		child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			p, err := Start(Program{Path: "/usr/bin/true"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id, err := Identify(child.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handle, err := id.Open()
+		if err != nil {
+			t.Fatal("it was ended")
+		}
+		_ = handle.Close()
+		_ = child.Process.Kill()
+		_ = child.Wait()
 	}
 }
