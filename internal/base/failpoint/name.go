@@ -32,7 +32,8 @@ const (
 	ExecutorFile      Name = "executor.file"      // a file is in it
 	ExecutorListening Name = "executor.listening" // the socket is in it
 	LaunchClaimed     Name = "launch.claimed"     // it is durable that the attempt is about to start
-	LaunchStarted     Name = "launch.started"     // the worker's process runs, and only the launcher knows
+	LaunchStarted     Name = "launch.started"     // the worker's process runs without its secrets, and only the launcher knows
+	LaunchReady       Name = "launch.ready"       // it has them
 	ExecutorStarted   Name = "executor.started"   // the worker's process runs
 	ExecutorConnected Name = "executor.connected" // the service is connected to it
 	StartCommit       Name = "start.commit"       // before the worker's key is bound
@@ -209,7 +210,7 @@ func Names() []Name {
 	return []Name{
 		ServiceOpened, ServiceListening, ServiceStopping, ServiceStopped, ServiceClosed,
 		RecoverBegin, RecoverOne, RecoverAttached, RecoverFound, RecoverRefire, RecoverSweep, RecoverEnd,
-		AcceptCommit, AcceptCommitted, ReuseCommit, ReuseCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, LaunchClaimed, LaunchStarted, ExecutorStarted, ExecutorConnected,
+		AcceptCommit, AcceptCommitted, ReuseCommit, ReuseCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, LaunchClaimed, LaunchStarted, LaunchReady, ExecutorStarted, ExecutorConnected,
 		StartCommit, StartCommitted, StartProceed,
 		WorkerBegin, WorkerLocked, WorkerReady, WorkerProceed, WorkerWorkspace, WorkerJail, WorkerJailed, WorkerAgent, WorkerAgentEnded,
 		WorkerCapture, WorkerKeep, WorkerKept, WorkerCaptured, WorkerCheck, WorkerSeal, WorkerResultFile, WorkerResultPlaced,

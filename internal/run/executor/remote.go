@@ -204,7 +204,7 @@ func (c *Remote) Fetch(ctx context.Context, o launch.Order, ref, _ string) (reco
 
 // End has the launcher kill what is left of an attempt.
 func (c *Remote) End(ctx context.Context, who launch.Running) error {
-	_, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindEnd, End: &who})
+	_, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindEnd, Attempt: &who})
 	return err
 }
 

@@ -223,7 +223,7 @@ func TestFramesAreRefusedWhole(t *testing.T) {
 		"unknown kind":    {string(frame(`{"kind":"shell","v":1}`)), "unknown kind"},
 		"another version": {string(frame(`{"kind":"list","v":2}`)), "request"},
 		"no descriptors":  {string(frame(`{"keys":{"keys":[],"log":"","rotations":[],"statements":[],"v":1},"kind":"worker","v":1}`)), "0 descriptors"},
-		"members of more": {string(frame(`{"end":{"attempt":1,"dispatch":"d-1234"},"kind":"list","v":1}`)), "has not"},
+		"members of more": {string(frame(`{"attempt":{"attempt":1,"dispatch":"d-1234"},"kind":"list","v":1}`)), "has not"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := net.Dial("unix", path)
@@ -323,7 +323,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 
 // FuzzFrame reads frames that anybody wrote. What is accepted is a request in its one form.
 func FuzzFrame(f *testing.F) {
-	for _, doc := range []string{`{"kind":"list","v":1}`, `{"end":{"attempt":1,"dispatch":"d-1234"},"kind":"end","v":1}`} {
+	for _, doc := range []string{`{"kind":"list","v":1}`, `{"attempt":{"attempt":1,"dispatch":"d-1234"},"kind":"end","v":1}`} {
 		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(doc))), doc...))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {

@@ -19,9 +19,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
-// blocks is the range of uid blocks: a file for each that was used, with what uses it. Its
-// program holds the file's lock as long as it lives, so no kill loses a block or gives it
-// twice. A block is used again once no process is left in its control group.
+// blocks is the range of uid blocks: a file for each that was used, with what uses it, locked
+// while its program is started. A block is used again once no process is left in its control
+// group, or where none was made under its uids. So no kill loses a block or gives it twice.
 type blocks struct {
 	dir    string
 	first  int // uid
@@ -51,8 +51,7 @@ func (b *blocks) name(n int) string { return "block-" + strconv.Itoa(b.block(n).
 
 func (b *blocks) scratch(n int) string { return filepath.Join(b.dir, "..", "scratch", strconv.Itoa(n)) }
 
-// open opens the file of a block for reading: its program gets the file, and must not change
-// what it says.
+// open opens the file of a block, of which its program knows nothing.
 func (b *blocks) open(n int) (*os.File, error) {
 	return os.OpenFile(b.path(n), os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 }
@@ -173,9 +172,9 @@ func (b *blocks) running() (list []Running, err error) {
 	return list, err
 }
 
-// end kills whatever is left in the block of who, and returns once nothing is.
+// end kills what is left in the block of who, and frees it once nothing is.
 func (b *blocks) end(who Running) error {
-	return b.each(func(n int, _ *os.File, of Running) (bool, error) {
+	return b.each(func(n int, f *os.File, of Running) (bool, error) {
 		if of != who {
 			return true, nil
 		}
@@ -188,6 +187,12 @@ func (b *blocks) end(who Running) error {
 		if err = errors.Join(err, b.block(n).Kill()); err != nil {
 			return false, fmt.Errorf("dispatch %s attempt %d: %w", who.Dispatch, who.Attempt, err)
 		}
-		return false, nil
+		if durable.TryLock(f) != nil {
+			return false, nil // another request frees it
+		}
+		if _, err = b.free(n, f); err == nil {
+			err = os.Truncate(b.path(n), 0)
+		}
+		return false, err
 	})
 }

@@ -25,6 +25,7 @@ const (
 	KindWorker  = "worker"  // starts the worker of an attempt; files: directory, control socket, lock, log
 	KindFetch   = "fetch"   // fetches a source of the signed catalog
 	KindEnd     = "end"     // kills what is left of an attempt, and frees its uid block
+	KindFind    = "find"    // the worker of an attempt, if it runs; else nothing of the attempt does
 	KindList    = "list"    // names the attempts that run
 	KindRecords = "records" // adds decisions of operators
 	KindTools   = "tools"   // starts the tool host of a server, a source's place in Fetch; files: its streams
@@ -39,7 +40,7 @@ type Request struct {
 	Approval []byte              `json:"approval,omitempty"` // likewise
 	Sealed   map[api.Name][]byte `json:"sealed,omitempty"`   // KindWorker, KindFetch
 	Fetch    *Order              `json:"fetch,omitempty"`
-	End      *Running            `json:"end,omitempty"`
+	Attempt  *Running            `json:"attempt,omitempty"` // KindEnd, KindFind
 	Records  [][]byte            `json:"records,omitempty"`
 }
 
@@ -60,7 +61,7 @@ type Order struct {
 type Answer struct {
 	V       int                 `json:"v"`
 	Error   *api.Error          `json:"error,omitempty"`
-	PID     int                 `json:"pid,omitempty"` // KindWorker, with a pidfd
+	PID     int                 `json:"pid,omitempty"` // KindWorker, KindFind, KindTools; with a pidfd
 	Lacks   []string            `json:"lacks,omitempty"`
 	Fetched *record.FetchResult `json:"fetched,omitempty"`
 	Running []Running           `json:"running,omitempty"`
@@ -88,9 +89,9 @@ func (r *Request) check(files int) error {
 		if r.Fetch == nil {
 			return errors.New("request: names no source or tool server")
 		}
-	case KindEnd:
-		only.End = r.End
-		if r.End == nil {
+	case KindEnd, KindFind:
+		only.Attempt = r.Attempt
+		if r.Attempt == nil {
 			return errors.New("request: names no attempt")
 		}
 	case KindRecords:

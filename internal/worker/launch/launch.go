@@ -72,7 +72,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 		return nil, err
 	}
 	m := &v.manifest
-	claim, again, err := l.started.claim(ctx, m, v.digest)
+	claim, err := l.started.claim(ctx, m, v.digest)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 	values := a.Secrets
 	if l.sys != nil {
 		if v.rule != nil {
-			if err := l.sys.operators.use(m, again); err != nil {
+			if err := l.sys.operators.use(m, claim.again); err != nil {
 				return nil, err
 			}
 		}
@@ -96,7 +96,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 	dir := l.cfg.Dirs.Dispatch(m.ID, m.Attempt)
 	p := account.Program{
 		Path: l.cfg.Worker, Args: []string{"--attempt", dir, "--manifest", string(v.digest)}, Env: l.cfg.Env,
-		File: []*os.File{nil, a.Log, a.Log, a.Control, a.Lock, secrets, claim},
+		File: []*os.File{nil, a.Log, a.Log, a.Control, a.Lock, secrets.Reader, claim.began},
 	}
 	var lacks []string
 	if l.sys != nil {
@@ -104,35 +104,64 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer b.lock.Close() //nolint:errcheck // likewise
+		defer b.lock.Close() //nolint:errcheck // its group tells from now on
 		mounts, err := l.sys.mounts(a, &v, dir, b)
 		defer mounts.Close() //nolint:errcheck // only opened to be mounted
 		if err != nil {
 			return nil, err
 		}
-		p.Block, p.Group, p.Mounts, p.File, lacks = &b.Block, b.group, mounts, append(p.File, b.lock), b.group.Lacks
+		p.Block, p.Group, p.Mounts, lacks = &b.Block, b.group, mounts, b.group.Lacks
 		p.Args = append(p.Args, "--scratch", mounttree.Scratch)
 	}
 	started, err := account.Start(p)
 	if err != nil {
 		return nil, err
 	}
+	process := processOf(started, lacks)
+	err = claim.of(started.PID)
 	failpoint.Hit(failpoint.LaunchStarted, string(m.ID))
-	return processOf(started, lacks), nil
+	if err == nil { // from now on it is found: before, a kill of this process ends it
+		err = secrets.Fill()
+	}
+	if err == nil {
+		err = claim.ready()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("dispatch %s attempt %d: record its worker: %w", m.ID, m.Attempt, err), process.Kill(), process.Wait())
+	}
+	failpoint.Hit(failpoint.LaunchReady, string(m.ID))
+	return process, nil
+}
+
+// Find returns the worker of an attempt that an earlier launcher may have started; ErrNoWorker
+// where none runs, and then nothing that it started does. What the worker writes has no
+// influence.
+func (l *Launcher) Find(ctx context.Context, who Running) (*Process, error) {
+	w, err := l.started.find(ctx, who)
+	if errors.Is(err, ErrNoWorker) && l.sys != nil {
+		err = errors.Join(err, l.sys.blocks.end(who))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Process{w.PID, w.handle, func() error {
+		_, err := account.AwaitExit(w.handle, -1)
+		return errors.Join(err, w.handle.Close())
+	}, func() error { return account.KillSession(w.handle, w.PID) }, nil}, nil
 }
 
 // Process is a program that was started.
 type Process struct {
 	PID    int
 	Handle *os.File     // a pidfd; Wait closes it
-	Wait   func() error // waits for its exit, once
-	Kill   func() error
-	Lacks  []string // limits that nothing holds on this machine, each with its reason
+	Wait   func() error // waits for its exit, once, and ends what it left
+	Kill   func() error // kills it with what it started
+	Lacks  []string     // limits that nothing holds on this machine, each with its reason
 }
 
 func processOf(p *account.Process, lacks []string) *Process {
 	return &Process{p.PID, p.Handle, func() error {
 		_, err := p.Wait()
 		return errors.Join(err, p.Handle.Close())
-	}, p.Kill, lacks}
+	}, func() error { return account.KillSession(p.Handle, p.PID) }, lacks}
 }

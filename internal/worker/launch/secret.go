@@ -3,16 +3,14 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
-// handOver returns a pipe that holds the values of secrets, for a worker to read
-// once. It holds all of them before the worker starts, so a launcher that is killed
-// leaves no worker without them.
-func handOver(values record.Secrets) (*os.File, error) {
+// handOver returns a pipe for the values of secrets, which a worker reads once, before anything
+// else. It can hold all of them, and nothing is in it until it is filled.
+func handOver(values record.Secrets) (*account.Pipe, error) {
 	if values == nil {
 		values = record.Secrets{}
 	}
@@ -23,6 +21,5 @@ func handOver(values record.Secrets) (*os.File, error) {
 	if len(doc) > record.MaxSecrets {
 		return nil, fmt.Errorf("the values of the secrets have %d bytes together, the limit is %d", len(doc), record.MaxSecrets)
 	}
-	defer clear(doc)
-	return account.FilledPipe(doc)
+	return account.NewPipe(doc)
 }

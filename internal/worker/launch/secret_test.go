@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
-func TestAllValuesAreInThePipeBeforeTheWorkerStarts(t *testing.T) {
+func TestAPipeHoldsAllValuesUnread(t *testing.T) {
 	for name, values := range map[string]record.Secrets{
 		"none":  nil,
 		"one":   {"anthropic": "sk-ant-\"x\"\n<&>"},
@@ -20,7 +20,10 @@ func TestAllValuesAreInThePipeBeforeTheWorkerStarts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		doc, err := io.ReadAll(pipe) // ends, because no writer is left
+		if err := pipe.Fill(); err != nil {
+			t.Fatal(err)
+		}
+		doc, err := io.ReadAll(pipe.Reader) // ends, because no writer is left
 		if err != nil {
 			t.Fatal(err)
 		}

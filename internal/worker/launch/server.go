@@ -29,6 +29,9 @@ type Server struct {
 	launcher *Launcher
 	idle     time.Duration
 	conns    sync.WaitGroup
+	// starting is held by requests that may start a worker, from their accept on. What asks for a
+	// worker waits for those before it: a service that was killed may have left one.
+	starting sync.RWMutex
 
 	mu       sync.Mutex
 	children []*Process // of this process, not yet waited for; guarded by mu
@@ -71,17 +74,19 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 		default:
 			last = now
 		}
+		s.starting.RLock()
 		s.conns.Go(func() {
 			defer func() { <-slots }()
-			s.serve(ctx, conn)
+			s.serve(ctx, conn, sync.OnceFunc(s.starting.RUnlock))
 		})
 	}
 	return nil
 }
 
-// serve answers one request.
-func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
+// serve answers one request. It calls started when the request will start no worker any more.
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, started func()) {
 	defer conn.Close() //nolint:errcheck // the answer was sent, or nobody reads it
+	defer started()
 	var r Request
 	a, handle := Answer{V: Version}, []*os.File(nil)
 	err := s.peer(conn)
@@ -93,6 +98,9 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 		if err != nil {
 			err = api.Errorf(api.CodeInvalid, "launcher: %w", err)
 		} else {
+			if r.Kind != KindWorker {
+				started()
+			}
 			handle, err = s.do(ctx, conn, &r, files, &a)
 		}
 		unixframe.CloseAll(files)
@@ -107,6 +115,9 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 	if err := unixframe.Write(conn, a, handle...); err != nil {
 		s.launcher.cfg.Logger.WarnContext(ctx, "the answer was not read", slog.String("kind", r.Kind), slog.Any("err", err))
+	}
+	if r.Kind == KindFind {
+		unixframe.CloseAll(handle)
 	}
 }
 
@@ -147,7 +158,19 @@ func (s *Server) do(ctx context.Context, conn *net.UnixConn, r *Request, files [
 		a.Fetched = &result
 		return nil, err
 	case KindEnd:
-		return nil, l.sys.blocks.end(*r.End)
+		return nil, l.sys.blocks.end(*r.Attempt)
+	case KindFind:
+		s.starting.Lock()
+		s.starting.Unlock() //nolint:staticcheck // SA2001: those before have ended
+		p, err := l.Find(ctx, *r.Attempt)
+		if errors.Is(err, ErrNoWorker) {
+			return nil, api.Errorf(api.CodeNotFound, "%w", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		a.PID = p.PID
+		return []*os.File{p.Handle}, nil
 	case KindRecords:
 		a.Records, err = l.follow(r)
 	case KindList:

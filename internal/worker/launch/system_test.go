@@ -205,7 +205,7 @@ func TestAWorkerDoesNotHideItsBlock(t *testing.T) {
 			break
 		}
 	}
-	if b, err := os.ReadFile(filepath.Join(w.dirs.LauncherState(), "started", string(m.ID)+"-1")); err != nil || !strings.Contains(string(b), "proceeded") {
+	if b, err := os.ReadFile(filepath.Join(w.dirs.LauncherState(), "started", string(m.ID)+"-1.began")); err != nil || !strings.Contains(string(b), "proceeded") {
 		t.Errorf("control: %q, %v", b, err)
 	}
 	if list, err := l.sys.blocks.running(); err != nil || len(list) != 1 || list[0] != (Running{m.ID, 1}) {

@@ -49,8 +49,8 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 	if err != nil {
 		return nil, who, err
 	}
-	defer b.lock.Close() //nolint:errcheck // likewise
-	started, err := account.Start(account.Program{Path: l.cfg.ToolHost, Env: l.cfg.Env, Block: &b.Block, Group: b.group, Mounts: h.Mounts, File: append(slices.Clone(streams), h.Start, b.lock)})
+	defer b.lock.Close() //nolint:errcheck // its group tells from now on
+	started, err := account.Start(account.Program{Path: l.cfg.ToolHost, Env: l.cfg.Env, Block: &b.Block, Group: b.group, Mounts: h.Mounts, File: append(slices.Clone(streams), h.Start)})
 	if err != nil {
 		return nil, who, err
 	}

@@ -91,7 +91,7 @@ func newWorldIn(t testing.TB, mode string) *world {
 	must(t, cat.Close())
 	w.apply(testManifest)
 	program := filepath.Join(t.TempDir(), "worker")
-	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&5 >&2\necho >&2\nif [ -e \"$2/proceed\" ]; then echo proceeded >&6; fi\nif [ -e \"$2/rewrite\" ]; then echo x >&7; fi\ncat /proc/self/uid_map >\"$2/map\"\nwhile [ -e \"$2/stay\" ]; do sleep 0.01; done\n"), 0o755)) //nolint:gosec // G306: a program
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&5 >&2\necho >&2\nif [ -e \"$2/proceed\" ]; then echo proceeded >&6; fi\nif [ -e \"$2/rewrite\" ]; then for fd in 7 8 9; do echo x >&$fd; done; fi\ncat /proc/self/uid_map >\"$2/map\"\nwhile [ -e \"$2/stay\" ]; do sleep 0.01; done\n"), 0o755)) //nolint:gosec // G306: a program
 	w.cfg = Config{Dirs: w.dirs, Worker: program, Fetcher: program, UID: os.Geteuid(), Now: func() time.Time { return w.now }, Logger: slog.New(slog.DiscardHandler)}
 	return w
 }
