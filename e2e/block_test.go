@@ -17,7 +17,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
@@ -43,12 +42,9 @@ func startUnderBlock(t *testing.T, w *world, n int, manifest []byte, id api.Disp
 		w.mkdir(d)
 	}
 	must(t, os.Chmod(u.dir, 0o700))
-	for name, content := range map[string][]byte{record.WorkManifest: manifest, record.WorkInput: []byte("{}"), record.WorkErrors: nil, record.WorkLock: nil} {
+	for name, content := range map[string][]byte{record.WorkManifest: manifest, record.WorkInput: []byte("{}"), record.WorkErrors: nil} {
 		must(t, errors.Join(os.WriteFile(filepath.Join(u.dir, name), content, 0o600), os.Chown(filepath.Join(u.dir, name), w.uid, w.uid)))
 	}
-	lock, err := durable.Lock(filepath.Join(u.dir, record.WorkLock))
-	must(t, err)
-	defer lock.Close()
 	output, err := os.OpenFile(filepath.Join(u.dir, record.WorkErrors), os.O_WRONLY|os.O_APPEND, 0)
 	must(t, err)
 	defer output.Close()
@@ -92,7 +88,7 @@ func startUnderBlock(t *testing.T, w *world, n int, manifest []byte, id api.Disp
 	mounts = append(mounts, scratch...)
 	u.process, err = account.Start(account.Program{
 		Path: filepath.Join(bin, "bailiwick-worker"), Args: []string{"--attempt", u.dir, "--manifest", string(api.DigestOf(manifest)), "--scratch", mounttree.Scratch}, Env: w.env,
-		File: []*os.File{nil, output, output, socket, lock, secrets, began}, Block: &u.block, Group: u.group, Mounts: mounts,
+		File: []*os.File{nil, output, output, socket, secrets, began}, Block: &u.block, Group: u.group, Mounts: mounts,
 	})
 	must(t, errors.Join(err, mounts.Close()))
 	t.Cleanup(func() { _ = u.process.Close() })

@@ -87,12 +87,17 @@ func (b *bench) Worker(_ context.Context, a *launch.Attempt) (*launch.Process, e
 	defer secrets.Close()                                                                                                                  //nolint:errcheck // likewise
 	cmd := exec.Command(filepath.Join(bin, "bailiwick-worker"), "--attempt", a.Dir.Name(), "--manifest", string(api.DigestOf(a.Manifest))) //nolint:noctx // it outlives the call
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = b.w.env, "/", a.Log, a.Log
-	cmd.ExtraFiles = []*os.File{a.Control, a.Lock, secrets, began}
+	cmd.ExtraFiles = []*os.File{a.Control, secrets, began}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	return &launch.Process{PID: cmd.Process.Pid, Wait: cmd.Wait, Kill: cmd.Process.Kill}, nil
+}
+
+// Find implements executor.Launcher.
+func (b *bench) Find(context.Context, launch.Running) (*launch.Process, error) {
+	return nil, launch.ErrNoWorker
 }
 
 // Fetch implements executor.Launcher.

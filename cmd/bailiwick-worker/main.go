@@ -1,7 +1,7 @@
 // Command bailiwick-worker supervises one dispatch. bailiwickd starts it with
 // the directory of the attempt and the digest of its manifest, with the socket to
-// listen on as descriptor 3, the lock of the attempt as descriptor 4, the values of
-// its secrets as descriptor 5, and what records that it began as descriptor 6.
+// listen on as descriptor 3, the values of its secrets as descriptor 4, and what records
+// that it began as descriptor 5.
 package main
 
 import (
@@ -54,11 +54,9 @@ func run() error {
 	syscall.CloseOnExec(3)
 	syscall.CloseOnExec(4)
 	syscall.CloseOnExec(5)
-	syscall.CloseOnExec(6)
-	syscall.CloseOnExec(7) // the lock of its uid block, in mode system
-	secrets, err := readSecrets(os.NewFile(5, "secrets"))
+	secrets, err := readSecrets(os.NewFile(4, "secrets"))
 	if err != nil {
-		return fmt.Errorf("descriptor 5 has no secrets: %w", err)
+		return fmt.Errorf("descriptor 4 has no secrets: its launcher was killed before it recorded this process: %w", err)
 	}
 	listener, err := net.FileListener(os.NewFile(3, "control"))
 	if err != nil {
@@ -69,13 +67,13 @@ func run() error {
 		return err
 	}
 	return supervisor.Run(context.Background(), supervisor.Config{
-		Dir: *dir, Scratch: *scratch, Manifest: api.Digest(*manifest), Began: os.NewFile(6, "started"), Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
+		Dir: *dir, Scratch: *scratch, Manifest: api.Digest(*manifest), Began: os.NewFile(5, "started"), Tool: filepath.Join(filepath.Dir(self), "bailiwick-tool"), Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Secrets: secrets, Certificates: os.Getenv("SSL_CERT_FILE"), Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 }
 
-// readSecrets reads what the service wrote before it started this process, and
-// closes the pipe.
+// readSecrets reads what the launcher writes once it has recorded this process, and
+// closes the pipe. Before that the process has no effect.
 func readSecrets(pipe *os.File) (secrets record.Secrets, err error) {
 	doc, err := io.ReadAll(io.LimitReader(pipe, record.MaxSecrets))
 	if err == nil {

@@ -28,7 +28,6 @@ const (
 	AcceptCommit      Name = "accept.commit"      // before the entry and the row are committed
 	AcceptCommitted   Name = "accept.committed"   // directly after
 	ExecutorDir       Name = "executor.dir"       // before the directory of the attempt is created
-	ExecutorLocked    Name = "executor.locked"    // it is created and locked
 	ExecutorFile      Name = "executor.file"      // a file is in it
 	ExecutorListening Name = "executor.listening" // the socket is in it
 	LaunchClaimed     Name = "launch.claimed"     // it is durable that the attempt is about to start
@@ -50,9 +49,9 @@ const (
 // Points of a worker, in order.
 const (
 	WorkerBegin        Name = "worker.begin"
-	WorkerLocked       Name = "worker.locked"
 	WorkerReady        Name = "worker.ready"
 	WorkerProceed      Name = "worker.proceed" // it received "proceed"
+	WorkerBegan        Name = "worker.began"   // it is durable that it begins
 	WorkerWorkspace    Name = "worker.workspace"
 	WorkerJail         Name = "worker.jail" // before a jail is started
 	WorkerJailed       Name = "worker.jailed"
@@ -210,9 +209,9 @@ func Names() []Name {
 	return []Name{
 		ServiceOpened, ServiceListening, ServiceStopping, ServiceStopped, ServiceClosed,
 		RecoverBegin, RecoverOne, RecoverAttached, RecoverFound, RecoverRefire, RecoverSweep, RecoverEnd,
-		AcceptCommit, AcceptCommitted, ReuseCommit, ReuseCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, LaunchClaimed, LaunchStarted, LaunchReady, ExecutorStarted, ExecutorConnected,
+		AcceptCommit, AcceptCommitted, ReuseCommit, ReuseCommitted, ExecutorDir, ExecutorFile, ExecutorListening, LaunchClaimed, LaunchStarted, LaunchReady, ExecutorStarted, ExecutorConnected,
 		StartCommit, StartCommitted, StartProceed,
-		WorkerBegin, WorkerLocked, WorkerReady, WorkerProceed, WorkerWorkspace, WorkerJail, WorkerJailed, WorkerAgent, WorkerAgentEnded,
+		WorkerBegin, WorkerReady, WorkerProceed, WorkerBegan, WorkerWorkspace, WorkerJail, WorkerJailed, WorkerAgent, WorkerAgentEnded,
 		WorkerCapture, WorkerKeep, WorkerKept, WorkerCaptured, WorkerCheck, WorkerSeal, WorkerResultFile, WorkerResultPlaced,
 		WorkerSealed, WorkerEnd,
 		JailGroup, JailGrouped, JailLaunched, JailClose, JailClosed,

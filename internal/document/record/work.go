@@ -17,7 +17,6 @@ const (
 	WorkResume   = "resume"       // the canonical ResumeInput, likewise, of a resumed attempt
 	WorkPatch    = "resume.patch" // the previous attempt's patch, likewise
 	WorkNeed     = "need."        // followed by a name: the content of that need, likewise
-	WorkLock     = "lock"         // held by the running worker
 	WorkSocket   = "control.sock" // the worker listens; lines of WorkerMessage out, ServiceMessage in
 	WorkLog      = "log"          // folder with the jail's output, bounded: see LogFile
 	WorkEvents   = "events.jsonl" // one WorkerMessage a line

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
@@ -97,7 +96,7 @@ func (a *active) timeLimit() time.Duration {
 
 func (a *active) kill(why string) {
 	a.l.logger(&a.row.record).ErrorContext(a.l.life, "killing a worker", slog.String("why", why))
-	if err := a.worker.Kill(context.WithoutCancel(a.l.life), why); err != nil {
+	if err := a.worker.Kill(why); err != nil {
 		a.l.logger(&a.row.record).ErrorContext(a.l.life, "killing a worker failed", slog.Any("err", err))
 	}
 }

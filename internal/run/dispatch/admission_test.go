@@ -81,7 +81,7 @@ func newGate(t testing.TB) gate {
 // its directory.
 func awaitWorkers(t testing.TB, state string) {
 	t.Helper()
-	locks, err := filepath.Glob(filepath.Join(state, "dispatches", "*", "*", record.WorkLock))
+	locks, err := filepath.Glob(filepath.Join(state, "dispatches", "*", "*.lock"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/run/executor"
@@ -35,11 +36,20 @@ type program string
 func (p program) Worker(_ context.Context, a *launch.Attempt) (*launch.Process, error) {
 	cmd := exec.Command(string(p), "--attempt", a.Dir.Name())
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = []string{}, "/", a.Log, a.Log
-	cmd.ExtraFiles = []*os.File{a.Control, a.Lock}
+	lock, err := durable.Lock(a.Dir.Name() + ".lock") // the test waits for its exit: see awaitWorkers
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close() //nolint:errcheck // the program has its own copy
+	cmd.ExtraFiles = []*os.File{a.Control, lock}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	return &launch.Process{PID: cmd.Process.Pid, Wait: cmd.Wait, Kill: cmd.Process.Kill}, nil
+}
+
+func (program) Find(context.Context, launch.Running) (*launch.Process, error) {
+	return nil, launch.ErrNoWorker // no test recovers a running one
 }
 
 func (program) Fetch(context.Context, launch.Order, string, string) (record.FetchResult, error) {

@@ -21,7 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -37,10 +36,12 @@ type Local struct {
 	Logger   *slog.Logger
 }
 
-// Launcher starts the worker of a signed attempt, fetches signed sources, and nothing else.
-// *launch.Launcher does in this process, and *Remote has another one do it.
+// Launcher starts and finds the worker of a signed attempt, fetches signed sources, and nothing
+// else. *launch.Launcher does in this process, and *Remote has another one do it.
 type Launcher interface {
 	Worker(ctx context.Context, a *launch.Attempt) (*launch.Process, error)
+	// Find returns the worker of an attempt that was started earlier; launch.ErrNoWorker where none runs.
+	Find(ctx context.Context, who launch.Running) (*launch.Process, error)
 	Fetch(ctx context.Context, o launch.Order, ref, secret string) (record.FetchResult, error)
 }
 
@@ -56,19 +57,13 @@ type Job struct {
 // Content writes the content of one file.
 type Content func(io.Writer) error
 
-// Start creates the attempt's directory and starts its worker. It fails while a
-// worker holds the directory. The worker outlives ctx and this process.
+// Start creates the attempt's directory and starts its worker. The attempt must have none
+// yet, as Attach says. The worker outlives ctx and this process.
 func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	failpoint.Hit(failpoint.ExecutorDir, job.Dir)
 	if err := os.MkdirAll(job.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(job.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close() //nolint:errcheck // the worker has its own copy
-	failpoint.Hit(failpoint.ExecutorLocked, job.Dir)
 	for name, content := range job.Files {
 		if err := write(filepath.Join(job.Dir, name), os.O_TRUNC, content); err != nil {
 			return nil, err
@@ -81,33 +76,18 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	}
 	defer listener.Close() //nolint:errcheck // the worker has its own copy
 	failpoint.Hit(failpoint.ExecutorListening, job.Dir)
-	p, err := l.start(ctx, job, listener, lock)
+	p, err := l.start(ctx, job, listener)
 	if err != nil {
 		return nil, err
 	}
 	failpoint.Hit(failpoint.ExecutorStarted, job.Dir)
-	var w *Worker
-	if err = durable.SetOwner(lock, p.PID); err == nil {
-		w, err = connect(ctx, job.Dir, p, l.Logger)
-	}
+	w, err := connect(ctx, job.Dir, p, l.Logger)
 	if err != nil {
 		// The worker waits for a proceed message and has had no effect yet.
 		return nil, errors.Join(err, p.Kill(), p.Wait())
 	}
 	failpoint.Hit(failpoint.ExecutorConnected, job.Dir)
-	w.ender, _ = l.Launcher.(ender)
 	return w, nil
-}
-
-// lockDir locks dir for the worker that is about to start. The lock is taken first
-// and passed to the worker: if the worker locked dir itself, a service that is
-// killed in between would be followed by a second worker.
-func lockDir(dir string) (*os.File, error) {
-	f, err := durable.Lock(filepath.Join(dir, record.WorkLock))
-	if errors.Is(err, durable.ErrLocked) {
-		err = fmt.Errorf("%s: another worker holds it: %w", dir, err)
-	}
-	return f, err
 }
 
 // write writes a file, opened with a mode: os.O_TRUNC or os.O_APPEND. It does not
@@ -122,8 +102,8 @@ func write(path string, mode int, content Content) error {
 }
 
 // start has the worker started with what it inherits.
-func (l *Local) start(ctx context.Context, job Job, listener *net.UnixListener, lock *os.File) (*launch.Process, error) {
-	a := launch.Attempt{Keys: l.Keys, Secrets: job.Secrets, Lock: lock}
+func (l *Local) start(ctx context.Context, job Job, listener *net.UnixListener) (*launch.Process, error) {
+	a := launch.Attempt{Keys: l.Keys, Secrets: job.Secrets}
 	var err error
 	if a.Manifest, err = blob.ReadBounded(filepath.Join(job.Dir, record.WorkManifest), launch.MaxManifest); err != nil {
 		return nil, err
@@ -145,84 +125,25 @@ func (l *Local) start(ctx context.Context, job Job, listener *net.UnixListener, 
 	return l.Launcher.Worker(ctx, &a)
 }
 
-// Attach connects to the worker that holds dir. The error is ErrNoWorker when none
-// does: then the directory is final.
+// Attach connects to the worker of an attempt's directory. The error is ErrNoWorker when
+// none runs: then the directory is final. Who runs is the launcher's to say: the worker
+// writes the directory.
 func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
-	alive, err := locked(dir)
+	p, err := l.Launcher.Find(ctx, runningIn(dir))
 	if err != nil {
 		return nil, err
 	}
-	if !alive {
-		return nil, ErrNoWorker
-	}
-	w, err := connect(ctx, dir, nil, l.Logger)
-	if err == nil {
-		w.ender, _ = l.Launcher.(ender)
-	}
+	w, err := connect(ctx, dir, p, l.Logger)
 	if err != nil {
 		// It no longer listens, so it is about to exit.
 		l.Logger.WarnContext(ctx, "a worker does not respond; waiting for its exit", attemptOf(dir), slog.Any("err", err))
-		return endingWorker(ctx, dir, l.Logger), nil
+		return endingWorker(ctx, dir, p, l.Logger), nil
 	}
 	return w, nil
 }
 
-// ErrNoWorker says that no worker holds a directory.
-var ErrNoWorker = errors.New("the attempt has no worker")
-
-// locked reports whether a worker holds dir.
-func locked(dir string) (bool, error) {
-	err := readLock(dir, durable.TryRLock)
-	if errors.Is(err, durable.ErrLocked) {
-		return true, nil
-	}
-	return false, err
-}
-
-// awaitUnlocked returns when no worker holds dir.
-func awaitUnlocked(dir string) error { return readLock(dir, durable.RLock) }
-
-// readLock locks the lock file of dir, if there is one, and unlocks it again.
-func readLock(dir string, lock func(*os.File) error) error {
-	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	return lock(f)
-}
-
-// lockPID returns the process id in the lock file of dir.
-func lockPID(dir string) (int, error) {
-	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	pid, err := durable.Owner(f)
-	if err != nil {
-		return 0, fmt.Errorf("lock of %s: %w", dir, err)
-	}
-	return pid, nil
-}
-
-// workerHandle returns the process that holds dir, with a handle on it.
-func workerHandle(dir string) (pid, fd int, err error) {
-	if pid, err = lockPID(dir); err != nil {
-		return 0, -1, err
-	}
-	if fd, err = unix.PidfdOpen(pid, 0); err != nil {
-		return 0, -1, err
-	}
-	// The handle is that of the holder only if the lock is still held now.
-	if alive, err := locked(dir); err != nil || !alive {
-		return 0, -1, errors.Join(err, unix.Close(fd), ErrNoWorker)
-	}
-	return pid, fd, nil
-}
+// ErrNoWorker says that an attempt has no worker.
+var ErrNoWorker = launch.ErrNoWorker
 
 // listen listens on the socket of dir. listen and dial use a descriptor of the
 // directory, because the path of a socket is limited to 107 bytes.

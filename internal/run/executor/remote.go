@@ -9,14 +9,13 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
@@ -39,8 +38,8 @@ type Remote struct {
 
 var errNoAnswer = errors.New("launcher: it does not answer")
 
-// askTries is how often a request is sent to launchers that are killed before they answer.
-const askTries = 4
+// tries is how often a request is sent to launchers that are killed before they answer.
+const tries = 4
 
 // call sends a request and returns its answer. The next launcher is asked again if one was killed
 // meanwhile, after what that one may have started for who has ended: nothing of it has had an
@@ -48,7 +47,7 @@ const askTries = 4
 func (c *Remote) call(ctx context.Context, who *launch.Running, r launch.Request, files ...*os.File) (a launch.Answer, handles []*os.File, err error) {
 	for try := 1; ; try++ {
 		a, handles, err = c.ask(ctx, r, files...)
-		if !errors.Is(err, errNoAnswer) || try == askTries {
+		if !errors.Is(err, errNoAnswer) || try == tries {
 			return a, handles, err
 		}
 		c.Logger.WarnContext(ctx, "the launcher ended without an answer, and is asked again", slog.String("request", r.Kind), slog.Any("err", err))
@@ -89,9 +88,20 @@ func (c *Remote) ask(ctx context.Context, r launch.Request, files ...*os.File) (
 }
 
 // follow gives the launcher the decisions that it does not have.
-func (c *Remote) follow(ctx context.Context) error {
+func (c *Remote) follow(ctx context.Context) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for range tries {
+		if err = c.give(ctx); !errors.Is(err, errNoAnswer) {
+			break
+		}
+		c.sent = 0 // it may have some of them
+	}
+	return err
+}
+
+// give sends the decisions after those that were sent. The caller holds mu.
+func (c *Remote) give(ctx context.Context) error {
 	for asked := c.sent > 0; ; asked = true {
 		records, err := c.Records(ctx, c.sent)
 		if err != nil || len(records) == 0 && asked {
@@ -103,7 +113,7 @@ func (c *Remote) follow(ctx context.Context) error {
 				batch = append(batch, r)
 			}
 		}
-		a, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindRecords, Keys: &c.Keys, Records: batch})
+		a, _, err := c.ask(ctx, launch.Request{Kind: launch.KindRecords, Keys: &c.Keys, Records: batch})
 		if err == nil && len(batch) > 0 && a.Records <= c.sent {
 			err = fmt.Errorf("launcher: it has %d decisions of operators, after %d more than %d were given", a.Records, len(batch), c.sent)
 		}
@@ -156,33 +166,46 @@ func (c *Remote) Worker(ctx context.Context, a *launch.Attempt) (*launch.Process
 		return nil, err
 	}
 	who := launch.Running{Dispatch: m.ID, Attempt: m.Attempt}
-	got, handles, err := c.call(ctx, &who, r, a.Dir, a.Control, a.Lock, a.Log)
+	got, handles, err := c.call(ctx, &who, r, a.Dir, a.Control, a.Log)
 	if err != nil {
 		return nil, err
 	}
-	if len(handles) != 1 || got.PID <= 0 {
+	p, err := c.process(ctx, who, got, handles)
+	if err != nil {
+		return nil, err
+	}
+	for _, lack := range p.Lacks {
+		c.Logger.WarnContext(ctx, "a limit is not held", slog.String("dispatch", string(m.ID)), slog.String("lack", lack))
+	}
+	return p, nil
+}
+
+// Find has the launcher find the worker of an attempt.
+func (c *Remote) Find(ctx context.Context, who launch.Running) (*launch.Process, error) {
+	a, handles, err := c.call(ctx, nil, launch.Request{Kind: launch.KindFind, Attempt: &who})
+	switch {
+	case api.CodeOf(err) == api.CodeNotFound:
+		return nil, launch.ErrNoWorker
+	case err != nil:
+		return nil, err
+	}
+	return c.process(ctx, who, a, handles)
+}
+
+// process returns the process of who that an answer has.
+func (c *Remote) process(ctx context.Context, who launch.Running, a launch.Answer, handles []*os.File) (*launch.Process, error) {
+	if len(handles) != 1 || a.PID <= 0 {
 		unixframe.CloseAll(handles)
 		return nil, errNoAnswer
 	}
-	for _, lack := range got.Lacks {
-		c.Logger.WarnContext(ctx, "a limit is not held", slog.String("dispatch", string(m.ID)), slog.String("lack", lack))
-	}
-	handle := handles[0]
+	handle, end := handles[0], func() error { return c.End(context.WithoutCancel(ctx), who) }
 	return &launch.Process{
-		PID: got.PID, Handle: handle, Lacks: got.Lacks,
-		Wait: func() error { return errors.Join(awaitExit(handle), handle.Close()) },
-		Kill: func() error { return c.End(context.WithoutCancel(ctx), who) },
+		PID: a.PID, Handle: handle, Lacks: a.Lacks, Kill: end,
+		Wait: func() error {
+			_, err := account.AwaitExit(handle, -1)
+			return errors.Join(err, end(), handle.Close())
+		},
 	}, nil
-}
-
-// awaitExit waits until the process of a handle has exited.
-func awaitExit(handle *os.File) error {
-	fds := []unix.PollFd{{Fd: int32(handle.Fd()), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
-	for {
-		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // Fetch has the launcher fetch a commit of a source, whose secret has a reference.

@@ -1,8 +1,8 @@
 package executor
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"os"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
@@ -33,18 +33,14 @@ func (h ToolHosts) Start(ctx context.Context, s toolclient.Server, in, out, errs
 	if err != nil {
 		return nil, err
 	}
-	got, handles, err := h.ask(ctx, launch.Request{Kind: launch.KindTools, Fetch: &launch.Order{Revision: s.Revision, Source: s.Name}, Sealed: sealed}, in, out, errs)
+	a, handles, err := h.ask(ctx, launch.Request{Kind: launch.KindTools, Fetch: &launch.Order{Revision: s.Revision, Source: s.Name}, Sealed: sealed}, in, out, errs)
+	if err != nil || len(a.Running) != 1 {
+		unixframe.CloseAll(handles)
+		return nil, cmp.Or(err, errNoAnswer)
+	}
+	p, err := h.process(ctx, a.Running[0], a, handles)
 	if err != nil {
 		return nil, err
 	}
-	if len(handles) != 1 || len(got.Running) != 1 {
-		unixframe.CloseAll(handles)
-		return nil, errNoAnswer
-	}
-	handle, who := handles[0], got.Running[0]
-	return toolHost{&launch.Process{
-		PID: got.PID, Handle: handle,
-		Wait: func() error { return errors.Join(awaitExit(handle), handle.Close()) },
-		Kill: func() error { return h.End(context.WithoutCancel(ctx), who) },
-	}}, nil
+	return toolHost{p}, nil
 }

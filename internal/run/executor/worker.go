@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
@@ -24,18 +22,13 @@ import (
 
 // Worker is the service's connection to a running worker.
 type Worker struct {
-	dir    string
-	ender  ender // nil: the worker's processes are of this account
-	conn   net.Conn
-	events chan record.WorkerMessage
-	exited chan struct{}
+	dir     string
+	process *launch.Process
+	conn    net.Conn
+	events  chan record.WorkerMessage
+	exited  chan struct{}
 
 	mu sync.Mutex // serialises writes
-}
-
-// ender kills what is left of an attempt under accounts of its own. *Remote does.
-type ender interface {
-	End(ctx context.Context, who launch.Running) error
 }
 
 func connect(ctx context.Context, dir string, process *launch.Process, logger *slog.Logger) (*Worker, error) {
@@ -47,20 +40,20 @@ func connect(ctx context.Context, dir string, process *launch.Process, logger *s
 }
 
 // endingWorker returns a worker without a connection, which is about to exit.
-func endingWorker(ctx context.Context, dir string, logger *slog.Logger) *Worker {
+func endingWorker(ctx context.Context, dir string, process *launch.Process, logger *slog.Logger) *Worker {
 	silent, closed := net.Pipe()
 	_ = closed.Close()
-	return newWorker(ctx, dir, silent, nil, logger)
+	return newWorker(ctx, dir, silent, process, logger)
 }
 
 func newWorker(ctx context.Context, dir string, conn net.Conn, process *launch.Process, logger *slog.Logger) *Worker {
-	w := &Worker{dir: dir, conn: conn, events: make(chan record.WorkerMessage), exited: make(chan struct{})}
-	go w.receive(context.WithoutCancel(ctx), process, logger)
+	w := &Worker{dir: dir, process: process, conn: conn, events: make(chan record.WorkerMessage), exited: make(chan struct{})}
+	go w.receive(context.WithoutCancel(ctx), logger)
 	return w
 }
 
 // receive passes on the messages of the worker and then waits for its exit.
-func (w *Worker) receive(ctx context.Context, process *launch.Process, logger *slog.Logger) {
+func (w *Worker) receive(ctx context.Context, logger *slog.Logger) {
 	lines := bufio.NewScanner(w.conn)
 	lines.Buffer(nil, record.MaxWorkLine)
 	for lines.Scan() {
@@ -73,11 +66,8 @@ func (w *Worker) receive(ctx context.Context, process *launch.Process, logger *s
 	}
 	close(w.events)
 	_ = w.conn.Close()
-	if process != nil {
-		// The exit status does not matter: the result, or its absence, is the outcome.
-		_ = process.Wait()
-	}
-	if err := awaitUnlocked(w.dir); err != nil {
+	// The exit status does not matter: the result, or its absence, is the outcome.
+	if err := w.process.Wait(); err != nil {
 		logger.ErrorContext(ctx, "waiting for the exit of a worker failed", attemptOf(w.dir), slog.Any("err", err))
 	}
 	close(w.exited)
@@ -101,14 +91,8 @@ func (w *Worker) Events() <-chan record.WorkerMessage { return w.events }
 // Exited is closed when the worker has exited: its directory is final.
 func (w *Worker) Exited() <-chan struct{} { return w.exited }
 
-// PID returns the process id that the worker recorded; 0 when it has not yet.
-func (w *Worker) PID() int {
-	pid, err := lockPID(w.dir)
-	if err != nil {
-		return 0
-	}
-	return pid
-}
+// PID returns the process id of the worker.
+func (w *Worker) PID() int { return w.process.PID }
 
 // Proceed tells the worker that its start is durable in the log.
 func (w *Worker) Proceed() error { return w.send(record.ServiceMessage{Proceed: true}) }
@@ -140,23 +124,17 @@ func (w *Worker) send(m record.ServiceMessage) error {
 
 // Kill kills the worker, with its process group and its jail, and writes the
 // reason behind the worker's own messages.
-func (w *Worker) Kill(ctx context.Context, why string) error {
-	pid, fd, err := workerHandle(w.dir)
-	if errors.Is(err, ErrNoWorker) {
+func (w *Worker) Kill(why string) error {
+	select {
+	case <-w.exited:
 		return nil
-	}
-	if err != nil {
-		return err
+	default:
 	}
 	noted := write(filepath.Join(w.dir, record.WorkErrors), os.O_APPEND, func(f io.Writer) error {
 		_, err := fmt.Fprintf(f, "the service killed it: %s\n", why)
 		return err
 	})
-	if w.ender != nil {
-		return errors.Join(noted, unix.Close(fd), w.ender.End(ctx, runningIn(w.dir)))
-	}
-	err = unix.Kill(-pid, unix.SIGKILL) // it leads a session: see launch
-	return errors.Join(noted, err, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0), unix.Close(fd))
+	return errors.Join(noted, w.process.Kill())
 }
 
 // Disconnect closes the connection; the worker keeps running.

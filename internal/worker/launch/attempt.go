@@ -2,7 +2,6 @@ package launch
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +26,6 @@ type Attempt struct {
 
 	Dir     *os.File // of the attempt
 	Control *os.File // a listening unix socket
-	Lock    *os.File // record.WorkLock of Dir, which the caller has locked
 	Log     *os.File // record.WorkErrors of Dir, open for appending
 }
 
@@ -46,7 +44,6 @@ func (a *Attempt) check(uid uint32) error {
 			return nil
 		}},
 		{"control socket", a.Control, account.Listening},
-		{"lock", a.Lock, a.checkLock},
 		{"log", a.Log, func(fd int, st *unix.Stat_t) error {
 			flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 			if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || flags&unix.O_APPEND == 0 || flags&unix.O_ACCMODE != unix.O_WRONLY || flags&unix.O_PATH != 0) {
@@ -58,32 +55,6 @@ func (a *Attempt) check(uid uint32) error {
 		if err := account.CheckFile(f.file, uid, f.check); err != nil {
 			return api.Errorf(api.CodeInvalid, "the %s of the attempt: %w", f.what, err)
 		}
-	}
-	return nil
-}
-
-// checkLock refuses a file that is not the lock of the directory.
-func (a *Attempt) checkLock(fd int, st *unix.Stat_t) error {
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return errors.New("want a file")
-	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR || flags&unix.O_PATH != 0 {
-		return errors.Join(errors.New("want a file that is open for reading and writing"), err)
-	}
-	var there unix.Stat_t
-	raw, err := a.Dir.SyscallConn()
-	if err != nil {
-		return err
-	}
-	ctlErr := raw.Control(func(dir uintptr) {
-		err = unix.Fstatat(int(dir), record.WorkLock, &there, unix.AT_SYMLINK_NOFOLLOW) //nolint:gosec // G115: a descriptor
-	})
-	if err := errors.Join(ctlErr, err); err != nil {
-		return err
-	}
-	if there.Dev != st.Dev || there.Ino != st.Ino {
-		return fmt.Errorf("it is not the file %s of its directory", record.WorkLock)
 	}
 	return nil
 }

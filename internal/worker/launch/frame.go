@@ -22,7 +22,7 @@ const (
 
 // The kinds of requests.
 const (
-	KindWorker  = "worker"  // starts the worker of an attempt; files: directory, control socket, lock, log
+	KindWorker  = "worker"  // starts the worker of an attempt; files: directory, control socket, log
 	KindFetch   = "fetch"   // fetches a source of the signed catalog
 	KindEnd     = "end"     // kills what is left of an attempt, and frees its uid block
 	KindFind    = "find"    // the worker of an attempt, if it runs; else nothing of the attempt does
@@ -77,7 +77,7 @@ func (r *Request) check(files int) error {
 	want := 0
 	switch r.Kind {
 	case KindWorker:
-		only.Manifest, only.Keys, only.Approval, only.Sealed, want = r.Manifest, r.Keys, r.Approval, r.Sealed, 4
+		only.Manifest, only.Keys, only.Approval, only.Sealed, want = r.Manifest, r.Keys, r.Approval, r.Sealed, 3
 		if r.Keys == nil {
 			return errors.New("request: a worker without the keys of its service")
 		}

@@ -96,7 +96,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 	dir := l.cfg.Dirs.Dispatch(m.ID, m.Attempt)
 	p := account.Program{
 		Path: l.cfg.Worker, Args: []string{"--attempt", dir, "--manifest", string(v.digest)}, Env: l.cfg.Env,
-		File: []*os.File{nil, a.Log, a.Log, a.Control, a.Lock, secrets.Reader, claim.began},
+		File: []*os.File{nil, a.Log, a.Log, a.Control, secrets.Reader, claim.began},
 	}
 	var lacks []string
 	if l.sys != nil {

@@ -186,16 +186,9 @@ func TestDescriptorsAreWhatTheyAreToBe(t *testing.T) {
 		"directory open to others": {"mode 0700", func(a *Attempt) { must(t, a.Dir.Chmod(0o755)) }},
 		"socket is a file":         {"control socket of the attempt", func(a *Attempt) { a.Control = a.Log }},
 		"socket does not listen":   {"that listens", func(a *Attempt) { a.Control = pair(t) }},
-		"lock is another file":     {"is not the file lock", func(a *Attempt) { a.Lock = open(filepath.Join(a.Dir.Name(), "x"), os.O_RDWR|os.O_CREATE) }},
-		"lock is a symlink's target": {"is not the file lock", func(a *Attempt) {
-			path := filepath.Join(a.Dir.Name(), record.WorkLock)
-			must(t, os.Rename(path, path+".real"))
-			must(t, os.Symlink(path+".real", path))
-		}},
-		"lock is read-only":    {"reading and writing", func(a *Attempt) { a.Lock = open(a.Lock.Name(), os.O_RDONLY) }},
-		"log is not appended":  {"for appending", func(a *Attempt) { a.Log = open(a.Log.Name(), os.O_WRONLY) }},
-		"log is a device":      {"belongs to|appending", func(a *Attempt) { a.Log = open("/dev/null", os.O_WRONLY|os.O_APPEND) }},
-		"log is readable also": {"for appending", func(a *Attempt) { a.Log = open(a.Log.Name(), os.O_RDWR|os.O_APPEND) }},
+		"log is not appended":      {"for appending", func(a *Attempt) { a.Log = open(a.Log.Name(), os.O_WRONLY) }},
+		"log is a device":          {"belongs to|appending", func(a *Attempt) { a.Log = open("/dev/null", os.O_WRONLY|os.O_APPEND) }},
+		"log is readable also":     {"for appending", func(a *Attempt) { a.Log = open(a.Log.Name(), os.O_RDWR|os.O_APPEND) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := w.attempt(w.manifest("edit"))

@@ -144,7 +144,7 @@ func (s *Server) do(ctx context.Context, conn *net.UnixConn, r *Request, files [
 	switch r.Kind {
 	case KindWorker:
 		p, err := l.Worker(ctx, &Attempt{
-			Manifest: r.Manifest, Keys: *r.Keys, Sealed: r.Sealed, Approval: r.Approval, Dir: files[0], Control: files[1], Lock: files[2], Log: files[3],
+			Manifest: r.Manifest, Keys: *r.Keys, Sealed: r.Sealed, Approval: r.Approval, Dir: files[0], Control: files[1], Log: files[2],
 		})
 		return s.started(p, err, a)
 	case KindTools:

@@ -16,7 +16,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
@@ -91,7 +90,7 @@ func newWorldIn(t testing.TB, mode string) *world {
 	must(t, cat.Close())
 	w.apply(testManifest)
 	program := filepath.Join(t.TempDir(), "worker")
-	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&5 >&2\necho >&2\nif [ -e \"$2/proceed\" ]; then echo proceeded >&6; fi\nif [ -e \"$2/rewrite\" ]; then for fd in 7 8 9; do echo x >&$fd; done; fi\ncat /proc/self/uid_map >\"$2/map\"\nwhile [ -e \"$2/stay\" ]; do sleep 0.01; done\n"), 0o755)) //nolint:gosec // G306: a program
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >&2\ncat <&4 >&2\necho >&2\nif [ -e \"$2/proceed\" ]; then echo proceeded >&5; fi\nif [ -e \"$2/rewrite\" ]; then for fd in 6 7 8 9; do echo x >&$fd; done; fi\ncat /proc/self/uid_map >\"$2/map\"\nwhile [ -e \"$2/stay\" ]; do sleep 0.01; done\n"), 0o755)) //nolint:gosec // G306: a program
 	w.cfg = Config{Dirs: w.dirs, Worker: program, Fetcher: program, UID: os.Geteuid(), Now: func() time.Time { return w.now }, Logger: slog.New(slog.DiscardHandler)}
 	return w
 }
@@ -182,8 +181,6 @@ func (w *world) attempt(m record.Manifest) *Attempt {
 	var err error
 	a.Dir, err = os.Open(dir)
 	must(w.t, err)
-	a.Lock, err = durable.OpenLock(filepath.Join(dir, record.WorkLock))
-	must(w.t, err)
 	a.Log, err = os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	must(w.t, err)
 	w.control = filepath.Join(w.t.TempDir(), "s")
@@ -191,7 +188,7 @@ func (w *world) attempt(m record.Manifest) *Attempt {
 	must(w.t, err)
 	a.Control, err = l.(*net.UnixListener).File()
 	must(w.t, err)
-	for _, f := range []*os.File{a.Dir, a.Lock, a.Log} {
+	for _, f := range []*os.File{a.Dir, a.Log} {
 		must(w.t, f.Chown(w.cfg.UID, w.cfg.UID))
 	}
 	raw, err := a.Control.SyscallConn()
@@ -199,7 +196,7 @@ func (w *world) attempt(m record.Manifest) *Attempt {
 	must(w.t, raw.Control(func(fd uintptr) { err = os.Chown(fmt.Sprintf("/proc/self/fd/%d", fd), w.cfg.UID, w.cfg.UID) }))
 	must(w.t, err)
 	w.t.Cleanup(func() {
-		for _, f := range []*os.File{a.Dir, a.Lock, a.Log, a.Control} {
+		for _, f := range []*os.File{a.Dir, a.Log, a.Control} {
 			if f != nil {
 				_ = f.Close()
 			}

@@ -70,35 +70,6 @@ func TestLogKeepsItsBeginningAndEnd(t *testing.T) {
 	})
 }
 
-func TestOneWorkerHoldsADirectory(t *testing.T) {
-	dir := t.TempDir()
-	open := func(name string) *os.File {
-		t.Helper()
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = f.Close() })
-		return f
-	}
-	first := open(record.WorkLock)
-	if err := hold(first, dir); err != nil {
-		t.Fatal(err)
-	}
-	if hold(open(record.WorkLock), dir) == nil {
-		t.Error("a second worker has it too")
-	}
-	if hold(open("other"), dir) == nil {
-		t.Error("the lock of something else is taken for it")
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := hold(open(record.WorkLock), dir); err != nil {
-		t.Errorf("after the first has ended: %v", err)
-	}
-}
-
 // The verify command's output gets parts of its own, whose files say so.
 func TestLogKeepsTheVerifyOutputApart(t *testing.T) {
 	dir := t.TempDir()

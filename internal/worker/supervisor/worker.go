@@ -44,7 +44,6 @@ type Config struct {
 	Scratch  string       // of what only this attempt uses, such as layers of jails; empty: Dir. Nobody else may write it
 	Dirs     api.Dirs     // catalog, trust root and public key of the service
 	Listener net.Listener // where the service connects
-	Lock     *os.File     // of Dir, locked by the service before it started this worker
 	Manifest api.Digest   // of the envelope of the manifest that the launcher verified
 	Began    *os.File     // of the launcher: where a worker records that it begins
 	Secrets  record.Secrets
@@ -103,11 +102,6 @@ type attempt struct {
 // there is no result, and the service records the attempt as lost.
 func Run(ctx context.Context, cfg Config) error {
 	failpoint.Hit(failpoint.WorkerBegin, cfg.Dir)
-	if err := hold(cfg.Lock, cfg.Dir); err != nil {
-		return err
-	}
-	defer cfg.Lock.Close() //nolint:errcheck // released when this process exits at the latest
-	failpoint.Hit(failpoint.WorkerLocked, cfg.Dir)
 	cfg.Scratch = cmp.Or(cfg.Scratch, cfg.Dir)
 	key, err := seal.NewEphemeral()
 	if err != nil {
@@ -145,26 +139,6 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// hold makes this process the one worker of dir until it exits.
-func hold(lock *os.File, dir string) error {
-	given, err := lock.Stat()
-	if err != nil {
-		return fmt.Errorf("lock of %s: %w", dir, err)
-	}
-	there, err := os.Lstat(filepath.Join(dir, record.WorkLock))
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(given, there) {
-		return fmt.Errorf("lock of %s: descriptor 4 is another file", dir)
-	}
-	// The service has locked it already, so this changes nothing.
-	if err := durable.TryLock(lock); err != nil {
-		return fmt.Errorf("%s: another worker holds it: %w", dir, err)
-	}
-	return durable.SetOwner(lock, os.Getpid()) // the service may have been killed before it did
-}
-
 // execute is the normal path. When it fails, a.summary has what was done so far.
 func (a *attempt) execute(ctx context.Context) error {
 	if err := a.load(); err != nil {
@@ -173,10 +147,11 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := a.control.awaitProceed(ctx, a.manifest.Expires.Sub(a.cfg.Now())); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.WorkerProceed, a.cfg.Dir)
 	if err := begin(a.cfg.Began); err != nil {
 		return fail(api.ReasonIntegrity, "record that the attempt begins: %w", err)
 	}
-	failpoint.Hit(failpoint.WorkerProceed, a.cfg.Dir)
+	failpoint.Hit(failpoint.WorkerBegan, a.cfg.Dir)
 	if err := a.verifyManifest(ctx); err != nil {
 		return err
 	}
