@@ -33,7 +33,7 @@ func (w *world) grants(principals ...string) {
 // runtime returns a client that authenticates with a token.
 func (w *world) runtime(token string, ceiling *api.Tier) client.Runtime {
 	w.t.Helper()
-	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.serviceUID()}})
 	w.t.Cleanup(c.Close)
 	s, err := c.Exchange(w.t.Context(), token)
 	must(w.t, err)
@@ -151,7 +151,7 @@ func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0)
 	d := w.awaitQuestion("asks")
-	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{0}})
+	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.serviceUID()}})
 	defer c.Close()
 	observe := api.Observe
 	answer := api.AnswerRequest{Attempt: 1, Option: 2}

@@ -217,7 +217,7 @@ func (w *world) asToken(principal string, do func(client.Runtime)) {
 	w.must("token", "create", principal, "--out", w.path("a.token"))
 	text, err := os.ReadFile(w.path("a.token"))
 	must(w.t, err)
-	conn := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+	conn := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.serviceUID()}})
 	defer conn.Close()
 	s, err := conn.Exchange(w.t.Context(), strings.TrimSpace(string(text)))
 	must(w.t, err)

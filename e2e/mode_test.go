@@ -41,8 +41,9 @@ type unit struct {
 
 	bin      string // where service and launcher are; empty: bin
 	mu       sync.Mutex
-	service  *daemon // guarded by mu
-	launcher *daemon // guarded by mu
+	service  *daemon  // guarded by mu
+	flags    []string // of the service; guarded by mu
+	launcher *daemon  // guarded by mu
 	stop     chan struct{}
 	stopped  chan struct{} // closed when no launcher will be started
 }
@@ -233,15 +234,26 @@ func (u *unit) spawn(uid int, log string, files []*os.File, argv ...string) (*da
 func (u *unit) up(flags ...string) done {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.service.running() {
+	if u.service.running() && (len(flags) == 0 || slices.Equal(flags, u.flags)) {
 		return done{0, fmt.Sprintf("already running: process %d\n", u.service.cmd.Process.Pid), ""}
 	}
+	if u.service.running() { // its unit gets other flags
+		u.service.end(syscall.SIGTERM)
+	}
+	u.flags = flags
 	u.sync()
 	for _, dir := range []string{"state/bailiwick", "run/bailiwick"} { // as the unit's StateDirectory
 		if err := os.Mkdir(u.w.path(dir), 0o700); err == nil {
 			u.give(dir, machine.Service, machine.Service, map[string]fs.FileMode{"state/bailiwick": 0o700, "run/bailiwick": 0o755}[dir])
 		}
 	}
+	// What an administrator has put back is given to the service.
+	must(u.t, filepath.WalkDir(u.w.path("state/bailiwick"), func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(name, machine.Service, machine.Service)
+	}))
 	const log = "state/bailiwick/service.log"
 	from := int64(0)
 	if st, err := os.Stat(u.w.path(log)); err == nil {

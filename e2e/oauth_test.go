@@ -94,7 +94,7 @@ func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 		w.trusts(i.srv.URL + "/jwks")
 		w.grants("agent:remote", "agent:local")
 		w.up()
-		c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+		c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.serviceUID()}})
 		t.Cleanup(c.Close)
 		refuse := func(what, token string, code api.Code, words ...string) {
 			t.Helper()

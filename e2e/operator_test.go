@@ -235,7 +235,7 @@ func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
 		t.Errorf("principal remove prints %q", out)
 	}
 	for range 2 {
-		c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+		c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.serviceUID()}})
 		if _, err := c.Exchange(t.Context(), text); api.CodeOf(err) != api.CodeUnauthenticated || !strings.Contains(err.Error(), "revoked") {
 			t.Errorf("the token is still valid: %v", err)
 		}

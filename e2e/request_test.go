@@ -21,9 +21,16 @@ import (
 func (w *world) call(method, path, contentType string, body io.Reader) (int, []byte) {
 	w.t.Helper()
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	c := http.Client{CheckRedirect: stay, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", w.path("run/bailiwick/api.sock"))
+	c := http.Client{CheckRedirect: stay, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+		as := 0
+		if w.on != nil {
+			as = w.uid
+		}
+		asUser(as, func() {
+			var d net.Dialer
+			conn, err = d.DialContext(ctx, "unix", w.path("run/bailiwick/api.sock"))
+		})
+		return conn, err
 	}}}
 	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://x"+path, body)
 	must(w.t, err)

@@ -276,6 +276,7 @@ func (w *world) replays(runs ...api.RunID) {
 	}
 	var stories []*runStory
 	for _, id := range runs {
+		id = w.run(id).RunID // as it is stored
 		run := w.run(id)
 		s := &runStory{id: string(id), answered: true, run: &run, barred: true}
 		raw, err := w.conn().Runtime().RunPlan(w.t.Context(), id)

@@ -16,7 +16,7 @@ import (
 // process.
 func (w *world) exchange(token string) api.Session {
 	w.t.Helper()
-	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.serviceUID()}})
 	defer c.Close()
 	s, err := c.Exchange(w.t.Context(), token)
 	must(w.t, err)

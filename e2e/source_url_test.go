@@ -33,6 +33,13 @@ func (n *internet) gitHost(name, dir string) {
 // upOn starts a service on an island that stops when the test ends.
 func (w *world) upOn(n *island) {
 	w.t.Helper()
+	if w.unit != nil {
+		w.net = n
+		w.must("up")
+		w.net = nil
+		w.downAtEnd()
+		return
+	}
 	cmd := w.command(filepath.Join(bin, "bailiwick"), "up")
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/checkoutcache"
 )
@@ -249,7 +248,7 @@ func BenchmarkBigRepository(b *testing.B) {
 	)
 	w.requireWorkTree("commits")
 	w.up()
-	conn := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{os.Getuid()}})
+	conn := w.conn()
 	defer conn.Close()
 	one := func(b *testing.B, name api.Name) api.Dispatch {
 		d, err := conn.Runtime().Dispatch(b.Context(), api.DispatchRequest{Subagent: name, Source: &api.SourceRequest{Name: "repo"}})

@@ -165,6 +165,14 @@ func (w *world) own(name string) {
 	}
 }
 
+// serviceUID is the account of the service.
+func (w *world) serviceUID() int {
+	if w.on != nil {
+		return machine.Service
+	}
+	return w.uid
+}
+
 // named returns the id under which the service keeps what the world's person calls id: in
 // mode system it keeps apart what several persons call the same.
 func (w *world) named(id string) string {
