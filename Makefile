@@ -23,7 +23,7 @@ CYCLONEDX := $(TOOLS)/cyclonedx-gomod-1.10.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-launch bailiwick-worker bailiwick-fetch bailiwick-toolhost bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
 
-.PHONY: help build dist install uninstall tools static check race plain full agents browser test demo demo-agent prove bench soak kills mixed mutants model honest fuzz vm setup clean
+.PHONY: help build dist install uninstall tools static check race plain full agents browser system quick test demo demo-agent prove bench soak kills mixed mutants model honest fuzz vm setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -135,6 +135,22 @@ plain: setup $(SUITE)
 full: setup agents browser $(FOREIGN) $(SUITE)
 	$(SUITE) -memory $(MEMORY) -- -timeout=50m -parallel=6 $(addprefix ./,e2e $(FULL))
 
+# Worlds of e2e on machines in mode system: the same tests, with accounts of an installation. e2e/mode_exempt_test.go
+# names those about mode same-user itself.
+ON_MACHINES := BAILIWICK_E2E_MODE=system $(SUITE) -memory $(MEMORY) --
+TESTS ?= .
+system: setup agents $(FOREIGN) $(SUITE) ## run the end-to-end tests on machines in mode system (TESTS=, a pattern; KILLS as in make kills), root
+	$(ON_MACHINES) -timeout=90m -parallel=6 -run '$(TESTS)' ./e2e $(if $(filter command% environ%,$(origin KILLS)),-kills $(KILLS))
+
+# The attacks of the jail under uid blocks, and the proofs of the MCP server in both modes, are tests of full.
+QUICK := TestDispatchIsIdempotentOnItsID TestAPatchComesBackAndApplies TestNeedsReceiveUpstreamProducts TestLocksDecideWhatRunsTogether TestAHumanApprovesACall \
+  TestKilledServiceLeavesACallUnknown TestStopAppliesOnlyToItsScope TestCancelReachesTheWholeTreeAndKeepsTheWork TestVerifyCommandSeesOnlyThePatchOfTheAgent TestAPlanPinsWhatAServerSays \
+  TestKillsNeverChangeAnOutcome
+empty :=
+space := $(empty) $(empty)
+quick: setup $(SUITE)
+	$(ON_MACHINES) -timeout=20m -parallel=6 -run '^($(subst $(space),|,$(strip $(QUICK))))$$' ./e2e -step 8
+
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/npm agents >/dev/null
 
@@ -150,7 +166,7 @@ test: setup ## run the whole suite: check, then the end-to-end tests and the pac
 	wait $$storage; \
 	$(MAKE) --no-print-directory race; \
 	wait $$others; \
-	$(MAKE) --no-print-directory static full
+	$(MAKE) --no-print-directory static full quick
 
 demo: ## show the main job on a real repository, a page per chapter (VERBOSE=1: the whole output; KEEP=1: keep its state, to look at in a browser)
 	@scripts/demo
@@ -177,6 +193,7 @@ soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000
 	go test -timeout 60m -run TestEndlessLine ./e2e -line 10737418240
 	@$(MAKE) kills mixed model honest
+	@$(MAKE) system KILLS=$(KILLS)
 	@$(MAKE) fuzz FUZZTIME=5m
 
 KILLS ?= 2000
