@@ -100,7 +100,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 	}
 	var lacks []string
 	if l.sys != nil {
-		b, err := l.sys.blocks.take(Running{m.ID, m.Attempt}, l.sys.limits(m))
+		b, err := l.sys.blocks.take(Running{m.ID, m.Attempt}, l.sys.limits(m, a.Dir))
 		if err != nil {
 			return nil, err
 		}

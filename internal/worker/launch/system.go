@@ -41,13 +41,18 @@ func newSystem(cfg *Config) *system {
 	}
 }
 
-// What a worker itself may use beside what its manifest gives the jail.
-const ownMemory, ownProcesses, ownCPU = 256 << 20, 128, 1
-
-func (s *system) limits(m *record.Manifest) account.Limits {
+// own returns the limits of what a program uses itself, and of the disk that of is on.
+func (s *system) own(o launchsetting.Own, of *os.File) account.Limits {
 	return account.Limits{
-		Memory: int64(m.Limits.Memory) + ownMemory, Processes: m.Limits.Processes + ownProcesses, CPU: m.Limits.CPU + ownCPU,
+		Memory: int64(o.Memory), Processes: o.Processes, CPU: o.CPU, Disk: account.Throughput{Of: of, Bytes: int64(s.cfg.System.Settings.Disk)},
 	}
+}
+
+// limits returns those of a worker and its jail.
+func (s *system) limits(m *record.Manifest, dir *os.File) account.Limits {
+	l := s.own(s.cfg.System.Settings.Worker, dir)
+	l.Memory, l.Processes, l.CPU = l.Memory+int64(m.Limits.Memory), l.Processes+m.Limits.Processes, l.CPU+m.Limits.CPU
+	return l
 }
 
 // resolver returns the values of secrets: those that operators encrypted to the launcher, and

@@ -21,8 +21,13 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 	if err := account.CheckPipes(streams, uint32(l.cfg.UID)); err != nil {         //nolint:gosec // G115: a uid
 		return nil, who, api.Errorf(api.CodeInvalid, "tool host: %w", err)
 	}
+	disk, err := os.Open(l.cfg.Dirs.LauncherState())
+	if err != nil {
+		return nil, who, err
+	}
+	defer disk.Close() //nolint:errcheck // only names the disk
 	h, service := account.ToolHost{}, l.sys.marks.known()
-	err := l.revisions.read(ctx, o.Revision, true, func(cat *catalog.Catalog, rev, head *catalog.Revision) (err error) {
+	err = l.revisions.read(ctx, o.Revision, true, func(cat *catalog.Catalog, rev, head *catalog.Revision) (err error) {
 		if err = l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now()); err != nil {
 			return api.Errorf(api.CodeIntegrity, "tool host: %w", err)
 		}
@@ -36,7 +41,7 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 			return err
 		}
 		gate := record.ToolGate{Service: string(service), Least: least, Kept: filepath.Join(l.cfg.Dirs.LauncherState(), "toolservers", string(o.Source))}
-		h, err = account.ToolHostOf(l.cfg.Dirs, l.cfg.UID, rev, o.Source, gate, account.Limits{Memory: ownMemory, Processes: ownProcesses, CPU: ownCPU}, func(ref string) (string, error) {
+		h, err = account.ToolHostOf(l.cfg.Dirs, l.cfg.UID, rev, o.Source, gate, l.sys.own(l.cfg.System.Settings.ToolHost, disk), func(ref string) (string, error) {
 			return l.sys.resolver(service, sealed)(ctx, api.SecretRef{Ref: ref})
 		})
 		return err

@@ -20,11 +20,29 @@ type Settings struct {
 	First, Blocks int           // uid range: first uid, and blocks of three
 	Service       seal.KeyID    // first key of the service; empty: the first that is seen
 	Grace         time.Duration // how long a revision may start after a later one was seen
+	// Worker and ToolHost are what each of these programs may use itself, beside what humans signed for its jail.
+	Worker, ToolHost Own
+	Disk             api.Bytes // that an attempt or a tool host reads a second, and writes; 0: no limit
 }
+
+// Own is what a program may use itself.
+type Own struct {
+	Memory    api.Bytes
+	Processes int
+	CPU       float64 // cores
+}
+
+// The least with which a worker and a tool host run.
+const (
+	leastMemory    = 64 << 20
+	leastProcesses = 32
+	leastDisk      = 64 << 10
+)
 
 // Default are those of an empty launch.yaml.
 func Default() Settings {
-	return Settings{First: 1_200_000_000, Blocks: 1024, Grace: 24 * time.Hour}
+	own := Own{Memory: 256 << 20, Processes: 128, CPU: 1}
+	return Settings{First: 1_200_000_000, Blocks: 1024, Grace: 24 * time.Hour, Worker: own, ToolHost: own}
 }
 
 // Below are accounts of the system and of people, above those of jails in mode same-user.
@@ -63,6 +81,13 @@ func Read(path string) (Settings, error) {
 					p.At(n, "uids: want a first uid from %d on, and blocks of 3 that end below %d", leastUID, mostUID)
 				}
 			},
+			"worker":   func(n *yaml.Node) { s.Worker.read(p, n, "worker") },
+			"toolHost": func(n *yaml.Node) { s.ToolHost.read(p, n, "toolHost") },
+			"disk": func(n *yaml.Node) {
+				if p.Scalar(n, "disk", &s.Disk); s.Disk < leastDisk {
+					p.At(n, "disk: want at least 64KiB a second, or no such key")
+				}
+			},
 			"service": func(n *yaml.Node) { s.Service = seal.KeyID(p.Line(n, "service")) },
 			"grace": func(n *yaml.Node) {
 				var d api.Duration
@@ -81,4 +106,15 @@ func Read(path string) (Settings, error) {
 		return s, fmt.Errorf("settings of the launcher: %w", err)
 	}
 	return s, nil
+}
+
+func (o *Own) read(p *strictyaml.Parser, n *yaml.Node, what string) {
+	p.Fields(n, what, map[string]func(*yaml.Node){
+		"memory":    func(n *yaml.Node) { p.Scalar(n, what+".memory", &o.Memory) },
+		"processes": func(n *yaml.Node) { o.Processes = p.Count(n, what+".processes") },
+		"cpu":       func(n *yaml.Node) { o.CPU = p.Positive(n, what+".cpu") },
+	})
+	if o.Memory < leastMemory || o.Processes < leastProcesses {
+		p.At(n, "%s: want at least 64MiB of memory and %d processes: it does not run with less", what, leastProcesses)
+	}
 }
