@@ -80,7 +80,9 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	return launch.NewServer(l, idleTime).Serve(ctx, socket)
+	err = launch.NewServer(l, idleTime).Serve(ctx, socket)
+	_ = cfg.System.Groups.Remove() // it stays while an attempt runs, and the next launcher finds that
+	return err
 }
 
 // configure reads what belongs to root. The service's environment is not here.

@@ -124,7 +124,13 @@ func (g *Groups) Create(name string, b Block, l Limits) (_ *Group, err error) {
 	for _, p := range g.parents {
 		d := groupDir{parent: p, path: filepath.Join(p.dir, name)}
 		d.leaf = d.path
-		if err := os.Mkdir(d.path, 0o755); err != nil { //nolint:gosec // as every control group
+		err := os.Mkdir(d.path, 0o755)      //nolint:gosec // as every control group
+		if errors.Is(err, fs.ErrNotExist) { // another caller of this place has ended, and removed it
+			if err = p.delegate(strings.TrimPrefix(p.dir, p.point+"/")); err == nil {
+				err = os.Mkdir(d.path, 0o755) //nolint:gosec // likewise
+			}
+		}
+		if err != nil {
 			return nil, err
 		}
 		made.dirs = append(made.dirs, d)

@@ -199,3 +199,43 @@ func TestAGroupIsKilledWhole(t *testing.T) {
 		t.Errorf("groups %q, %v", names, err)
 	}
 }
+
+// A caller that ends removes the place of its groups, unless a group is in it. Another caller makes it again.
+func TestAPlaceOfGroupsIsRemovedWhenItIsEmpty(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // it takes root
+	}
+	place := "bailiwick-test-place-" + strconv.Itoa(os.Getpid())
+	open := func() *Groups {
+		g, err := OpenGroups(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first, second := open(), open()
+	b := block(t)
+	made, err := first.Create("one", b, Limits{Processes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Remove(); err == nil {
+		t.Error("control: the place of a group is removed")
+	}
+	if err := errors.Join(made.Remove(), first.Remove()); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := filepath.Glob("/sys/fs/cgroup/" + place); err != nil || len(list) > 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	if list, err := filepath.Glob("/sys/fs/cgroup/*/" + place); err != nil || len(list) > 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	made, err = second.Create("two", b, Limits{Processes: 10})
+	if err != nil {
+		t.Fatalf("after the other has removed it: %v", err)
+	}
+	if err := errors.Join(made.Remove(), second.Remove()); err != nil {
+		t.Error(err)
+	}
+}
