@@ -160,3 +160,50 @@ func TestARestoredStateOfATeamStartsOnceItsLossIsSigned(t *testing.T) {
 	w.must("audit", "tiles", "--to", w.path("tmp/tiles"))
 	wantIn(t, "the period", w.exec(filepath.Join(bin, "bailiwick-verify"), "--tiles", w.path("tmp/tiles"), "--trust", w.trustFile(), "--since", "1d").stdout, "anchor local named as lost")
 }
+
+// An upgrade beside a running worker: the state from before is kept, the worker stays and the
+// next service adopts it; the kept copy brings the state back, whose content it shares. A
+// version below the one that the machine ran is refused by name, and touches nothing. Control:
+// what the copy does not have, the restored state lacks.
+//
+// proves R-P8, R-O6
+func TestAnUpgradeOfATeamKeepsItsWorkers(t *testing.T) {
+	t.Parallel()
+	s := newTeam(t)
+	s.installed()
+	w := s.world(machine.Alice)
+	w.repository("repo", map[string]string{"a.txt": "one\n", "gone.txt": "x\n", "same.txt": "same\n"})
+	w.manifest(subagent{name: "edit", script: strings.ReplaceAll(waitAtGate, "GATE", w.path("gate"))})
+	w.replace(manifest, "mode: guarded}", "mode: guarded, readOnly: ["+w.path("gate")+"]}")
+	w.publish("reversible")
+	id := w.detached("edit", "--source", "repo")
+	w.awaitLog(id, "begun")
+	worker := s.attempts(id)
+	if len(worker) != 1 {
+		t.Fatalf("control: workers of %s: %v", id, worker)
+	}
+	stamp := func(version string) {
+		s.Write("/var/lib/bailiwick-launch/version", version+"\n", 0, 0, 0o644)
+	}
+	stamp("99.0.0")
+	if out, err := s.sh(machine.Root, "bailiwick-deploy upgrade"); err == nil || !strings.Contains(out, "99.0.0") || !strings.Contains(out, "a downgrade is not supported") {
+		t.Errorf("a downgrade: %v\n%s", err, out)
+	}
+	w.must("status") // it stopped nothing
+
+	stamp("0.0.1")
+	s.service.end()
+	wantIn(t, "the upgrade", s.ok(machine.Root, "bailiwick-deploy upgrade"), "the state from before is in /var/lib/bailiwick-launch/before-", "this machine runs version")
+	s.startService()
+	if now := s.attempts(id); len(now) != 1 || now[0] != worker[0] {
+		t.Errorf("the worker is %v, it was %v", now, worker)
+	}
+	w.openGate()
+	d := w.awaitEnd(id)
+	wantEnd(t, d, api.EventFinished, "")
+	w.loggedOnce(id, "dispatch.finished")
+
+	s.service.end()
+	s.ok(machine.Root, "bailiwick-deploy restore /var/lib/bailiwick-launch/before-*-from-0.0.1.tar.gz")
+	s.refusesToStart("bailiwick anchor lost local") // the end of the dispatch is lost
+}
