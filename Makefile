@@ -20,6 +20,7 @@ WEBAUTHN := $(TOOLS)/webauthn-0.18.2
 OIDC := $(TOOLS)/oidc-3.52.0-2
 NFPM := $(TOOLS)/nfpm-2.45.1
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-1.10.0
+PACKAGERS := $(NFPM) $(CYCLONEDX)
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-launch bailiwick-worker bailiwick-fetch bailiwick-toolhost bailiwick-mcp bailiwick-web bailiwick-tool bailiwick-verify
 
@@ -87,8 +88,7 @@ $(CYCLONEDX): packaging/cyclonedx/go.mod packaging/cyclonedx/go.sum
 	cd packaging/cyclonedx && go build -ldflags "-s -w" -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 LINT := $(GOLANGCI) $(GOFUMPT)
-FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW) $(WEBAUTHN) $(OIDC)
-PACKAGERS := $(NFPM) $(CYCLONEDX)
+FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW) $(WEBAUTHN) $(OIDC) $(PACKAGERS)
 
 tools: ## build the tools of the checks and the tests into .cache/tools, keyed by version
 	@$(MAKE) --no-print-directory -j2 $(LINT) $(FOREIGN)
