@@ -62,14 +62,30 @@ func (p *teamPage) enrolAll(people ...string) []*tab {
 // session that is stolen from a browser is of no use over the socket to another account.
 // Controls: the same requests of people's accounts; the session in the browser.
 //
+// takeover system, page: no define, widen, replay, approve, read a secret
+// takeover system, page: until start, read work
+//
 // proves R-S2, R-B9, R-P3
 func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s, p := newTeamPage(t)
 	run, origin := p.run, p.origin
-	for _, args := range []string{"whoami", "status", "run list", "operators list", "audit list", "decision list", "stop --all", "principal add human:eve"} {
-		if out, err := s.sh(machine.Page, "bailiwick "+args); err == nil || !strings.Contains(out, "is the account of the page") {
+	for _, args := range []string{
+		"whoami", "status", "run list", "operators list", "audit list", "decision list", "stop --all", "principal add human:eve",
+		"subagent list", "dispatch run greet", "ceiling set human:eve irreversible --key /home/alice/.config/bailiwick/operator.key", "secret list", "approval list", "token list", "session list",
+	} {
+		if out, err := s.sh(machine.Page, "bailiwick "+args); err == nil || !strings.Contains(out, "is the account of the page") && !strings.Contains(out, "permission denied") {
 			t.Errorf("the page itself: %s: %v %s", args, err, out)
+		}
+	}
+	for _, script := range []string{
+		"cat /var/lib/bailiwick-launch/identity", "ls /var/lib/bailiwick", "touch /var/lib/bailiwick-catalog/catalog/x", "touch /etc/bailiwick/operators.json", "cat /home/alice/.config/bailiwick/operator.key",
+	} {
+		if out, err := s.sh(machine.Page, script); err == nil {
+			t.Errorf("the page itself: %s: %s", script, out)
+		}
+		if out, err := s.sh(machine.Root, script); err != nil {
+			t.Errorf("control: root: %s: %v %s", script, err, out)
 		}
 	}
 	if out, err := s.sh(machine.Bob, "bailiwick whoami"); err != nil || !strings.Contains(out, "local:bob") {
@@ -123,6 +139,25 @@ func TestTheTeamsPageHasAnAccountOfItsOwn(t *testing.T) {
 	}
 	if out := get(machine.Page); !strings.Contains(out, "human:alice") { // what a taken-over page may
 		t.Errorf("control: the page: %s", out)
+	}
+
+	t.Log("replay: neither a decision that was signed, nor a session that has ended")
+	list := run("session", "list", "-o", "json")
+	if n := len(strings.Split(run("audit", "list", "--kind", "operator.recorded"), "\n")); true {
+		bob.visit(origin + "/sign/" + string(pending.ID))
+		if now := len(strings.Split(run("audit", "list", "--kind", "operator.recorded"), "\n")); now != n {
+			t.Errorf("%d decisions, %d before", now, n)
+		}
+	}
+	var sessions []struct{ ID, Principal string }
+	must(t, json.Unmarshal([]byte(list), &sessions))
+	for _, one := range sessions {
+		if one.Principal == "human:alice" {
+			run("session", "end", one.ID)
+		}
+	}
+	if out := get(machine.Page); !strings.Contains(out, "401 Unauthorized") || strings.Contains(out, "human:alice") {
+		t.Errorf("the page with an ended session: %s", out)
 	}
 }
 
