@@ -74,6 +74,8 @@ func TestPrivatePlacesAreNotShownReadOnly(t *testing.T) {
 
 // A server of tools with the service's own socket would speak for the service's account.
 //
+// takeover both modes, tool server: no define, widen, replay, start, approve, read work, rewrite the log, forge evidence
+//
 // proves R-G5
 func TestSocketsOfTheInstallationAreNotReached(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())

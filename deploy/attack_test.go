@@ -114,6 +114,9 @@ func by(t *testing.T, pt seal.PayloadType, signers ...Signer) func([]byte) [][]b
 	}
 }
 
+// takeover both modes, one operator key: no define
+// takeover both modes, one deploy key: no replay
+//
 // proves R-B5
 func TestForgedRevisionsAreRefusedWithTheirFault(t *testing.T) {
 	stranger, err := seal.NewEphemeral()

@@ -364,6 +364,8 @@ func TestAFileThatChangesBetweenPlanAndApplyIsNotPublished(t *testing.T) {
 	}
 }
 
+// takeover both modes, one deploy key: until define, widen, read a secret
+//
 // proves R-B5
 func TestAProposalNeedsTheThresholdOfSignatures(t *testing.T) {
 	f := newFixture(t, 3, 2)

@@ -235,6 +235,8 @@ func TestTextThatWasAModelStaysUntilItIsDeclaredAgain(t *testing.T) {
 // Each way in which a catalog gives agents more of a model, a secret or the network is
 // a line of the plan, and each way back is one of what they lose.
 //
+// takeover both modes, one deploy key: until read a secret
+//
 // proves R-C6
 func TestModelsSecretsAndEgressWidenAndNarrow(t *testing.T) {
 	const extra = "      GITHUB_TOKEN: {secret: github, brokered: {hosts: [api.github.com:443], header: authorization, prefix: \"Bearer \"}}\n"

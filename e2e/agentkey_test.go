@@ -22,6 +22,8 @@ import (
 // the service keeps. The control: the same sweeps find other keys, planted in a file, in
 // arguments, in an environment, in an open file without a name, and in memory.
 //
+// takeover system, worker: yes read a secret
+//
 // proves R-C3, R-D8
 func TestModelKeyIsOnlyInTheBroker(t *testing.T) {
 	t.Parallel()

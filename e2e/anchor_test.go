@@ -23,6 +23,10 @@ func (w *world) copyState(to string) {
 // and signed checkpoint are consistent; only the anchors reveal it. The service
 // does not start, and names both sizes.
 //
+// takeover both modes, root; service account: until rewrite the log
+// takeover both modes, backup: until widen, replay, rewrite the log
+// takeover same-user, MCP program; a person's account; page; worker: until rewrite the log
+//
 // proves R-A6, R-A1
 func TestARestoredStateDoesNotStart(t *testing.T) {
 	t.Parallel()

@@ -111,6 +111,8 @@ func TestAHumanApprovesACall(t *testing.T) {
 // No AI votes, by the API directly either, and nobody votes about work of their own
 // without approveOwn. Control: the other way round it counts.
 //
+// takeover both modes, AI client: no approve
+//
 // proves R-G6
 func TestNoAIVotes(t *testing.T) {
 	t.Parallel()

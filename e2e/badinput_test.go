@@ -224,6 +224,8 @@ func TestUngrantedAndUnknownNamesLookAlike(t *testing.T) {
 	wantEnd(t, w.dispatch("edit", "--env", "colours", "--source", "repo", "--target", "local"), api.EventFinished, "")
 }
 
+// takeover both modes, AI client: no replay
+//
 // proves R-D2
 func TestDispatchIsIdempotentOnItsID(t *testing.T) {
 	t.Parallel()

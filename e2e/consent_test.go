@@ -58,6 +58,8 @@ func (w *world) token(principal string) (text string, id api.TokenID) {
 // at first observe. A session can only lower that, and a change by an operator
 // applies to the next request.
 //
+// takeover both modes, AI client: no widen
+//
 // proves R-T5, R-T4
 func TestConsentBoundsAClient(t *testing.T) {
 	t.Parallel()
@@ -172,6 +174,8 @@ func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 // A decision needs a signature by an operator's key. Neither the service's
 // account nor the deploy key suffices.
 //
+// takeover both modes, one deploy key: no approve
+//
 // proves R-B9, R-T5
 func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 	t.Parallel()
@@ -224,6 +228,8 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 
 // Removing or replacing the operator's key in operators.json cannot make a
 // service forget earlier decisions: it refuses to start.
+//
+// takeover both modes, database: no widen
 //
 // proves R-B9
 func TestServiceRefusesUnverifiableDecisions(t *testing.T) {

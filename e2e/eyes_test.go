@@ -13,6 +13,9 @@ import (
 // installation from before keys had principals takes no vote until one decision says whose
 // each key is. Control: two people with own keys.
 //
+// takeover both modes, backup: no approve
+// takeover both modes, one operator key: until approve
+//
 // proves R-P1
 func TestOneKeyIsNotTwoPeople(t *testing.T) {
 	t.Parallel()

@@ -82,6 +82,8 @@ func readable(t *testing.T) string {
 
 // The built server has exactly the nine tools in each revision of the protocol.
 //
+// takeover both modes, AI client: no define
+//
 // proves R-B2, R-B3, R-T9
 func TestServerHasExactlyNineTools(t *testing.T) {
 	t.Parallel()
@@ -130,6 +132,8 @@ func TestToolCheckFailsOnATenthTool(t *testing.T) {
 
 // The server offers only tools: every other MCP method is not found, in each
 // revision, and only tools are advertised.
+//
+// takeover both modes, AI client: no rewrite the log, forge evidence
 //
 // proves R-B2
 func TestServerOffersOnlyTools(t *testing.T) {

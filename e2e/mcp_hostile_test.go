@@ -167,6 +167,8 @@ func TestPipedRequestsAreAnswered(t *testing.T) {
 // refused by name, in front of and behind the MCP server, and the refusal is
 // logged. The control: the same request without them succeeds.
 //
+// takeover both modes, AI client: no define
+//
 // proves R-B7
 func TestARequestCarriesNoAuthority(t *testing.T) {
 	t.Parallel()

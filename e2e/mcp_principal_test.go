@@ -47,6 +47,8 @@ func reaches(s *mcpSession, more ...map[string]any) string {
 // applies, an invalid tier counts as the lowest, and nothing exceeds the
 // operator's consent. The control is a client that declares nothing.
 //
+// takeover both modes, AI client: no widen
+//
 // proves R-T5
 func TestADeclaredCeilingOnlyLowers(t *testing.T) {
 	t.Parallel()

@@ -175,6 +175,8 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 // a person answers a task's question. The account's own client counts as that
 // person, and its answer reaches the run.
 //
+// takeover both modes, AI client: no read work
+//
 // proves R-T4, R-D6
 func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	t.Parallel()

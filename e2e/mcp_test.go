@@ -89,6 +89,8 @@ for i in $(seq 1 2000); do echo "Zeile $i ✓ des Protokolls"; done
 // An AI client lists what it may use, dispatches, waits, and reads the whole
 // result, in each revision; a person sees the same on the command line.
 //
+// takeover both modes, AI client: yes start
+//
 // proves R-T8, R-T9
 func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 	t.Parallel()
@@ -226,6 +228,8 @@ func TestOrchestratorToolsExplainAMissingOrchestrator(t *testing.T) {
 
 // A list shows what its caller may use, as metadata: never a prompt, a file or
 // a value. The control: the catalog contains all of them.
+//
+// takeover both modes, AI client; database; one operator key: no read a secret
 //
 // proves R-B6
 func TestListsShowMetadataOfUsableArtifacts(t *testing.T) {

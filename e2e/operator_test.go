@@ -78,6 +78,9 @@ const phrase = "correct horse battery"
 // environment, standard input or method of calling. The control is a person at
 // a terminal.
 //
+// takeover same-user, MCP program; a person's account; page; root; service account; worker: yes approve
+// takeover system, MCP program; a person's account: no approve
+//
 // proves R-B9, R-T5
 func TestDecisionsNeedATerminal(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,9 @@ func (w *world) alter(table, statement string) (undo func()) {
 // to another principal, a queue resumed, a fencing token taken back. The controls:
 // the same state untouched, and a change of a row that decides nothing, start.
 //
+// takeover both modes, backup: no define
+// takeover both modes, database: no define, replay, start
+//
 // proves R-A1, R-B5, R-O6
 func TestStatePutBackRefusesTheStart(t *testing.T) {
 	t.Parallel()
@@ -109,6 +112,8 @@ func TestStatePutBackRefusesTheStart(t *testing.T) {
 // A row that is changed under a running service is found by the next comparison
 // with the log. From then on the service is not ready and admits nothing; it
 // still shows what it has.
+//
+// takeover both modes, database: no replay, start
 //
 // proves R-A1, R-A2
 func TestStateChangedWhileRunningAdmitsNothing(t *testing.T) {

@@ -148,6 +148,9 @@ func TestSocketAcceptsNamesNotAuthority(t *testing.T) {
 	}
 }
 
+// takeover both modes, AI client; one operator key: no define
+// takeover both modes, one deploy key: no replay
+//
 // proves R-B1
 func TestSocketCannotChangeTheCatalog(t *testing.T) {
 	t.Parallel()
@@ -191,6 +194,9 @@ func TestSocketCannotChangeTheCatalog(t *testing.T) {
 // The socket belongs to one account. A client of another account refuses the
 // server, the file mode refuses the client, and the service refuses access to
 // other callers' dispatches.
+//
+// takeover both modes, one deploy key; one operator key: no start, read work
+// takeover system, MCP program; a person's account: no read work
 //
 // proves R-S2, R-A3
 func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {

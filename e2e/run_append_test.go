@@ -88,6 +88,8 @@ func (w *world) refusesAppends(id api.RunID) {
 // bailiwick-mcp at the account of the owner needs the grant too. The controls are the
 // same calls with the grant, and the owner at the command line.
 //
+// takeover both modes, AI client: no widen
+//
 // proves R-O9, R-B7
 func TestOnlyAGrantLetsAnAIAppend(t *testing.T) {
 	t.Parallel()

@@ -162,6 +162,8 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 // submitted, concurrently or after it has settled; a different plan under that
 // ID is refused.
 //
+// takeover both modes, AI client: no replay
+//
 // proves R-O8
 func TestSubmitIsIdempotent(t *testing.T) {
 	t.Parallel()

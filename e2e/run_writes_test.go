@@ -116,6 +116,8 @@ func (w *world) admitted(subagent api.Name) (n int) {
 // another person: not by a dispatch, a vote, an append, a growth or a retry. Control: once
 // another person approves, each writes.
 //
+// takeover both modes, AI client: no approve
+//
 // proves R-O12
 func TestNoAIGetsAroundTheApprovalOfWrites(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,8 @@ import (
 // and the chosen spelling keeps working. The control: to the operator, who sees
 // all, the same requests tell that the id is in use.
 //
+// takeover both modes, AI client: no read work
+//
 // proves R-B2, R-O8
 func TestIDsOfAnotherPrincipalTellNothing(t *testing.T) {
 	t.Parallel()

@@ -71,6 +71,8 @@ printf '{"question": "use %s?"}' "$(printf %s "$SHOWN" | sed 's/"/\\"/g')" > .ba
 // the agent does with it. Controls: the agent's sweep finds the value that it holds,
 // and the test's sweep finds a planted one.
 //
+// takeover both modes, AI client; database; one operator key: no read a secret
+//
 // proves R-D8, R-C3, R-D9
 func TestNoValueOfASecretIsLeftAnywhere(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {

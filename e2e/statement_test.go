@@ -215,6 +215,8 @@ func interfacesUp(t *testing.T) (up []string) {
 
 // Every outcome of a dispatch is attested once, truthfully, and logged.
 //
+// takeover system, worker: yes forge evidence
+//
 // proves R-A8, R-A3
 func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	t.Parallel()

@@ -139,6 +139,9 @@ func refusesAll(t *testing.T, w *world, attacks []attack) {
 	}
 }
 
+// takeover both modes, database: no define
+// takeover both modes, backup: no define, start
+//
 // proves R-B5
 func TestForgedStoreDispatchesNothing(t *testing.T) {
 	t.Parallel()

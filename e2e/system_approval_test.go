@@ -115,6 +115,8 @@ func (s *team) carry(c *courier, near *net.UnixConn, path string) {
 // a service that leaves the approval out, presents another task's, or withholds Bob's vote
 // starts nothing, in the first attempt or a later one. Control: the same request unchanged.
 //
+// takeover system, service account: no approve
+//
 // proves R-P1, R-O12, R-S2, R-P4, R-P6
 func TestTheLauncherStartsWhatPeopleApproved(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,12 @@ import (
 // root: a program of it that replaces any of our programs has what each of them has.
 // These are the cells of the takeover table in docs/threats.md that say yes; the
 // last part is the one that an anchor changes.
+//
+//
+// takeover same-user, MCP program; a person's account; page; root; service account; worker: until rewrite the log
+// takeover same-user, MCP program; a person's account; page; root; service account; worker: yes define, widen, replay, start, read a secret, read work
+// takeover same-user, backup: yes read a secret, read work
+// takeover same-user, database: yes read work
 func TestOneAccountHasEverythingInSameUser(t *testing.T) {
 	t.Parallel()
 	attacker, _ := attackerWorld(t)

@@ -197,6 +197,11 @@ func (s *team) ok(uid int, script string) string {
 // and no launcher but by its own right. The control of each attack is root, or the account
 // whose right it is.
 //
+// takeover system, page: no define, widen, read a secret, rewrite the log, forge evidence
+// takeover system, MCP program; a person's account: no read a secret, read work, rewrite the log, forge evidence
+// takeover system, root: yes define, widen, replay, start, approve, read a secret, read work
+// takeover system, database; service account: yes read work
+//
 // proves R-B9, R-S2, R-P3
 func TestNoAccountOfAMachineReachesAnothers(t *testing.T) {
 	t.Parallel()
@@ -238,6 +243,8 @@ func TestNoAccountOfAMachineReachesAnothers(t *testing.T) {
 
 // An AI with a person's shell, without the person's keys: it writes files of the catalog,
 // and what the service does with them is nothing.
+//
+// takeover system, MCP program; a person's account: no define, widen
 //
 // proves R-B5, R-P3
 func TestAPersonsAccountDefinesNothingWithoutAKey(t *testing.T) {

@@ -125,6 +125,8 @@ func (s *tokens) all() []string {
 // sends reaches no server. Neither secrets nor tokens are in anything that is kept; the
 // control finds a planted one.
 //
+// takeover both modes, tool server: yes read a secret
+//
 // proves R-G5
 func TestToolServersOverHTTPHaveTheirOwnCredentials(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,8 @@ func disguises() map[string]string {
 // time under its own name, and the server hears nothing. The transform worker of the same
 // run makes the change after a person has approved it who did not submit the run.
 //
+// takeover both modes, tool server: no define, widen, replay, start, approve, read work, rewrite the log, forge evidence
+//
 // proves R-G1, R-G2, R-G3, R-G4, R-G6
 func TestQualityWorkerCannotChangeTheSchema(t *testing.T) {
 	t.Parallel()

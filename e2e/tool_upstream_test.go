@@ -100,6 +100,8 @@ call files_list_directory '{"path": "."}' > outputs/directory`)
 // server's own jail, and an agent that uses the database finds it nowhere; neither does
 // anybody in what the installation keeps. The control: the sweep finds a planted one.
 //
+// takeover both modes, tool server: yes read a secret
+//
 // proves R-G5
 func TestDatabaseBehindAToolServer(t *testing.T) {
 	t.Parallel()

@@ -184,6 +184,9 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 // A worker trusts neither the service that starts it nor the store that it
 // reads: content without a human's signature does not run.
 //
+// takeover both modes, backup: no start
+// takeover system, service account: no define
+//
 // proves R-B5, R-D2
 func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 	t.Parallel()

@@ -89,6 +89,8 @@ func (h *hall) votes() int { return len(h.chain.Votes(request, digest())) }
 // A vote counts only as its voter signed it, at its place in the chain. The control is
 // the same vote unchanged.
 //
+// takeover both modes, one operator key: no replay
+//
 // proves R-B9, R-P1
 func TestOnlyTheNextSignedRecordCounts(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -66,6 +66,9 @@ func follow(t testing.TB, o *Operators, root TrustRoot) error {
 // decisions, and no keys. Controls: the own key, another kind of record, and a set from
 // before keys had principals.
 //
+// takeover both modes, backup: no approve
+// takeover both modes, one operator key: until approve
+//
 // proves R-P1
 func TestAVoteTakesTheVotersOwnKey(t *testing.T) {
 	root, by := ownedBy(t, 2, "human:ann", "human:bob", "local:root", "human:bob", "ci:nightly")

@@ -56,6 +56,9 @@ func deployRoot(m *machine.Machine, args ...string) (string, error) {
 // A backup brings the state back as it was, keeps the one that was there, and leaves the
 // anchor, the marks, the catalog and the trust of the machine as they are.
 //
+// takeover system, backup: no read a secret
+// takeover system, backup: yes read work
+//
 // proves R-P8
 func TestABackupBringsTheStateBack(t *testing.T) {
 	m := worked(t)

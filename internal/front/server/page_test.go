@@ -29,6 +29,8 @@ func newPaged(t *testing.T, page api.Principal) (h *house, handle string) {
 // a session that it holds what its person may. The controls: the same account where it is
 // not the page's, and each kind of call in the session.
 //
+// takeover system, page: until start, read work
+//
 // proves R-S2
 func TestATakenOverPageMayWhatItsSessionsMay(t *testing.T) {
 	h, handle := newPaged(t, "local:bailiwick-web")

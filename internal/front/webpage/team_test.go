@@ -174,6 +174,8 @@ func (w *teamWorld) want(name string, a asked, status int, words ...string) answ
 // asked; without one the page makes the calls of a login and no other. A handle that is
 // unknown, of a token, or the page's own account has no principal.
 //
+// takeover system, page: until start, read work
+//
 // proves R-S2
 func TestTheTeamsPageHasNoAuthority(t *testing.T) {
 	w := newTeamWorld(t, nil)

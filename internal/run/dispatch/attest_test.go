@@ -37,6 +37,8 @@ func (g gate) attested(t *testing.T) []audit.Committed {
 // Every outcome is attested exactly once. Until then retention keeps the
 // dispatch.
 //
+// takeover system, worker: yes forge evidence
+//
 // proves R-A8
 func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	g := newGate(t)

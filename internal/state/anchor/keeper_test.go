@@ -275,6 +275,10 @@ func (s *state) config(t testing.TB, anchors ...Schedule) *Keeper {
 // Every kind of anchor that keeps checkpoints refuses a restored state and a forked
 // one, whatever their keys.
 //
+// takeover both modes, root; service account: until rewrite the log
+// takeover both modes, backup: until widen, replay, rewrite the log
+// takeover same-user, MCP program; a person's account; page; worker: until rewrite the log
+//
 // proves R-A6
 func TestARestoredOrForkedLogIsRefused(t *testing.T) {
 	path, repo, gw := filepath.Join(t.TempDir(), "f"), repository(t), newGateway(t)

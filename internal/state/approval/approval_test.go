@@ -225,6 +225,8 @@ func TestARequestIsBoundToItsCall(t *testing.T) {
 
 // A row that says it is about another call than people approved allows neither.
 //
+// takeover both modes, database: no approve
+//
 // proves R-G6
 func TestARowOfAnotherCallIsNotFound(t *testing.T) {
 	d := newDesk(t)
@@ -247,6 +249,8 @@ func TestARowOfAnotherCallIsNotFound(t *testing.T) {
 
 // A vote counts from one who may give it, about exactly this action. Control: the same
 // vote without the change counts.
+//
+// takeover both modes, database: no approve
 //
 // proves R-G6
 func TestOnlyAMatchingVoteCounts(t *testing.T) {

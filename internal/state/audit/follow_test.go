@@ -156,6 +156,8 @@ func TestTheLogRefusesWhatCannotFollow(t *testing.T) {
 // control is an entry that can follow: it is signed, because nothing tells it from
 // one of the service.
 //
+// takeover both modes, database: yes forge evidence
+//
 // proves R-A1, R-A7
 func TestAnEntryWrittenIntoTheTableIsNotSigned(t *testing.T) {
 	type attack struct {

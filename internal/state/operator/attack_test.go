@@ -279,6 +279,8 @@ func quoted(envelope []byte) string {
 // A chain with a gap, or one that differs from the log, refuses the start with an
 // error that names the record.
 //
+// takeover both modes, database: no widen
+//
 // proves R-B9, R-T5
 func TestATamperedChainRefusesTheStart(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -430,6 +432,8 @@ func TestChangedOperatorKeysTakeEffectAtOnce(t *testing.T) {
 }
 
 // With a threshold of two, one operator alone decides nothing.
+//
+// takeover both modes, one operator key: until widen
 //
 // proves R-B9
 func TestAThresholdNeedsSeveralOperators(t *testing.T) {

@@ -90,6 +90,9 @@ func TestAPasskeySignsPendingDecisions(t *testing.T) {
 }
 
 // A record is signed only where and while it is pending: its nonce is of the service.
+//
+// takeover system, MCP program; a person's account; page: no approve
+//
 // proves R-B9
 func TestAPasskeySignsNothingElse(t *testing.T) {
 	o := newOffice(t)

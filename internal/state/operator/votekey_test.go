@@ -233,6 +233,8 @@ func TestAPersonWithAnOperatorKeyIsNotRemoved(t *testing.T) {
 // two people. The controls: each signs in the own session, and without a session any key
 // of the set signs.
 //
+// takeover system, page: no approve
+//
 // proves R-P1
 func TestAPersonSignsInAnOwnSession(t *testing.T) {
 	o := newOffice(t)

@@ -71,6 +71,8 @@ func TestThePageHasNoPowerLinked(t *testing.T) {
 // The symbols of the linked program are the final evidence. The control: the same
 // check finds the forbidden packages in the daemon and the deploy program.
 //
+// takeover both modes, AI client: no rewrite the log, forge evidence
+//
 // proves R-B4
 func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 	touch(t)

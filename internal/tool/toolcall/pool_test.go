@@ -45,6 +45,8 @@ func TestAServerOfAnotherRevisionIsRefused(t *testing.T) {
 	}
 }
 
+// takeover both modes, tool server: no define, widen, replay, start, approve, read work, rewrite the log, forge evidence
+//
 // proves R-G5
 func TestAServerIsAloneWithWhatItIsGiven(t *testing.T) {
 	w := newWorld(t, nil)
@@ -158,6 +160,8 @@ func TestASecondAnswerEndsTheSession(t *testing.T) {
 	eventually(t, "the log says so", func() bool { return strings.Contains(w.log.String(), "a second answer to one request") })
 }
 
+// takeover both modes, tool server: no define, widen, replay, start, approve, read work, rewrite the log, forge evidence
+//
 // proves R-G5: requests of a server are refused
 func TestRequestsOfAServerAreRefused(t *testing.T) {
 	w := newWorld(t, nil)

@@ -83,6 +83,9 @@ func foreignRevision(s *story, b *bundle.Bundle) {
 	}
 }
 
+// takeover both modes, one deploy key; one operator key: no rewrite the log, forge evidence
+// takeover system, MCP program; a person's account: no forge evidence
+//
 // proves R-A7 (each row detects exactly what it is for)
 func TestEachLieFailsExactlyItsRow(t *testing.T) {
 	for name, l := range map[report.RowName]struct {

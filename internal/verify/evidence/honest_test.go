@@ -251,6 +251,10 @@ func TestHonestCopiesNeverFail(t *testing.T) {
 }
 
 // Control for the above: a copy with another root never passes.
+//
+//
+// takeover both modes, backup; root; service account: until forge evidence
+// takeover same-user, MCP program; a person's account; page; worker: until forge evidence
 func TestForgedCopiesOfHonestBundlesFail(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8)) //nolint:gosec // G404: reproducible on purpose
 	for range max(*honestBundles/10, 20/shrink, 3) {

@@ -431,6 +431,9 @@ func campaign(t testing.TB, subjects []*subject, n int, seed uint64, with table)
 // auditor has an anchor. Where not, it differs from the honest one only in what
 // docs/evidence.md lists as claimed.
 //
+// takeover both modes, backup; root; service account: until forge evidence
+// takeover same-user, MCP program; a person's account; page; worker: until forge evidence
+//
 // proves R-A7
 func TestNoMutantIsAcceptedWithAnotherMeaning(t *testing.T) {
 	subjects := mutantSubjects(t)
@@ -478,6 +481,9 @@ func contradictions(t testing.TB, subjects []*subject, with table, most int, wan
 
 // Every field of every kind of entry is changed, one at a time, by who can sign
 // again: it is refused, or it is claimed.
+//
+// takeover both modes, backup; root; service account: until forge evidence
+// takeover same-user, MCP program; a person's account; page; worker: until forge evidence
 //
 // proves R-A7
 func TestEachContradictingFieldIsRefused(t *testing.T) {

@@ -77,6 +77,9 @@ func keyChanges(s *story) []bundle.Case {
 // while it was in force verifies, and each lie about the chain fails the row of
 // authorisation. Control: the same story without the lie.
 //
+// takeover both modes, one deploy key; one operator key: no rewrite the log, forge evidence
+// takeover system, MCP program; a person's account: no forge evidence
+//
 // proves R-A7, R-B9
 func TestChangesOfTheOperatorKeysAreVerified(t *testing.T) {
 	type keys struct{ first, second, third, stranger seal.Signer }

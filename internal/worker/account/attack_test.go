@@ -213,6 +213,8 @@ func sleeper(t *testing.T, start func(cmd *exec.Cmd)) int {
 
 // An attacker in the place of a program has what the program has: its directory, and what it is shown.
 //
+// takeover system, worker: no define, widen, replay, start, approve, rewrite the log
+//
 // proves R-S1, R-S2
 func TestATakenOverProgramReachesNothingElse(t *testing.T) {
 	const service = 4242

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// takeover system, worker: no read work
+//
 // proves R-S1, R-S2
 func TestAProgramIsRootOnlyInItsBlock(t *testing.T) {
 	b := block(t)
@@ -37,6 +39,8 @@ func TestAProgramIsRootOnlyInItsBlock(t *testing.T) {
 	t.Log(f.Root, f.Descriptors)
 }
 
+// takeover system, worker: no read work
+//
 // proves R-S1
 func TestADirectoryKeepsItsOwnerOnDisk(t *testing.T) {
 	const service = 4242

@@ -25,6 +25,8 @@ import (
 // A revision that a later one replaced starts nothing once its grace is over, and never what
 // humans have withdrawn. The control is the same manifest before.
 //
+// takeover system, service account: no replay
+//
 // proves R-B5, R-P4
 func TestARollbackOfTheCatalogEnds(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -53,6 +55,8 @@ func TestARollbackOfTheCatalogEnds(t *testing.T) {
 
 // A launcher serves one service: not another, not one whose keys went back, and not a key
 // that was replaced. The control is the service with its keys.
+//
+// takeover system, service account: no define, replay
 //
 // proves R-D2, R-P4
 func TestAnotherServiceStartsNothing(t *testing.T) {
@@ -100,6 +104,8 @@ func TestAnotherServiceStartsNothing(t *testing.T) {
 
 // What writes starts once people approved exactly it. The attacker has the service's key and
 // all that the service keeps.
+//
+// takeover system, service account: no approve
 //
 // proves R-P6
 func TestWhatPeopleApproveIsVerifiedByTheLauncher(t *testing.T) {
@@ -156,6 +162,8 @@ func TestWhatPeopleApproveIsVerifiedByTheLauncher(t *testing.T) {
 
 // A value is the one that operators set, encrypted to this machine. The control is in
 // TestAWorkerRunsUnderItsOwnUids.
+//
+// takeover system, service account: no read a secret
 //
 // proves R-D8, R-P5
 func TestAServiceSwapsNoSecret(t *testing.T) {

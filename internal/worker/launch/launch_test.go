@@ -25,6 +25,8 @@ func openStore(t testing.TB, dir string) *blob.Store {
 // The attacker has the service's key. He starts no attempt that exceeds what humans
 // defined, in any member of the manifest. The control is the manifest unchanged.
 //
+// takeover system, service account: no define, widen
+//
 // proves R-D2, R-B5, R-P4
 func TestNoSignedManifestExceedsTheCatalog(t *testing.T) {
 	w := newWorld(t)
@@ -83,6 +85,8 @@ func TestNoSignedManifestExceedsTheCatalog(t *testing.T) {
 	}
 }
 
+// takeover system, service account: no define
+//
 // proves R-D2, R-P4
 func TestOnlyTheServicesManifestOfASignedRevisionStarts(t *testing.T) {
 	w := newWorld(t)
@@ -112,6 +116,8 @@ func TestOnlyTheServicesManifestOfASignedRevisionStarts(t *testing.T) {
 
 // An attempt whose worker never began may start again, after a kill at any point; any other
 // may not.
+//
+// takeover system, service account: no replay
 //
 // proves R-O6, R-P4
 func TestAnAttemptRunsOnce(t *testing.T) {

@@ -139,6 +139,8 @@ func (p *people) vote(by seal.Signer, who api.Principal, doc []byte, verb api.Op
 // A worker of mode system runs under uids of its own, with the values that the launcher
 // decrypted, and an ended attempt gives its block back.
 //
+// takeover system, service account: no read a secret
+//
 // proves R-S2, R-D8, R-P3
 func TestAWorkerRunsUnderItsOwnUids(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -110,6 +110,8 @@ func (p *people) result(m record.Manifest, meanwhile func(dir string) (stop func
 // account, and exchanges each file that it can write while the worker runs. The control is a
 // worker whose layers are in the directory of its attempt, which is the service's.
 //
+// takeover system, service account: no define, read a secret
+//
 // proves R-B5, R-S2
 func TestAServiceExchangesNothingOfARunningAttempt(t *testing.T) {
 	if os.Geteuid() != 0 {

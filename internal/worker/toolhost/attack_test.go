@@ -39,6 +39,8 @@ func (w *world) admitted(name string, r record.ToolReply) {
 // A service that lies reaches no tool that people approve. After each attack the same tool
 // host makes the call that people did approve: that is the control.
 //
+// takeover system, service account: no approve
+//
 // proves R-B9, R-G5, R-P1
 func TestALyingServiceReachesNoToolThatPeopleApprove(t *testing.T) {
 	all := []api.Principal{"human:bob", "human:carol"}
@@ -280,6 +282,8 @@ func TestAKillBeforeTheCallLeavesTheApprovalUsed(t *testing.T) {
 // A service that keeps back what operators decided last is found out by a tool host of the
 // server that was told of it, and by what the starter knows. The control is the same call
 // once the service tells.
+//
+// takeover system, service account: no approve
 //
 // proves R-B9
 func TestDecisionsCannotBeKeptBack(t *testing.T) {
