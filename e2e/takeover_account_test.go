@@ -18,7 +18,6 @@ import (
 // These are the cells of the takeover table in docs/threats.md that say yes; the
 // last part is the one that an anchor changes.
 //
-//
 // takeover same-user, MCP program; a person's account; page; root; service account; worker: until rewrite the log
 // takeover same-user, MCP program; a person's account; page; root; service account; worker: yes define, widen, replay, start, read a secret, read work
 // takeover same-user, backup: yes read a secret, read work

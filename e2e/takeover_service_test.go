@@ -214,7 +214,7 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 	if err != nil || len(files) != 2 {
 		t.Fatalf("sealed values: %q, %v", files, err)
 	}
-	var values [2][]byte // of which one is that of token
+	var values [2][]byte // the first becomes the one of secret token
 	for i := range files {
 		values[i], err = os.ReadFile(files[i])
 		must(t, err)
@@ -250,7 +250,7 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 		want   string
 		change func(m *record.Manifest)
 	}{
-		"a revision that nobody signed": {"blob", func(m *record.Manifest) { m.RevisionDigest = api.DigestOf([]byte("mine")) }},
+		"an unsigned revision": {"blob", func(m *record.Manifest) { m.RevisionDigest = api.DigestOf([]byte("mine")) }},
 		"another number":                {"is revision", func(m *record.Manifest) { m.Revision++ }},
 		"another script":                {"pins", func(m *record.Manifest) { m.Artifacts[0].Digest = api.DigestOf([]byte("mine")) }},
 		"another subagent's name":       {"", func(m *record.Manifest) { m.Subagent = "mine" }},
@@ -463,7 +463,7 @@ func TestATakenOverServiceApprovesNothing(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	replayed("a decision of before", records[genuine-1])
+	replayed("an earlier decision", records[genuine-1])
 	must(t, decide(alice, vote)) // control
 	replayed("her vote once more", records[len(records)-1])
 	if err := decide(alice, vote); err == nil || !strings.Contains(err.Error(), "voted about approval") {

@@ -20,7 +20,6 @@ import (
 // proves R-A1: an older copy of the state and a truncated table are refused, and
 // the message names both lengths. Control: the unchanged state.
 //
-//
 // takeover both modes, database: no rewrite the log
 func TestATableShorterThanItsCheckpointIsRefused(t *testing.T) {
 	w := newWorld(t)
@@ -79,7 +78,6 @@ func TestATableShorterThanItsCheckpointIsRefused(t *testing.T) {
 
 // proves R-A1: an entry that was rewritten, together with its hash, is never
 // signed: a start refuses it, also without a tree, or Check does.
-//
 //
 // takeover both modes, database: no rewrite the log
 func TestARewrittenEntryIsRefused(t *testing.T) {

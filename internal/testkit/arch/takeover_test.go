@@ -38,7 +38,7 @@ type declared map[taken]map[string]string
 //
 //	// takeover system, page; worker: no define, widen
 //
-// for both modes "takeover both modes, …". It is said of each row and each asset of the line.
+// for both modes "takeover both modes, …". A line holds for each of its rows and assets.
 func declarations(test, comment string) (cells map[taken]string, problems []string) {
 	cells = map[taken]string{}
 	for line := range strings.Lines(comment) {

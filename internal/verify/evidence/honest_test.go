@@ -252,7 +252,6 @@ func TestHonestCopiesNeverFail(t *testing.T) {
 
 // Control for the above: a copy with another root never passes.
 //
-//
 // takeover both modes, backup; root; service account: until forge evidence
 // takeover same-user, MCP program; a person's account; page; worker: until forge evidence
 func TestForgedCopiesOfHonestBundlesFail(t *testing.T) {
