@@ -250,12 +250,12 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 		want   string
 		change func(m *record.Manifest)
 	}{
-		"an unsigned revision": {"blob", func(m *record.Manifest) { m.RevisionDigest = api.DigestOf([]byte("mine")) }},
-		"another number":                {"is revision", func(m *record.Manifest) { m.Revision++ }},
-		"another script":                {"pins", func(m *record.Manifest) { m.Artifacts[0].Digest = api.DigestOf([]byte("mine")) }},
-		"another subagent's name":       {"", func(m *record.Manifest) { m.Subagent = "mine" }},
-		"another agent":                 {"agent or model differs", func(m *record.Manifest) { m.Agent = "codex" }},
-		"another capability":            {"is not pinned", func(m *record.Manifest) { m.Capabilities = []api.Name{"other"} }},
+		"an unsigned revision":    {"blob", func(m *record.Manifest) { m.RevisionDigest = api.DigestOf([]byte("mine")) }},
+		"another number":          {"is revision", func(m *record.Manifest) { m.Revision++ }},
+		"another script":          {"pins", func(m *record.Manifest) { m.Artifacts[0].Digest = api.DigestOf([]byte("mine")) }},
+		"another subagent's name": {"", func(m *record.Manifest) { m.Subagent = "mine" }},
+		"another agent":           {"agent or model differs", func(m *record.Manifest) { m.Agent = "codex" }},
+		"another capability":      {"is not pinned", func(m *record.Manifest) { m.Capabilities = []api.Name{"other"} }},
 		// widen
 		"memory":            {"limit memory", func(m *record.Manifest) { m.Limits.Memory *= 2 }},
 		"time":              {"limit timeout", func(m *record.Manifest) { m.Limits.Timeout *= 2 }},
