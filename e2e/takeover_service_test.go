@@ -17,6 +17,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
@@ -74,8 +75,8 @@ func (a *takenService) ask(r launch.Request, files ...*os.File) (answer launch.A
 	})
 	must(a.s.t, err)
 	defer conn.Close()
-	sent := launch.WriteFrame(conn, r, files...)
-	if handles, err = launch.ReadFrame(conn, &answer, time.Minute); err != nil {
+	sent := unixframe.Write(conn, r, files...)
+	if handles, err = unixframe.Read(conn, &answer, time.Minute); err != nil {
 		return answer, nil, errors.Join(sent, err)
 	}
 	if answer.Error != nil {
@@ -116,7 +117,6 @@ func (a *takenService) start(m record.Manifest, change func(*launch.Request)) (l
 		s.MkdirAll(dirs.Dispatch(m.ID, m.Attempt), machine.Service, machine.Service, 0o700)
 	}
 	at := a.file(dir, os.O_RDONLY, 0)
-	lock := a.file(filepath.Join(dir, record.WorkLock), os.O_RDWR|os.O_CREATE, 0o600)
 	log := a.file(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	r := launch.Request{Kind: launch.KindWorker, Manifest: a.sign(m, a.key), Keys: &a.keys}
 	if change != nil {
@@ -140,7 +140,7 @@ func (a *takenService) start(m record.Manifest, change func(*launch.Request)) (l
 	if err := unix.Fchown(int(control.Fd()), machine.Service, machine.Service); err != nil { //nolint:gosec // G115: a descriptor
 		t.Fatal(err)
 	}
-	answer, handles, err := a.ask(r, at, control, lock, log)
+	answer, handles, err := a.ask(r, at, control, log)
 	if err != nil {
 		return answer, nil, err
 	}
@@ -151,7 +151,7 @@ func (a *takenService) start(m record.Manifest, change func(*launch.Request)) (l
 // end ends an attempt.
 func (a *takenService) end(m record.Manifest) {
 	a.s.t.Helper()
-	_, _, err := a.ask(launch.Request{Kind: launch.KindEnd, End: &launch.Running{Dispatch: m.ID, Attempt: m.Attempt}})
+	_, _, err := a.ask(launch.Request{Kind: launch.KindEnd, Attempt: &launch.Running{Dispatch: m.ID, Attempt: m.Attempt}})
 	must(a.s.t, err)
 }
 
@@ -360,7 +360,7 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 	}
 
 	t.Log("replay")
-	refused("while it runs", "its worker runs", m, func(r *launch.Request) { r.Manifest = a.sign(m, a.key) })
+	refused("while it runs", "its worker has begun", m, func(r *launch.Request) { r.Manifest = a.sign(m, a.key) })
 	again := m
 	again.Nonce = strings.Repeat("2", 32)
 	a.end(m)
