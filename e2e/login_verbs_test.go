@@ -18,8 +18,8 @@ import (
 )
 
 // remoteVerbs are the command lines that each caller types, in this order: an operator who
-// logged in on another machine, a program with a token there, and the service's account at
-// its socket. @ is the caller's name, words in capitals are files and ids of the caller's
+// logged in on another machine, a program with a token there, each under an account of its
+// own, and the service's account at its socket. @ is the caller's name, words in capitals are files and ids of the caller's
 // own, and after < is standard input. The service refuses to programs what begins with -,
 // and hides from them what begins with !. What begins with ~ is about what such a line
 // creates, so they do not type it.
@@ -243,6 +243,7 @@ func (c *remoteCaller) owns(repo string) {
 	if out, err := exec.Command("git", "clone", "-q", repo, c.words["CLONE"]).CombinedOutput(); err != nil {
 		c.t.Fatalf("%v: %s", err, out)
 	}
+	must(c.t, exec.Command("chown", "-R", fmt.Sprint(c.uid), c.words["CLONE"]).Run())
 	for _, key := range []string{"SPARE", "OTHER"} {
 		c.words[key+"ID"] = strings.TrimSpace(c.must("operator", "keygen", "--key", c.words[key], "--name", strings.ToLower(key), "--insecure-unencrypted", "-o", "name"))
 	}
@@ -272,8 +273,9 @@ func TestEveryVerbWorksRemotely(t *testing.T) {
 	_, public := w.operatorKey("ann")
 	w.must("operators", "add", public, "--principal", "human:ann")
 
-	ann := &remoteCaller{world: newWorld(t, 0), name: "ann"}
-	program := &remoteCaller{world: newWorld(t, 0), name: "far", program: true}
+	// Accounts that may read nothing of the service, on a machine without its socket.
+	ann := &remoteCaller{world: newWorld(t, ordinaryUID), name: "ann"}
+	program := &remoteCaller{world: newWorld(t, ordinaryUID+1), name: "far", program: true}
 	home := &remoteCaller{world: w.world, name: "home"}
 	token := w.read("home/agent-far.token")
 	for _, c := range []*remoteCaller{ann, program, home} {
