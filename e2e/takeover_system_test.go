@@ -175,6 +175,7 @@ func (s *team) uids() {
 				s.t.Error(err)
 			}
 		}
+		_ = groups.Remove() // it stays while another machine has an attempt
 	})
 }
 
