@@ -76,7 +76,7 @@ func TestGrowthGivesTheTasksOfThePlan(t *testing.T) {
 	if _, err := p.Grow(Growth{Cause: CauseGate, Task: "part[a]", Round: 4}); err == nil {
 		t.Error("a third fix")
 	}
-	if p.Digest() != digest || p.Declared() != 6 || len(p.Order()) != len(p.Tasks) {
+	if p.Digest() != digest || p.declared != 6 || len(p.Order()) != len(p.Tasks) {
 		t.Error("the submitted plan changed")
 	}
 }

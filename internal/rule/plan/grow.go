@@ -203,10 +203,6 @@ func offspring(p *Plan, g Growth, parent int32) ([]api.PlanTask, int, error) {
 	return nil, 0, api.Errorf(api.CodeInvalid, "task %q does not grow by %.20q now", t.ID, g.Cause)
 }
 
-// Declared is the number of tasks of the submitted plan; those after them grew or were
-// appended.
-func (p *Plan) Declared() int { return p.declared }
-
 // Parent is the task that task i grew from; -1 for one that was declared or appended.
 func (p *Plan) Parent(i int) int32 { return p.parent[i] }
 

@@ -51,7 +51,7 @@ func (b *blocks) name(n int) string { return "block-" + strconv.Itoa(b.block(n).
 
 func (b *blocks) scratch(n int) string { return filepath.Join(b.dir, "..", "scratch", strconv.Itoa(n)) }
 
-// open opens the file of a block, of which its program knows nothing.
+// open opens the file of a block, which its program does not see.
 func (b *blocks) open(n int) (*os.File, error) {
 	return os.OpenFile(b.path(n), os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 }
