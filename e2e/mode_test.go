@@ -244,6 +244,9 @@ func (u *unit) up(flags ...string) done {
 	u.sync()
 	for _, dir := range []string{"state/bailiwick", "run/bailiwick"} { // as the unit's StateDirectory
 		if err := os.Mkdir(u.w.path(dir), 0o700); err == nil {
+			if u.launcher.running() { // it sees the directory that was there
+				u.launcher.end(syscall.SIGTERM)
+			}
 			u.give(dir, machine.Service, machine.Service, map[string]fs.FileMode{"state/bailiwick": 0o700, "run/bailiwick": 0o755}[dir])
 		}
 	}

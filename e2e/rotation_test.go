@@ -48,9 +48,8 @@ func (w *world) rotate() seal.KeyID {
 func (w *world) verifyAttestation(id api.DispatchID, key seal.KeyID) {
 	w.t.Helper()
 	dir, err := os.MkdirTemp(w.path("tmp"), "v")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
+	must(w.t, os.Chown(dir, w.uid, w.uid))
 	name := func(s string) string { return filepath.Join(dir, s) }
 	w.must("dispatch", "attestation", string(id), "--out", name("s.json"))
 	w.must("dispatch", "patch", string(id), "--to", name("patch"))
