@@ -239,3 +239,38 @@ func TestAPlaceOfGroupsIsRemovedWhenItIsEmpty(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A slice without controllers holds no limit: each is named, with the reason. The control is the place of this machine, which
+// holds at least one of them.
+func TestASliceWithoutControllersNamesEachLimit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // it takes root
+	}
+	g, err := OpenGroups("bailiwick-test-none-" + strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, b := Limits{Memory: 1 << 30, Processes: 10, CPU: 1}, block(t)
+	with, err := g.Create("with", b, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range g.parents {
+		g.parents[i].controllers = nil
+	}
+	without, err := g.Create("without", b, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(with.Lacks) == 3 || len(without.Lacks) != 3 {
+		t.Errorf("with controllers %q, without %q", with.Lacks, without.Lacks)
+	}
+	for _, lack := range without.Lacks {
+		if !strings.Contains(lack, "no hierarchy of control groups here has the controller") {
+			t.Errorf("%q", lack)
+		}
+	}
+	if err := errors.Join(with.Remove(), without.Remove(), g.Remove()); err != nil {
+		t.Error(err)
+	}
+}
