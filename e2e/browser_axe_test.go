@@ -24,11 +24,25 @@ var axeSource = sync.OnceValues(func() (string, error) {
 // exception for it. It fetches nothing.
 func (t *tab) axe() []string {
 	t.b.t.Helper()
-	source, err := axeSource()
-	must(t.b.t, err)
-	t.eval("(() => { if (!window.axe) {"+source+"\n} })()", nil)
-	var found []string
-	t.eval(`axe.run(document, {preload: false, resultTypes: ['violations']}).then(r => r.violations.flatMap(v =>
+	return t.axeRules("")
+}
+
+// axeColours is axe with the rules about colours alone: what a change of the scheme can
+// violate on a page that axe has checked.
+func (t *tab) axeColours() []string {
+	t.b.t.Helper()
+	return t.axeRules(", runOnly: {type: 'rule', values: ['color-contrast', 'link-in-text-block']}")
+}
+
+func (t *tab) axeRules(only string) (found []string) {
+	t.b.t.Helper()
+	var there bool
+	if t.eval("Boolean(window.axe)", &there); !there { // it is large
+		source, err := axeSource()
+		must(t.b.t, err)
+		t.eval("(() => {"+source+"\n})()", nil)
+	}
+	t.eval(`axe.run(document, {preload: false, resultTypes: ['violations']`+only+`}).then(r => r.violations.flatMap(v =>
 		v.nodes.map(n => v.id + ': ' + n.target.join(' ') + ': ' + n.failureSummary.replace(/\s+/g, ' ') + ' ' + n.html.slice(0, 200))))`, &found)
 	return found
 }

@@ -126,6 +126,9 @@ func TestTheDriverFindsWhatIsWrong(t *testing.T) {
 		"colours that are hard to read": {
 			`<p><font color="#999999">faint</font></p>`, func(tab *tab, _ string) []string { return tab.axe() }, "color-contrast",
 		},
+		"colours that are hard to read, by their rules": {
+			`<p><font color="#999999">faint</font></p>`, func(tab *tab, _ string) []string { tab.axe(); return tab.axeColours() }, "color-contrast",
+		},
 		"a page that is too wide": {`<p class="wide">wide</p>`, func(tab *tab, _ string) []string {
 			tab.size(360, 600)
 			return []string{fmt.Sprint(tab.wide() > 100)}

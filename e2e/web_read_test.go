@@ -15,7 +15,7 @@ func pageKinds() []string {
 }
 
 // wantKinds fails the test if the crawl missed a kind of page.
-func wantKinds(t *testing.T, seen []string) {
+func wantKinds(t testing.TB, seen []string) {
 	t.Helper()
 	for _, k := range pageKinds() {
 		if !slices.Contains(seen, k) {
@@ -25,37 +25,59 @@ func wantKinds(t *testing.T, seen []string) {
 }
 
 // A person reads every page in a real browser, from a service with real runs: no rule of
-// accessibility is violated in light and in dark colours, at 1000 and at 360 pixels; no
-// error is on the console; nothing is sent elsewhere.
+// accessibility is violated at 1000 pixels, and no page is wider than 360; no error is on
+// the console; nothing is sent elsewhere. Hostile text of agents, tools and callers is on the
+// pages, and is text there: it makes no element, no request and no dialog, and hides or
+// reorders nothing. Without scripts every page reads. What the forms that steer add is read
+// dark and at 360 pixels, by TestABrowserReadsEveryPageThatSteers.
 func TestABrowserReadsEveryPage(t *testing.T) {
 	t.Parallel()
 	w := newPeopledWorld(t)
 	p := w.servePage()
 	tab := p.signedIn()
+	shown := map[string]bool{}
 	wantKinds(t, p.crawl(tab, func(path string) {
-		tab.scheme("light")
 		tab.size(1000, 750)
 		for _, v := range tab.axe() {
-			t.Errorf("%s, light: %s", path, v)
+			t.Errorf("%s: %s", path, v)
 		}
-		tab.scheme("dark")
 		tab.size(360, 640)
-		for _, v := range tab.axe() {
-			t.Errorf("%s, dark, 360 px: %s", path, v)
-		}
 		if n := tab.wide(); n > 0 {
 			t.Errorf("%s is %d px wider than 360 px", path, n)
 		}
+		for _, found := range tab.planted() {
+			t.Errorf("%s: %s", path, found)
+		}
+		if strings.Contains(tab.value("document.documentElement.textContent"), "data-planted") {
+			shown[path] = true
+		}
 	}, w.starts()...))
+	for _, path := range []string{"/runs/" + string(w.done), "/dispatches/" + string(w.dispatchOf("asks", "a"))} {
+		if !shown[path] {
+			t.Errorf("%s does not show the hostile text: the test shows nothing; seen on %v", path, shown)
+		}
+	}
 	p.quiet(tab)
+	for _, path := range []string{"/runs/" + plantedPath, "/dispatches/" + plantedPath, "/runs?state=" + plantedPath, "/runs?principal=" + plantedPath, "/search?q=" + plantedPath, "/log?kind=" + plantedPath, "/log/" + plantedPath, "/" + plantedPath} {
+		tab.visit(p.origin + path)
+		for _, found := range tab.planted() {
+			t.Errorf("%s: %s", path, found)
+		}
+	}
+	if got := p.elsewhere(p.origin); len(got) > 0 {
+		t.Errorf("sent elsewhere: %q", got)
+	}
+	if len(tab.dialogs) > 0 {
+		t.Errorf("dialogs: %q", tab.dialogs)
+	}
+	w.readsWithoutScripts(p)
 }
 
-// Without scripts every page reads.
-func TestPagesNeedNoScript(t *testing.T) {
-	t.Parallel()
-	w := newPeopledWorld(t)
-	p := w.servePage()
-	tab := p.open()
+// readsWithoutScripts reads every page in a tab that runs no scripts.
+func (w *peopledWorld) readsWithoutScripts(p *page) {
+	t := p.t
+	t.Helper()
+	tab := p.openApart()
 	tab.script(false)
 	tab.visit(p.origin + "/")
 	tab.fill("input[name=code]", strings.TrimSpace(w.must("web", "open", "-o", "name")))
@@ -98,41 +120,6 @@ func (t *tab) planted() (found []string) {
 		return found;
 	})()`, &found)
 	return found
-}
-
-// Hostile text of agents, tools and callers is on the pages, and is text there: it makes no
-// element, no request and no dialog, and hides or reorders nothing.
-func TestHostileContentMakesNoElement(t *testing.T) {
-	t.Parallel()
-	w := newPeopledWorld(t)
-	p := w.servePage()
-	tab := p.signedIn()
-	shown := map[string]bool{}
-	p.crawl(tab, func(path string) {
-		for _, found := range tab.planted() {
-			t.Errorf("%s: %s", path, found)
-		}
-		if strings.Contains(tab.value("document.documentElement.textContent"), "data-planted") {
-			shown[path] = true
-		}
-	}, w.starts()...)
-	for _, path := range []string{"/runs/" + string(w.done), "/dispatches/" + string(w.dispatchOf("asks", "a"))} {
-		if !shown[path] {
-			t.Errorf("%s does not show the hostile text: the test shows nothing; seen on %v", path, shown)
-		}
-	}
-	for _, path := range []string{"/runs/" + plantedPath, "/dispatches/" + plantedPath, "/runs?state=" + plantedPath, "/runs?principal=" + plantedPath, "/search?q=" + plantedPath, "/log?kind=" + plantedPath, "/log/" + plantedPath, "/" + plantedPath} {
-		tab.visit(p.origin + path)
-		for _, found := range tab.planted() {
-			t.Errorf("%s: %s", path, found)
-		}
-	}
-	if got := p.elsewhere(p.origin); len(got) > 0 {
-		t.Errorf("sent elsewhere: %q", got)
-	}
-	if len(tab.dialogs) > 0 {
-		t.Errorf("dialogs: %q", tab.dialogs)
-	}
 }
 
 // plantedPath is plantedText in a URL.
