@@ -37,8 +37,6 @@ func TestPicturesOfTheGuide(t *testing.T) {
 	tab := p.signedIn()
 	p.signIn(tab, p.sign)
 	tab.size(1000, 640)
-	guide, err := os.ReadFile("../docs/guide-page.md")
-	must(t, err)
 	for name, url := range map[string]string{
 		"overview": p.origin + "/", "inbox": p.origin + "/inbox", "run": p.origin + "/runs/" + string(done), "graph": p.origin + "/runs/" + string(done) + "/graph", "dispatch": walls,
 		"patch": walls + "/patch", "log": walls + "/log", "entry": p.origin + "/log/20", "catalog": p.origin + "/catalog", "revision": p.origin + "/catalog/2", "sign": p.sign + "/" + string(pending.ID),
@@ -46,20 +44,28 @@ func TestPicturesOfTheGuide(t *testing.T) {
 		if status := tab.visit(url); status != http.StatusOK {
 			t.Errorf("%s has status %d", url, status)
 		}
-		shot := tab.screenshot()
-		file := filepath.Join("../docs/page", name+".png")
-		if *updateGuides {
-			must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-			must(t, os.WriteFile(file, shot, 0o644))
-		}
-		kept, err := os.ReadFile(file)
-		must(t, err)
-		if _, err := png.DecodeConfig(bytes.NewReader(kept)); err != nil || len(kept) > pictureBytes {
-			t.Errorf("%s has %d bytes, want at most %d: %v", file, len(kept), pictureBytes, err)
-		}
-		if !bytes.Contains(guide, []byte("(page/"+name+".png)")) {
-			t.Errorf("docs/guide-page.md does not show %s", file)
-		}
+		tab.picture(name)
 	}
 	p.quiet(tab)
+}
+
+// picture takes a picture of the guide.
+func (t *tab) picture(name string) {
+	t.b.t.Helper()
+	shot := t.screenshot()
+	file := filepath.Join("../docs/page", name+".png")
+	if *updateGuides {
+		must(t.b.t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t.b.t, os.WriteFile(file, shot, 0o644))
+	}
+	kept, err := os.ReadFile(file)
+	must(t.b.t, err)
+	if _, err := png.DecodeConfig(bytes.NewReader(kept)); err != nil || len(kept) > pictureBytes {
+		t.b.t.Errorf("%s has %d bytes, want at most %d: %v", file, len(kept), pictureBytes, err)
+	}
+	guide, err := os.ReadFile("../docs/guide-page.md")
+	must(t.b.t, err)
+	if !bytes.Contains(guide, []byte("(page/"+name+".png)")) {
+		t.b.t.Errorf("docs/guide-page.md does not show %s", file)
+	}
 }
