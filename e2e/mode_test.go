@@ -44,6 +44,7 @@ type unit struct {
 	service  *daemon  // guarded by mu
 	flags    []string // of the service; guarded by mu
 	launcher *daemon  // guarded by mu
+	halt     func()   // stops a service that the test itself started; may be nil
 	stop     chan struct{}
 	stopped  chan struct{} // closed when no launcher will be started
 }
@@ -287,6 +288,9 @@ func (u *unit) down() done {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.service.running() {
+		if u.halt != nil {
+			u.halt()
+		}
 		return done{0, "not running\n", ""}
 	}
 	u.service.end(syscall.SIGTERM)

@@ -81,6 +81,11 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("d-%08x", uint32(seed)<<22|uint32(os.Getpid())), bin: dir, signed: map[uint64][]byte{}}
 	if k.unit != nil {
 		k.unit.bin = dir
+		k.unit.halt = func() {
+			if s := k.current(); s != nil {
+				_ = syscall.Kill(s.pid, syscall.SIGTERM)
+			}
+		}
 	}
 	k.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
 	var subs []subagent
