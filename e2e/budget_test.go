@@ -12,7 +12,11 @@ import (
 // proves R-O11
 func TestBudgets(t *testing.T) {
 	t.Parallel()
-	w := orchestrated(t, 0)
+	inEachMode(t, 0, budgets)
+}
+
+func budgets(t *testing.T, uid int) {
+	w := orchestrated(t, uid)
 	p := planned("spends", shellTask("a", "true"), shellTask("b", "true", after("a")), shellTask("c", "true", after("b")))
 	p.Budget = &api.Budget{Dispatches: 2}
 	run := w.awaitSettled(w.submit(p))

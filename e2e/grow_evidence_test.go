@@ -17,9 +17,13 @@ import (
 // proves R-O9, R-A7
 func TestEvidenceOfRunsThatGrewVerifiesOffline(t *testing.T) {
 	t.Parallel()
+	inEachMode(t, 0, evidenceOfRunsThatGrewVerifiesOffline)
+}
+
+func evidenceOfRunsThatGrewVerifiesOffline(t *testing.T, uid int) {
 	lists := `    output: {type: object, properties: {files: {type: array}, risk: {type: string}, verdict: {type: string}}}` + "\n"
 	script := func(result string) string { return "mkdir -p outputs\necho '" + result + "' > outputs/result.json\n" }
-	w := orchestrated(t, 0,
+	w := orchestrated(t, uid,
 		subagent{name: "lists", script: script(`{"files": ["x", {"name": "y"}, "z"], "risk": "low"}`), more: lists},
 		subagent{name: "wrong", script: script(`{"files": ["x", "../y"]}`), more: lists},
 		subagent{name: "verifier", script: "mkdir -p outputs\nif grep -q '^+fixed' inputs/change; then v=green; else v=red; fi\necho '{\"verdict\": \"'$v'\"}' > outputs/result.json\n", more: lists},

@@ -81,7 +81,11 @@ func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
 // proves R-O4, R-O8
 func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	t.Parallel()
-	w := orchestrated(t, 0)
+	inEachMode(t, 0, runRetryReusesFinishedTasks)
+}
+
+func runRetryReusesFinishedTasks(t *testing.T, uid int) {
+	w := orchestrated(t, uid)
 	id := w.submit(planned("once",
 		shellTask("good", "echo good > a.txt; echo out > outputs/o.txt"),
 		shellTask("bad", "[ -e $GATE/mended ] || exit 3; cp inputs/change outputs/change", needing("change", api.Need{From: "good", Patch: true})),
@@ -95,16 +99,16 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	w.commit("repo", "moved on") // rerun tasks match the reused ones
 	w.open("mended")
 	again, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "twice"})
-	if must(t, err); again.RunID != "twice" || again.RetryOf != id {
+	if must(t, err); !w.names(string(again.RunID), "twice") || again.RetryOf != id {
 		t.Errorf("the new run is %+v", again)
 	}
-	run := w.awaitSettled("twice")
+	run := w.awaitSettled(again.RunID)
 	wantStates(t, run, "done; good done; bad done; last done")
 	good := task(t, run, "good")
 	if !good.TakenOver || good.DispatchID != task(t, first, "good").DispatchID || task(t, run, "bad").TakenOver {
 		t.Errorf("the tasks are %+v", run.Tasks)
 	}
-	if n := len(startedIn(w.history("twice"))); n != 2 {
+	if n := len(startedIn(w.history(again.RunID))); n != 2 {
 		t.Errorf("%d tasks were started", n)
 	}
 	if got := w.output(run, "last", "o"); got != "out\n" {
@@ -124,7 +128,11 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	if now := w.run(id); now.State != api.RunFailed {
 		t.Errorf("the first run changed to %+v", now)
 	}
-	w.replays(id, "twice")
+	w.replays(id, again.RunID)
+	w.must("run", "patch", string(again.RunID), "--merge", "merged", "--repo", w.path("repo"))
+	if got := w.git("repo", "show", "merged:a.txt"); got != "good" {
+		t.Errorf("the merged branch has %q", got)
+	}
 }
 
 // A retry may start from another commit, change inputs, or run a task and all
