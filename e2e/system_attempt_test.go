@@ -132,3 +132,42 @@ func TestAttemptsOfATeamEndAndSurvive(t *testing.T) {
 	wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 	s.awaitNoAttempts()
 }
+
+// A worker that hangs is killed by the launcher at the word of the service, with everything
+// in its uid block; after a restart of both the next ones do it. Control: a worker of
+// another dispatch runs on.
+//
+// proves R-D3, R-D4, R-O6
+func TestTheLauncherEndsAWorkerThatHangs(t *testing.T) {
+	t.Parallel()
+	s := newTeam(t)
+	w := s.world(machine.Alice)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.manifest(subagent{name: "edit", script: strings.ReplaceAll(waitAtGate, "GATE", w.path("gate"))})
+	w.replace(manifest, "mode: guarded}", "mode: guarded, readOnly: ["+w.path("gate")+"]}")
+	w.publish("reversible")
+	other, id := w.detached("edit", "--source", "repo"), w.detached("edit", "--source", "repo", "--timeout", "1s")
+	w.awaitLog(id, "begun")
+	w.awaitLog(other, "begun")
+	hung := s.attempts(id)
+	if len(hung) != 1 {
+		t.Fatalf("workers of %s: %v", id, hung)
+	}
+	must(t, syscall.Kill(hung[0], syscall.SIGSTOP))
+	block := s.blockOf(hung[0])
+	s.restartLauncher()
+	s.restart(true)
+	d := w.awaitHung(id)
+	wantEnd(t, d, api.EventFailed, api.ReasonLost)
+	if !strings.Contains(d.Message, "the service killed it: it had not responded") {
+		t.Errorf("message %q", d.Message)
+	}
+	for _, p := range s.blockProcesses() {
+		if p.block == block {
+			t.Errorf("process %d of the block is left: %q", p.pid, p.args)
+		}
+	}
+	w.loggedOnce(id, "dispatch.failed")
+	w.openGate()
+	wantEnd(t, w.awaitEnd(other), api.EventFinished, "")
+}

@@ -108,3 +108,15 @@ func (s *team) restartLauncher() {
 	s.launcher.kill()
 	s.startLauncher()
 }
+
+// blockOf returns the uid block of a process.
+func (s *team) blockOf(pid int) int {
+	s.t.Helper()
+	for _, p := range s.blockProcesses() {
+		if p.pid == pid {
+			return p.block
+		}
+	}
+	s.t.Fatalf("process %d has no uid block", pid)
+	return 0
+}

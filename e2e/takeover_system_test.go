@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
@@ -45,7 +46,7 @@ func newTeamOn(t *testing.T, n *internet, change ...func(*team)) *team {
 	s := &team{Machine: machine.New(t), t: t, net: n}
 	if n != nil {
 		s.MkdirAll("/etc/ssl/certs", 0, 0, 0o755)
-		for at, name := range map[string]string{"/etc/hosts": "hosts", "/etc/ssl/certs/ca-certificates.crt": "ca-certificates.crt"} {
+		for at, name := range map[string]string{"/etc/hosts": "hosts", "/etc/" + authorities: authorities} {
 			s.Write(at, n.read(name), 0, 0, 0o644)
 		}
 	}
@@ -91,8 +92,10 @@ func (s *team) start(uid int, script string, files []*os.File, argv ...string) *
 	s.t.Helper()
 	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // it ends after what uses it
 	p := &program{stop: stop}
-	p.cmd = s.Command(ctx, uid, append([]string{"/bin/sh", "-c", "umask 077; " + script + ` exec "$@"`, "sh"}, argv...)...)
+	p.cmd = s.Command(ctx, uid, append([]string{"/bin/sh", "-c", "umask 077; " + script, "sh"}, argv...)...)
 	p.cmd.ExtraFiles, p.cmd.Stderr = files, &p.errs
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT) }
 	out, err := p.cmd.StdoutPipe()
 	must(s.t, err)
 	p.out = bufio.NewReader(out)
@@ -118,14 +121,14 @@ func (p *program) end() {
 
 // kill kills the program alone, and returns when it has exited.
 func (p *program) kill() {
-	_ = p.cmd.Process.Kill()
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	p.end()
 }
 
 // startService starts the service, and returns when it listens.
 func (s *team) startService() {
 	s.t.Helper()
-	s.service = s.start(machine.Service, "", nil, filepath.Join(bin, "bailiwickd"), "serve", "--system")
+	s.service = s.start(machine.Service, `exec "$@"`, nil, filepath.Join(bin, "bailiwickd"), "serve", "--system")
 	if line, _ := s.service.out.ReadString('\n'); line != "listening on /run/bailiwick/api.sock\n" {
 		s.service.end()
 		s.t.Fatalf("%q\n%s", line, s.service.errs.String())
@@ -144,11 +147,12 @@ func (s *team) listen() {
 	must(s.t, errors.Join(os.Chown(path, 0, machine.Service), os.Chmod(path, 0o660)))
 }
 
-// startLauncher starts the launcher on its socket. Credentials of its unit are files in
-// /run/credentials.
+// startLauncher starts the launcher on its socket, again each time that it has ended because it
+// had nothing to do. Credentials of its unit are files in /run/credentials.
 func (s *team) startLauncher() {
 	s.t.Helper()
-	const unit = "[ ! -d /run/credentials ] || export CREDENTIALS_DIRECTORY=/run/credentials; export LISTEN_PID=$$ LISTEN_FDS=1;"
+	const unit = `[ ! -d /run/credentials ] || export CREDENTIALS_DIRECTORY=/run/credentials
+while /bin/sh -c 'export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"' sh "$@"; do :; done`
 	s.launcher = s.start(machine.Root, unit, []*os.File{s.socket}, filepath.Join(bin, "bailiwick-launch"))
 }
 
