@@ -188,7 +188,7 @@ func (b *blocks) end(who Running) error {
 			return false, fmt.Errorf("dispatch %s attempt %d: %w", who.Dispatch, who.Attempt, err)
 		}
 		if durable.TryLock(f) != nil {
-			return false, nil // another request frees it
+			return false, nil //nolint:nilerr // another request frees it
 		}
 		if _, err = b.free(n, f); err == nil {
 			err = os.Truncate(b.path(n), 0)

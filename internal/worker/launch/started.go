@@ -155,7 +155,7 @@ func read(f *os.File) (manifest string, w *worker, err error) {
 	doc, last, _ := bytes.Cut(rest, []byte("\n"))
 	w = &worker{}
 	if canon.DecodeExact(doc, &w.Identity) != nil {
-		return string(line), nil, nil // none, or the machine lost its power
+		return string(line), nil, nil //nolint:nilerr // none, or the machine lost its power
 	}
 	w.handle, err = w.Open()
 	if errors.Is(err, account.ErrExited) {
