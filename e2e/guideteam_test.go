@@ -21,11 +21,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 )
 
-// teamFlag has docs/guide-team.md executed on this machine, which it changes for good.
-var teamFlag = flag.Bool("team", false, "execute docs/guide-team.md on this machine, with the package of -prebuilt: in the virtual machine of make vm")
+// teamFlag has the documents of a team executed on this machine, which it changes for good.
+var teamFlag = flag.Bool("team", false, "execute docs/guide-team.md and docs/operations-system.md on this machine, with the package of -prebuilt: in the virtual machine of make vm")
 
-// teamGuides are the documents about a machine of a team.
-func teamGuides() []string { return []string{"../docs/guide-team.md"} }
+// teamGuides are the documents about a machine of a team. The second one continues where
+// the first one ends.
+func teamGuides() []string { return []string{"../docs/guide-team.md", "../docs/operations-system.md"} }
 
 // teamWorld is a machine of a team and what is around it: a network, an identity provider.
 type teamWorld struct {
@@ -39,18 +40,27 @@ type teamWorld struct {
 // testkit/machine, where e2e/testdata/team has what stands in for them.
 func TestTheTeamsGuideRuns(t *testing.T) {
 	t.Parallel()
+	var all []guideStep
+	ends := map[string]int{}
 	for _, file := range teamGuides() {
 		text, err := os.ReadFile(file)
 		must(t, err)
 		steps, skipped, err := parseGuide(strings.Split(string(text), "\n"))
-		if err != nil || skipped > 0 || len(steps) < 10 {
+		if err != nil || skipped > 0 || len(steps) < 8 {
 			t.Fatalf("%s: %d steps, %d left out, %v", file, len(steps), skipped, err)
 		}
-		w := newTeamWorld(t)
-		done := make(chan struct{})
-		go w.confirmLogins(steps, done)
-		w.compare(file, steps, w.shell(steps))
-		close(done)
+		all = append(all, steps...)
+		ends[file] = len(all)
+	}
+	w := newTeamWorld(t)
+	done := make(chan struct{})
+	go w.confirmLogins(all, done)
+	outputs := w.shell(all)
+	close(done)
+	from := 0
+	for _, file := range teamGuides() {
+		w.compare(file, all[from:ends[file]], outputs[from:ends[file]])
+		from = ends[file]
 	}
 }
 
