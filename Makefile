@@ -111,7 +111,7 @@ $(SUITE): FORCE
 FORCE:
 
 # Packages that start no goroutine and share no memory: TestOnlySequentialPackagesAreNotRaced.
-SEQUENTIAL := internal/base/failpoint internal/base/gitexec internal/base/mountinfo internal/base/strictyaml internal/base/visibletext internal/document/logproof \
+SEQUENTIAL := internal/base/failpoint internal/base/mountinfo internal/base/strictyaml internal/base/visibletext internal/document/logproof \
   internal/document/record internal/front/decisiontext internal/front/webpage/logview internal/front/webpage/patch internal/rule/catalog internal/rule/catalogdiff internal/rule/plan \
   internal/verify/bundle internal/verify/receipt internal/verify/report internal/worker/agent
 # Packages whose tests compute, compile or wait for scrypt, which the race detector makes many times slower.

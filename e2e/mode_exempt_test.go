@@ -75,7 +75,7 @@ func TestEveryExemptionIsOfATest(t *testing.T) {
 			}
 		}
 	}
-	if len(tests) < 100 || !tests[t.Name()] || tests["TestThatDoesNotExist"] { // control
+	if len(tests) < 100 || !tests[t.Name()] || tests["Test"] { // control
 		t.Fatalf("%d tests were found", len(tests))
 	}
 	for name, reason := range exempt() {

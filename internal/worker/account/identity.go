@@ -80,8 +80,12 @@ func AwaitExit(handle *os.File, within time.Duration) (exited bool, err error) {
 
 func await(fd int, within time.Duration) (exited bool, err error) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
+	timeout := -1
+	if within >= 0 {
+		timeout = int(within.Milliseconds())
+	}
 	for {
-		n, err := unix.Poll(fds, int(max(within.Milliseconds(), -1)))
+		n, err := unix.Poll(fds, timeout)
 		if !errors.Is(err, unix.EINTR) {
 			return n > 0, err
 		}

@@ -42,8 +42,16 @@ func TestAnIdentityIsOneProcess(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, h, err)
 		}
 	}
+	waited := make(chan bool)
+	go func() {
+		exited, err := AwaitExit(handle, -1)
+		waited <- exited && err == nil
+	}()
 	if err := KillSession(handle, id.PID); err != nil {
 		t.Fatal(err)
+	}
+	if !<-waited {
+		t.Error("a wait without a limit ended before the process")
 	}
 	if exited, err := AwaitExit(handle, time.Minute); !exited || err != nil {
 		t.Errorf("killed: %v, %v", exited, err)
