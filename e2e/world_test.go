@@ -5,8 +5,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -171,16 +169,6 @@ func (w *world) serviceUID() int {
 		return machine.Service
 	}
 	return w.uid
-}
-
-// named returns the id under which the service keeps what the world's person calls id: in
-// mode system it keeps apart what several persons call the same.
-func (w *world) named(id string) string {
-	if w.unit == nil {
-		return id
-	}
-	sum := sha256.Sum256([]byte(w.me() + "\x00" + id))
-	return id[:min(len(id), 40)] + "-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:15]))[:20]
 }
 
 func (w *world) mkdir(name string) {

@@ -12,7 +12,7 @@ func groupAttr() *syscall.SysProcAttr {
 }
 
 // lasting accepts what is run on a thread that lives as long as the process.
-var lasting = sync.OnceValue(func() chan<- func() {
+var lasting = sync.OnceValue(func() chan<- func() { //nolint:gochecknoglobals // one thread of the process
 	work := make(chan func())
 	go func() {
 		runtime.LockOSThread()

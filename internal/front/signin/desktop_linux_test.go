@@ -37,8 +37,10 @@ func desktopSession(path string) int {
 	if l, ok, err := s.of(k, desktopURL); err != nil || !ok || l.Token != "bwt_second" {
 		return 6
 	}
-	if s.Keyring.Delete(desktopURL) != nil || s.Keyring.Delete(desktopURL) != nil {
-		return 7
+	for range 2 {
+		if s.Keyring.Delete(desktopURL) != nil {
+			return 7
+		}
 	}
 	if _, _, err := s.of(k, desktopURL); err == nil {
 		return 8

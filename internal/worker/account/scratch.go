@@ -19,7 +19,7 @@ func Scratch(path string, b Block) (_ Opened, err error) {
 	}
 	var all Opened
 	for _, m := range []Mount{{At: mounttree.Scratch, As: Self, Write: true, Own: true}, {At: mounttree.AgentView + mounttree.Scratch, As: Agent}} {
-		if m.From, err = os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0); err != nil {
+		if m.From, err = os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0); err != nil { //nolint:gosec // G304: of the launcher
 			return nil, errors.Join(err, all.Close())
 		}
 		all = append(all, m)

@@ -96,7 +96,7 @@ func runInBlock(t *testing.T, agents string, args ...string) []byte {
 		t.Fatal(err)
 	}
 	mounts := []account.Mount{
-		{At: home, From: open(home), As: account.Self, Write: true},
+		{At: home, From: open(home), As: account.Self, Write: true, Own: true},
 		{At: mounttree.AgentView + home, From: open(home), As: account.Agent},
 	}
 	if agents != "" {

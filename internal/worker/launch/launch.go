@@ -106,10 +106,10 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 		}
 		defer b.lock.Close() //nolint:errcheck // its group tells from now on
 		mounts, err := l.sys.mounts(a, &v, dir, b)
-		defer mounts.Close() //nolint:errcheck // only opened to be mounted
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, mounts.Close())
 		}
+		defer mounts.Close() //nolint:errcheck // only opened to be mounted
 		p.Block, p.Group, p.Mounts, lacks = &b.Block, b.group, mounts, b.group.Lacks
 		p.Args = append(p.Args, "--scratch", mounttree.Scratch)
 	}

@@ -217,7 +217,8 @@ func TestAWorkerDoesNotHideItsBlock(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- proc.Wait() }()
 	select {
-	case <-ended:
+	case err := <-ended:
+		t.Logf("its end: %v", err)
 	case <-time.After(time.Minute):
 		t.Fatal("its end does not reach it")
 	}
