@@ -384,7 +384,10 @@ func (u *unit) try(args []string) done {
 	d := run()
 	// As the socket of the service's unit does.
 	if d.status != 0 && !slices.Contains([]string{"status", "doctor", "catalog", "plan", "completion"}, args[verb]) && !slices.Contains(args, "--socket") && strings.Contains(d.stderr, "no service answers") {
-		if up := u.up(); up.status != 0 {
+		u.mu.Lock()
+		flags := u.flags // a service that was just killed may have looked alive when it was asked for
+		u.mu.Unlock()
+		if up := u.up(flags...); up.status != 0 {
 			return done{1, d.stdout, d.stderr + up.stderr}
 		}
 		return run()

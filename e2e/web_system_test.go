@@ -348,7 +348,7 @@ type ownPage struct {
 
 func (s *team) servePage(uid int) *ownPage {
 	s.t.Helper()
-	web := s.start(uid, "", nil, filepath.Join(bin, "bailiwick"), "web", "serve", "--addr", "127.0.0.1:0", "--steer", "-o", "json")
+	web := s.start(uid, `exec "$@"`, nil, filepath.Join(bin, "bailiwick"), "web", "serve", "--addr", "127.0.0.1:0", "--steer", "-o", "json")
 	line, err := web.out.ReadBytes('\n')
 	if err != nil {
 		web.end()
