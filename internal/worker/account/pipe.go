@@ -1,11 +1,14 @@
 package account
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 )
 
 // Pipe is a pipe for a program to read a document from once. Its reader waits until Fill, and reads nothing if the caller is
@@ -27,6 +30,22 @@ func NewPipe(doc []byte) (*Pipe, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// SecretsPipe returns a pipe for the values of secrets, which a worker reads before anything else. Nothing is in it until it is
+// filled.
+func SecretsPipe(values record.Secrets) (*Pipe, error) {
+	if values == nil {
+		values = record.Secrets{}
+	}
+	doc, err := json.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	if len(doc) > record.MaxSecrets {
+		return nil, fmt.Errorf("the values of the secrets have %d bytes together, the limit is %d", len(doc), record.MaxSecrets)
+	}
+	return NewPipe(doc)
 }
 
 // Fill writes the document, whether or not the program reads it.

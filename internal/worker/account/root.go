@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -66,7 +67,7 @@ type root struct {
 // owners are the uid and gid on disk of what is shown, and the host's id that it appears as.
 type owners struct{ uid, gid, as int }
 
-// space is a user namespace in the making: it costs a process, so all are made at once.
+// space is a user namespace, perhaps in the making: it costs a process, so all are made at once.
 type space struct {
 	made chan struct{} // closed then
 	file *os.File
@@ -88,12 +89,49 @@ func (r *root) prepare(mounts []Mount) error {
 		}
 		s := &space{made: make(chan struct{})}
 		r.spaces[key] = s
+		if s.file = spaces.take(key); s.file != nil {
+			close(s.made)
+			continue
+		}
 		go func() {
 			defer close(s.made)
 			s.file, s.err = mounttree.Owner(key.uid, key.gid, key.as, key.as)
 		}()
 	}
 	return nil
+}
+
+// maxSpaces bounds the namespaces that are kept: those of 32 starts at once.
+const maxSpaces = 128
+
+// spaces keeps user namespaces for the next start under the same block. A namespace only maps ids and has no process.
+var spaces = kept{files: map[owners]*os.File{}} //nolint:gochecknoglobals // a cache of the process
+
+type kept struct {
+	mu    sync.Mutex
+	files map[owners]*os.File // guarded by mu
+}
+
+// take returns a namespace that is kept, or nil. It is the caller's.
+func (k *kept) take(key owners) *os.File {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.files[key]
+	delete(k.files, key)
+	return f
+}
+
+// keep takes a namespace over, and closes one if there are too many.
+func (k *kept) keep(key owners, f *os.File) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for other, old := range k.files {
+		if other == key || len(k.files) >= maxSpaces {
+			_ = old.Close()
+			delete(k.files, other)
+		}
+	}
+	k.files[key] = f
 }
 
 func (r *root) owners(m Mount) (owners, error) {
@@ -107,12 +145,12 @@ func (r *root) owners(m Mount) (owners, error) {
 	return owners{int(st.Uid), int(st.Gid), r.block.host(m.As)}, nil
 }
 
-// close waits for what was begun and closes everything.
+// close waits for what was begun, closes the mounts and keeps the namespaces.
 func (r *root) close() {
-	for _, s := range r.spaces {
+	for key, s := range r.spaces {
 		<-s.made
 		if s.file != nil {
-			_ = s.file.Close()
+			spaces.keep(key, s.file)
 		}
 	}
 	for _, t := range r.trees {

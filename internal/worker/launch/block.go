@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +29,7 @@ type blocks struct {
 	groups *account.Groups
 
 	mu   sync.Mutex
-	next int // guarded by mu
+	next atomic.Int64 // where a free block is sought first: the one freed last, whose namespaces account keeps
 }
 
 // block is a block in use.
@@ -76,9 +76,8 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 	if err != nil {
 		return nil, err
 	}
-	for range b.count {
-		n := b.next
-		b.next = (b.next + 1) % b.count
+	for i := range b.count {
+		n := (int(b.next.Load()) + i) % b.count
 		f, err := b.lock(n)
 		if errors.Is(err, durable.ErrLocked) {
 			continue
@@ -99,6 +98,7 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
+		b.next.Store(int64(n + 1))
 		return &block{b.block(n), f, group, b.scratch(n)}, nil
 	}
 	return nil, api.Errorf(api.CodeThrottled, "all %d uid blocks from uid %d on are in use", b.count, b.first).
@@ -141,10 +141,9 @@ func (b *blocks) each(fn func(n int, f *os.File, who Running) (more bool, err er
 		if err != nil {
 			return err
 		}
-		doc, err := io.ReadAll(io.LimitReader(f, 1<<10))
-		var who Running
+		who, err := userOf(f)
 		more := true
-		if err == nil && len(bytes.TrimSpace(doc)) > 0 && canon.DecodeExact(doc, &who) == nil {
+		if err == nil && who != (Running{}) {
 			more, err = fn(n, f, who)
 		}
 		if err = errors.Join(err, f.Close()); err != nil || !more {
@@ -152,6 +151,15 @@ func (b *blocks) each(fn func(n int, f *os.File, who Running) (more bool, err er
 		}
 	}
 	return nil
+}
+
+// userOf returns what used a block last, by its file.
+func userOf(f *os.File) (who Running, err error) {
+	doc, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<10))
+	if err != nil || len(doc) == 0 || canon.DecodeExact(doc, &who) != nil {
+		return Running{}, err
+	}
+	return who, nil
 }
 
 // running lists what holds a block.
@@ -172,11 +180,18 @@ func (b *blocks) running() (list []Running, err error) {
 	return list, err
 }
 
-// end kills what is left in the block of who, and frees it once nothing is.
+// end kills what is left in the block of who, and frees it once nothing is. Its lock keeps a start, or another end, of the
+// block away meanwhile.
 func (b *blocks) end(who Running) error {
 	return b.each(func(n int, f *os.File, of Running) (bool, error) {
 		if of != who {
 			return true, nil
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil { //nolint:gosec // a descriptor
+			return false, err
+		}
+		if of, err := userOf(f); err != nil || of != who {
+			return false, err
 		}
 		group, err := b.groups.Open(b.name(n))
 		if err == nil {
@@ -187,12 +202,10 @@ func (b *blocks) end(who Running) error {
 		if err = errors.Join(err, b.block(n).Kill()); err != nil {
 			return false, fmt.Errorf("dispatch %s attempt %d: %w", who.Dispatch, who.Attempt, err)
 		}
-		if durable.TryLock(f) != nil {
-			return false, nil //nolint:nilerr // another request frees it
-		}
 		if _, err = b.free(n, f); err == nil {
 			err = os.Truncate(b.path(n), 0)
 		}
+		b.next.Store(int64(n))
 		return false, err
 	})
 }

@@ -88,7 +88,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 			return nil, api.Errorf(api.CodeInvalid, "%w", err)
 		}
 	}
-	secrets, err := handOver(values)
+	secrets, err := account.SecretsPipe(values)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package launch
+package account
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ func TestAPipeHoldsAllValuesUnread(t *testing.T) {
 		"one":   {"anthropic": "sk-ant-\"x\"\n<&>"},
 		"large": {"a": strings.Repeat("a", record.MaxSecret), "b": strings.Repeat("\x01", record.MaxSecret)},
 	} {
-		pipe, err := handOver(values)
+		pipe, err := SecretsPipe(values)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -33,7 +33,7 @@ func TestAPipeHoldsAllValuesUnread(t *testing.T) {
 			t.Errorf("%s: %.100s, %v", name, doc, err)
 		}
 	}
-	if _, err := handOver(record.Secrets{"a": strings.Repeat("\x01", record.MaxSecrets/6)}); err == nil || strings.Contains(err.Error(), `\u0001`) {
+	if _, err := SecretsPipe(record.Secrets{"a": strings.Repeat("\x01", record.MaxSecrets/6)}); err == nil || strings.Contains(err.Error(), `\u0001`) {
 		t.Errorf("too much: %v", err)
 	}
 }
