@@ -327,7 +327,12 @@ func (w *world) repository(name string, files map[string]string) {
 func (w *world) git(repo string, args ...string) string {
 	w.t.Helper()
 	args = append([]string{"-C", w.path(repo), "-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"}, args...)
-	d := w.exec("git", args...)
+	d := done{}
+	if st, err := os.Stat(w.path(repo)); err == nil && w.unit != nil && st.Sys().(*syscall.Stat_t).Uid == machine.Service {
+		d = w.finish(w.unit.program(machine.Service, append([]string{"git"}, args...)...))
+	} else {
+		d = w.exec("git", args...)
+	}
 	if d.status != 0 {
 		w.t.Fatalf("git %s: %s", strings.Join(args, " "), d)
 	}
