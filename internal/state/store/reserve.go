@@ -170,7 +170,11 @@ func (r *Reserve) Writable() error {
 	probe := filepath.Join(r.dir, probeName)
 	err = allocate(probe, d.low(), d.low())
 	if err == nil {
-		return os.Remove(probe)
+		err = os.Remove(probe)
+		if errors.Is(err, fs.ErrNotExist) { // a second service on the same state, which is about to be refused, probes too
+			return nil
+		}
+		return err
 	}
 	return &DiskError{Dir: r.dir, Free: d.free, Size: d.size, Want: d.low(), ReadOnly: d.readOnly || errors.Is(err, unix.EROFS), Cause: err}
 }

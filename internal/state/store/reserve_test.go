@@ -141,3 +141,26 @@ func TestFillWritesEveryByte(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
+
+// Two services that start on the same state probe its disk at the same time. Neither fails by
+// the other's probe.
+func TestTwoProbesOfADiskDoNotDisturbEachOther(t *testing.T) {
+	dir := t.TempDir()
+	errs := make(chan error)
+	for range 2 {
+		go func() {
+			r := NewReserve(dir)
+			var err error
+			for i := 0; i < 500 && err == nil; i++ {
+				err = r.Writable()
+			}
+			errs <- err
+		}()
+	}
+	if err := errors.Join(<-errs, <-errs); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, probeName)); err == nil {
+		t.Error("a probe is left")
+	}
+}
