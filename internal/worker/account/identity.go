@@ -47,7 +47,7 @@ func (i Identity) Open() (*os.File, error) {
 		return nil, fmt.Errorf("process %d: %w", i.PID, unix.EINVAL)
 	}
 	fd, err := unix.PidfdOpen(i.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL, on older kernels: its number is still that of a session or group
 		return nil, ErrExited
 	}
 	if err != nil {

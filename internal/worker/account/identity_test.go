@@ -2,6 +2,7 @@ package account
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -65,5 +66,46 @@ func TestAnIdentityIsOneProcess(t *testing.T) {
 	}
 	if err := KillSession(handle, id.PID); err != nil {
 		t.Errorf("again: %v", err)
+	}
+}
+
+// The number of a process that has exited stays that of its session while a process is in it.
+//
+// proves R-O6
+func TestTheLeaderOfASessionHasExited(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 & echo $!; read end")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	if _, err := fmt.Fscanln(out, &left); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(left, syscall.SIGKILL) }()
+	id, err := Identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, err := id.Open()
+	if err != nil {
+		t.Fatalf("control: while it runs: %v", err)
+	}
+	_ = handle.Close()
+	_ = in.Close()
+	_ = cmd.Wait()
+	if err := syscall.Kill(-id.PID, 0); err != nil {
+		t.Fatalf("control: its group has a process: %v", err)
+	}
+	if _, err := id.Open(); !errors.Is(err, ErrExited) {
+		t.Errorf("its leader has exited: %v", err)
 	}
 }
