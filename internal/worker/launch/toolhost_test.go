@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -66,13 +65,9 @@ func newToolWorld(t *testing.T) (*world, *people, *warehouse, map[api.Name][]byt
 	pin, err := catalog.PinOf(h.tools())
 	must(t, err)
 	w.apply(testManifest + fmt.Sprintf("  - {principal: \"human:bob\", approve: [transform]}\ntools:\n  - {server: warehouse, pin: %q, http: {url: %q}, credential: {header: X-Key, secret: key}, allow: [{tool: change, roles: [transform], tier: observe, approval: true}]}\n  - {command: same, description: Says it again., run: [cat], input: {type: object}, roles: [transform], tier: observe}\n", pin, front.URL+"/mcp"))
-	program := filepath.Join(t.TempDir(), "bailiwick-toolhost")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program, "../../../cmd/bailiwick-toolhost")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, b)
-	}
-	w.cfg.ToolHost = program
+	dir := t.TempDir()
+	program(t, dir, "bailiwick-toolhost")
+	w.cfg.ToolHost = filepath.Join(dir, "bailiwick-toolhost")
 	content := p.encrypt(toolSecret)
 	p.decide(p.ann, api.OperatorRecord{Verb: api.VerbSecretSet, Secret: "key", Content: api.DigestOf(content)})
 	return w, p, h, map[api.Name][]byte{"key": content}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"net"
 	"os"
 	"os/exec"
@@ -35,6 +36,27 @@ func TestTheShippedWorkerRunsInABlock(t *testing.T) {
 	}
 }
 
+// prebuiltFlag makes the tests run where there is no Go.
+var prebuiltFlag = flag.String("prebuilt", "", "directory with the programs in bin, instead of building them")
+
+// program puts one of the programs into dir.
+func program(t testing.TB, dir, name string) {
+	t.Helper()
+	t.Helper()
+	at := filepath.Join(dir, name)
+	if *prebuiltFlag != "" {
+		b, err := os.ReadFile(filepath.Join(*prebuiltFlag, "bin", name))
+		must(t, err)
+		must(t, os.WriteFile(at, b, 0o755)) //nolint:gosec // G306: a program
+		return
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", at, "../../../cmd/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 // shippedWorker builds the worker, and makes it that of the launcher.
 func (w *world) shippedWorker() {
 	t := w.t
@@ -42,10 +64,7 @@ func (w *world) shippedWorker() {
 	bin := t.TempDir()
 	must(t, os.Chmod(bin, 0o755)) //nolint:gosec // G302: as on every machine
 	for _, name := range []string{"bailiwick-worker", "bailiwick-tool"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, name), "../../../cmd/"+name)
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		program(t, bin, name)
 	}
 	w.cfg.Worker = filepath.Join(bin, "bailiwick-worker")
 	w.cfg.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "XDG_DATA_HOME=" + filepath.Dir(w.dirs.Data), "XDG_STATE_HOME=" + filepath.Dir(w.dirs.State)}
