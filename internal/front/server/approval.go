@@ -15,7 +15,7 @@ type Approvals interface {
 	Vote(ctx context.Context, by api.Principal, id api.ApprovalID, envelope []byte) (api.OperatorReceipt, error)
 	OfRun(ctx context.Context, run api.RunID) ([]api.Approval, error)
 	Electorate(reader api.Principal, asked *api.Approval) api.Electorate
-	MayRead(p, operator api.Principal, asked *api.Approval) bool
+	MayRead(ctx context.Context, p api.Principal) (func(asked *api.Approval) bool, error)
 	MayVote(p api.Principal, asked *api.Approval) (whyNot string)
 }
 
@@ -37,9 +37,13 @@ func (c *approvalCalls) list(ctx context.Context, r *request) ([]api.ApprovalVie
 	if err != nil {
 		return nil, err
 	}
+	mayRead, err := c.cfg.Approvals.MayRead(ctx, r.caller.Principal)
+	if err != nil {
+		return nil, err
+	}
 	list := []api.ApprovalView{}
 	for i := range found {
-		if c.cfg.Approvals.MayRead(r.caller.Principal, c.cfg.Operator, &found[i]) {
+		if mayRead(&found[i]) {
 			list = append(list, api.ApprovalView{Approval: found[i], WhyNot: c.cfg.Approvals.MayVote(r.caller.Principal, &found[i])})
 		}
 	}
@@ -52,8 +56,15 @@ func (c *approvalCalls) waiting(ctx context.Context, p api.Principal) (list []ap
 		return nil, nil
 	}
 	found, err := c.cfg.Approvals.List(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	mayRead, err := c.cfg.Approvals.MayRead(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	for i := range found {
-		if a := &found[i].Action; found[i].State == api.ApprovalOpen && c.cfg.Approvals.MayRead(p, c.cfg.Operator, &found[i]) {
+		if a := &found[i].Action; found[i].State == api.ApprovalOpen && mayRead(&found[i]) {
 			w := api.Waiting{
 				Kind: api.WaitingApproval, Since: found[i].RequestedAt, Until: &a.Expires, Principal: a.Principal,
 				RunID: a.Run, Task: a.Task, DispatchID: a.Dispatch, Approval: a.ID, Electorate: c.cfg.Approvals.Electorate(p, &found[i]),
@@ -92,8 +103,12 @@ func (c *approvalCalls) find(ctx context.Context, r *request) (api.Approval, err
 		return api.Approval{}, malformed(api.CodeInvalid, "%w", err)
 	}
 	found, err := c.cfg.Approvals.Get(ctx, id)
-	if err == nil && !c.cfg.Approvals.MayRead(r.caller.Principal, c.cfg.Operator, &found) {
-		return api.Approval{}, api.Errorf(api.CodeNotFound, "no approval %s", id).WithHint("see: bailiwick approval list --all")
+	if err != nil {
+		return api.Approval{}, err
+	}
+	mayRead, err := c.cfg.Approvals.MayRead(ctx, r.caller.Principal)
+	if err == nil && !mayRead(&found) {
+		err = api.Errorf(api.CodeNotFound, "no approval %s", id).WithHint("see: bailiwick approval list --all")
 	}
 	return found, err
 }

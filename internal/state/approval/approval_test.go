@@ -33,7 +33,8 @@ type desk struct {
 	grants []api.Grant
 	told   []api.TaskID // what was decided about; guarded by mu
 
-	keyless api.Principal // has no operator key
+	keyless  api.Principal // has no operator key
+	operator api.Principal // has one, and so sees everything
 }
 
 func newDesk(t *testing.T) *desk {
@@ -76,7 +77,7 @@ func (d *desk) must(err error) {
 
 // Engine implements policy.InForce.
 func (d *desk) Engine(context.Context) (*policy.Engine, error) {
-	return policy.New(policy.Rules{Grants: d.grants})
+	return policy.New(policy.Rules{Grants: d.grants, Operator: "local:service", Operators: func(p api.Principal) bool { return p != "" && p == d.operator }})
 }
 
 // Decided implements Tasks.

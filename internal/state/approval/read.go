@@ -141,17 +141,25 @@ func (q *Reader) Shows(ctx context.Context, p api.Principal, run api.RunID, id a
 	return found, err
 }
 
-// MayRead reports whether a caller may see a request: the operator and the owner of the
-// work, and those whom a grant lets approve calls of its role or whom its task lists.
-func (q *Reader) MayRead(p, operator api.Principal, asked *api.Approval) bool {
-	switch x := &asked.Action; {
-	case p == operator || p == x.Principal:
-		return true
-	case x.Step != nil:
-		return slices.Contains(x.Step.By, p)
-	default:
-		return q.rules.Load().Approves(p, x.Call.Role)
+// MayRead returns which requests a caller may see: its own work, those whose role a grant
+// lets it approve or whose task lists it, and all for those who may read all runs, such as
+// the operator.
+func (q *Reader) MayRead(ctx context.Context, p api.Principal) (func(asked *api.Approval) bool, error) {
+	rules, err := q.inForce.Engine(ctx)
+	if err != nil {
+		return nil, err
 	}
+	all := rules.Decide(policy.Request{Principal: p, Action: policy.ActionRunRead, Resource: "all"}).Allowed()
+	return func(asked *api.Approval) bool {
+		switch x := &asked.Action; {
+		case all || p == x.Principal:
+			return true
+		case x.Step != nil:
+			return slices.Contains(x.Step.By, p)
+		default:
+			return rules.Approves(p, x.Call.Role)
+		}
+	}, nil
 }
 
 // MayVote returns why a caller may not vote about a request; empty: it may.

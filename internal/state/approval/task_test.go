@@ -63,6 +63,26 @@ func TestPeopleApproveATask(t *testing.T) {
 	}
 }
 
+// A request is seen by the owner of its work, by those it asks, and by operators: the
+// account of the service, and who holds an operator key. It is hidden from anyone else.
+//
+// proves R-O9, R-B6
+func TestWhoSeesARequest(t *testing.T) {
+	d := newDesk(t)
+	d.operator = "local:alice"
+	task, call := d.askTask(taskAction("ship")), d.ask(action())
+	for p, want := range map[api.Principal][2]bool{
+		"local:carl": {true, false}, "agent:claude": {true, true}, "human:bob": {true, true}, "human:carl": {true, false},
+		"local:service": {true, true}, "local:alice": {true, true}, "human:alice": {}, "human:eve": {}, "": {},
+	} {
+		mayRead, err := d.MayRead(t.Context(), p)
+		d.must(err)
+		if got := [2]bool{mayRead(&task), mayRead(&call)}; got != want {
+			t.Errorf("%q sees task and call: %v, want %v", p, got, want)
+		}
+	}
+}
+
 // One denial is enough, nobody decides after the time, and a task that ended asks nobody.
 // What is decided survives a restart, and the engine is told of it.
 //
