@@ -42,6 +42,11 @@ func (w *world) smallState(size string) {
 		return errors.Join(err, os.WriteFile(to, b, 0o600))
 	}))
 	must(w.t, os.RemoveAll(kept))
+	if w.unit != nil {
+		w.unit.mu.Lock()
+		w.unit.remounted()
+		w.unit.mu.Unlock()
+	}
 }
 
 // fillState takes all space that is left on the disk of the state.

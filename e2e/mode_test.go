@@ -59,12 +59,13 @@ func (d *daemon) running() bool {
 	if d == nil {
 		return false
 	}
-	select {
-	case <-d.ended:
-		return false
-	default:
+	// A process that was killed may not have been waited for yet.
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, d.cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err == nil && info.Signo == 0 {
 		return true
 	}
+	<-d.ended
+	return false
 }
 
 // end stops it as its unit does, and kills it if that takes too long.
@@ -245,9 +246,7 @@ func (u *unit) up(flags ...string) done {
 	u.sync()
 	for _, dir := range []string{"state/bailiwick", "run/bailiwick"} { // as the unit's StateDirectory
 		if err := os.Mkdir(u.w.path(dir), 0o700); err == nil {
-			if u.launcher.running() { // it sees the directory that was there
-				u.launcher.end(syscall.SIGTERM)
-			}
+			u.remounted()
 			u.give(dir, machine.Service, machine.Service, map[string]fs.FileMode{"state/bailiwick": 0o700, "run/bailiwick": 0o755}[dir])
 		}
 	}
@@ -295,6 +294,16 @@ func (u *unit) down() done {
 	}
 	u.service.end(syscall.SIGTERM)
 	return done{0, "stopped\n", ""}
+}
+
+// remounted says that a directory of the world is another one: the launcher sees that which
+// was there.
+//
+// The caller holds mu.
+func (u *unit) remounted() {
+	if u.launcher.running() {
+		u.launcher.end(syscall.SIGTERM)
+	}
 }
 
 // give changes who has a directory of the world.
@@ -382,8 +391,9 @@ func (u *unit) try(args []string) done {
 	}
 	u.sync()
 	d := run()
-	// As the socket of the service's unit does.
-	if d.status != 0 && !slices.Contains([]string{"status", "doctor", "catalog", "plan", "completion"}, args[verb]) && !slices.Contains(args, "--socket") && strings.Contains(d.stderr, "no service answers") {
+	// As the socket of the service's unit does. A call that ended with its service is not repeated.
+	unmet := strings.Contains(d.stderr, "connection refused") || strings.Contains(d.stderr, "no such file or directory")
+	if d.status != 0 && u.halt == nil && unmet && !slices.Contains([]string{"status", "doctor", "catalog", "plan", "completion"}, args[verb]) && !slices.Contains(args, "--socket") && strings.Contains(d.stderr, "no service answers") {
 		u.mu.Lock()
 		flags := u.flags // a service that was just killed may have looked alive when it was asked for
 		u.mu.Unlock()

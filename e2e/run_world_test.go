@@ -110,12 +110,13 @@ func (w *world) forwarded(socket string) string {
 				if err != nil {
 					return // no service: the connection ends
 				}
-				defer far.Close()
-				go func() {
-					_, _ = io.Copy(far, near)
-					_ = far.Close()
-				}()
-				_, _ = io.Copy(near, far)
+				all.Go(func() { // an answer may come before the whole request is read
+					_, _ = io.Copy(near, far)
+					_ = near.(*net.UnixConn).CloseWrite()
+				})
+				_, _ = io.Copy(far, near)
+				_, _ = io.Copy(io.Discard, near)
+				_ = far.Close()
 			})
 		}
 	})

@@ -81,11 +81,6 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("d-%08x", uint32(seed)<<22|uint32(os.Getpid())), bin: dir, signed: map[uint64][]byte{}}
 	if k.unit != nil {
 		k.unit.bin = dir
-		k.unit.halt = func() {
-			if s := k.current(); s != nil {
-				_ = syscall.Kill(s.pid, syscall.SIGTERM)
-			}
-		}
 	}
 	k.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
 	var subs []subagent
@@ -146,6 +141,7 @@ func (k *trial) start(look func()) bool {
 	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), args...)
 	if k.unit != nil {
 		k.unit.sync()
+		k.unit.halt = k.halt
 		cmd = k.unit.program(machine.Service, append([]string{filepath.Join(k.bin, "bailiwickd"), "serve", "--system"}, k.flags...)...)
 	}
 	log, err := os.OpenFile(k.path("service.out"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -204,6 +200,18 @@ func (k *trial) up(look func()) (killed int) {
 		}
 	}
 	return killed
+}
+
+// halt stops the service of the trial.
+func (k *trial) halt() {
+	s := k.current()
+	select {
+	case <-s.ended:
+		return
+	default:
+	}
+	_ = syscall.Kill(s.pid, syscall.SIGTERM)
+	<-s.ended
 }
 
 func (k *trial) current() *process {
