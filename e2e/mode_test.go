@@ -59,11 +59,16 @@ func (d *daemon) running() bool {
 	if d == nil {
 		return false
 	}
-	// A process that was killed may not have been waited for yet.
-	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_PID, d.cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err == nil && info.Signo == 0 {
+	select {
+	case <-d.ended:
+		return false
+	default:
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if _, state, _ := strings.Cut(string(stat), ") "); err == nil && !strings.HasPrefix(state, "Z") {
 		return true
 	}
+	// It was killed, and not waited for yet.
 	<-d.ended
 	return false
 }

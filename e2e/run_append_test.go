@@ -37,7 +37,7 @@ func TestAppendToARun(t *testing.T) {
 			shellTask("b", "git apply inputs/change", needing("change", api.Need{From: "a", Patch: true})),
 			shellTask("behind", "true", after("lost")),
 		), 0o644)
-		if dry := w.must("run", "append", string(id), w.path("more.json"), "--dry-run"); !strings.Contains(dry, "run open would have 5 tasks; nothing was appended") || w.run(id).Total != 2 {
+		if dry := w.chosen(w.must("run", "append", string(id), w.path("more.json"), "--dry-run")); !strings.Contains(dry, "run open would have 5 tasks; nothing was appended") || w.run(id).Total != 2 {
 			t.Errorf("dry run: %s, %d tasks", dry, w.run(id).Total)
 		}
 		w.must("run", "append", string(id), w.path("more.json"), "--key", "once")
@@ -101,15 +101,18 @@ func TestOnlyAGrantLetsAnAIAppend(t *testing.T) {
 	w.consent("agent:claude", "reversible")
 	w.must("token", "create", "agent:claude", "--out", w.path("claude.token"))
 	agent, own := w.mcp(mcpNovember, "--principal-token-file", w.path("claude.token")), w.mcp(mcpNovember)
-	for id, s := range map[string]*mcpSession{"of-claude": agent, "of-root": own} {
-		s.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("a", awaitGate("a")))), "runId": id}, new(mcpRun))
+	begun := func(s *mcpSession, id string) string {
+		var run mcpRun
+		s.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("a", awaitGate("a")))), "runId": id}, &run)
+		return string(run.RunID)
 	}
+	ofClaude, ofOwner := begun(agent, "of-claude"), begun(own, "of-owner")
 	more := func(id string) members {
 		return members{"appendTo": id, "plan": members{"tasks": []api.PlanTask{shellTask("b", "true", after("a"))}}}
 	}
-	agent.refused(api.CodeDenied, []string{"no grant lets agent:claude append", "append: true"}, "bailiwick_orchestrator_submit", more("of-claude"))
-	own.refused(api.CodeDenied, []string{"no grant lets local:root append"}, "bailiwick_orchestrator_submit", more("of-root"))
-	agent.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_submit", more("of-root"))
+	agent.refused(api.CodeDenied, []string{"no grant lets agent:claude append", "append: true"}, "bailiwick_orchestrator_submit", more(ofClaude))
+	own.refused(api.CodeDenied, []string{"no grant lets " + w.me() + " append"}, "bailiwick_orchestrator_submit", more(ofOwner))
+	agent.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_submit", more(ofOwner))
 	w.refused(3, []string{"no: agent:claude may not append tasks to its runs"}, "can", "agent:claude", "append")
 	w.replace(manifest, grant, strings.Replace(grant, "ceiling", "append: true, ceiling", 1))
 	if out := w.must("catalog", "plan", "-f", w.path(manifest)); !strings.Contains(out, "agent:claude may append tasks to its open runs, also as an AI") {
@@ -117,27 +120,27 @@ func TestOnlyAGrantLetsAnAIAppend(t *testing.T) {
 	}
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.must("can", "agent:claude", "append")
-	agent.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_submit", more("of-root"))
-	own.refused(api.CodeDenied, nil, "bailiwick_orchestrator_submit", more("of-root"))
+	agent.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_submit", more(ofOwner))
+	own.refused(api.CodeDenied, nil, "bailiwick_orchestrator_submit", more(ofOwner))
 	w.write("more.json", appended(t, shellTask("b", "true", after("a"))), 0o644)
-	w.refused(3, []string{"belongs to agent:claude: only its owner may append"}, "run", "append", "of-claude", w.path("more.json")) // the operator
-	w.must("run", "append", "of-root", w.path("more.json"))
+	w.refused(3, []string{"belongs to agent:claude: only its owner may append"}, "run", "append", ofClaude, w.path("more.json")) // the operator
+	w.must("run", "append", ofOwner, w.path("more.json"))
 	for _, bad := range []members{
-		{"appendTo": "of-claude", "plan": members{"id": "x", "tasks": []api.PlanTask{}}},
-		{"appendTo": "of-claude", "runId": "x", "plan": members{"tasks": []api.PlanTask{}}},
+		{"appendTo": ofClaude, "plan": members{"id": "x", "tasks": []api.PlanTask{}}},
+		{"appendTo": ofClaude, "runId": "x", "plan": members{"tasks": []api.PlanTask{}}},
 	} {
 		agent.refused(api.CodeInvalid, []string{"nothing else"}, "bailiwick_orchestrator_submit", bad)
 	}
 	low := members{"_meta": members{"io.bailiwick/consentCeiling": "observe"}}
-	w.mcp(mcpNovember, "--principal-token-file", w.path("claude.token")).refused(api.CodeDenied, []string{"declared the ceiling observe"}, "bailiwick_orchestrator_submit", more("of-claude"), low)
+	w.mcp(mcpNovember, "--principal-token-file", w.path("claude.token")).refused(api.CodeDenied, []string{"declared the ceiling observe"}, "bailiwick_orchestrator_submit", more(ofClaude), low)
 	var run mcpRun
-	agent.ok("bailiwick_orchestrator_submit", more("of-claude"), &run)
+	agent.ok("bailiwick_orchestrator_submit", more(ofClaude), &run)
 	if run.Total != 2 {
 		t.Errorf("after the append: %+v", run)
 	}
-	agent.refused(api.CodeInvalid, []string{`task "b"`}, "bailiwick_orchestrator_submit", more("of-claude")) // repeated: nothing twice
+	agent.refused(api.CodeInvalid, []string{`task "b"`}, "bailiwick_orchestrator_submit", more(ofClaude)) // repeated: nothing twice
 	w.open("a")
-	for _, id := range []api.RunID{run.RunID, "of-root"} {
+	for _, id := range []api.RunID{run.RunID, api.RunID(ofOwner)} {
 		wantStates(t, w.awaitSettled(id), "done; a done; b done")
 	}
 }

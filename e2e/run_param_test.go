@@ -65,7 +65,7 @@ func TestPlansHaveParametersAndLabels(t *testing.T) {
 	w.must("run", "render", file, "-p", "file=x")
 	w.refused(5, []string{"bailiwick run submit " + file + " -p file=x.go --new"}, "run", "submit", file, "-p", "file=x.go")
 	for label, want := range map[string]string{"ticket=OPS-12": "other release", "file=x.go": "release", "file=gone": "", "ticket=OPS": ""} {
-		if got := strings.Join(strings.Fields(w.must("run", "list", "--label", label, "-o", "name")), " "); got != want {
+		if got := strings.Join(strings.Fields(w.chosen(w.must("run", "list", "--label", label, "-o", "name"))), " "); got != want {
 			t.Errorf("run list --label %s: %q, want %q", label, got, want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestADryRunStartsAndLogsNothing(t *testing.T) {
 	w.write("plan.yaml", templatePlan, 0o644)
 	w.write("denied.yaml", "tasks: [{id: a, subagent: sh, input: {do: x}}, {id: b, subagent: secret}]\n", 0o644)
 	before := len(w.entries())
-	out := w.must("run", "submit", w.path("plan.yaml"), "-p", "file=x.go", "--dry-run")
+	out := w.chosen(w.must("run", "submit", w.path("plan.yaml"), "-p", "file=x.go", "--dry-run"))
 	if !strings.Contains(out, "run release would start 1 task in queue default") || !strings.Contains(out, "nothing was started") || !strings.Contains(out, "a  sh") {
 		t.Errorf("%s", out)
 	}
@@ -112,7 +112,7 @@ func TestADryRunStartsAndLogsNothing(t *testing.T) {
 	// A model gives values as a person does.
 	req := api.RunRequest{RunID: "made", Parameters: map[string]json.RawMessage{"file": json.RawMessage(`"z"`)}}
 	req.Plan = json.RawMessage(`{"parameters":{"type":"object","properties":{"file":{"type":"string"}}},"tasks":[{"id":"a","subagent":"sh","input":{"do":"true # ${params.file}"}}]}`)
-	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.RunID != "made" {
+	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || !w.names(string(run.RunID), "made") {
 		t.Errorf("over the API: %+v %v", run, err)
 	}
 	w.awaitSettled("made")

@@ -162,7 +162,7 @@ func TestRunRetryWithChanges(t *testing.T) {
 		if got := strings.Trim(fmt.Sprint(ran), "[]"); run.State != api.RunDone || got != wantStarted {
 			t.Errorf("%s: %s, started %q, want %q", id, run.State, got, wantStarted)
 		}
-		text := w.history(run.RunID)[0].Text
+		text := w.chosen(w.history(run.RunID)[0].Text)
 		for _, want := range append(entry, "retrying run p5 with") {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in the entry %q", id, want, text)

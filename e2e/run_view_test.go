@@ -24,7 +24,7 @@ func TestTheMorningAfter(t *testing.T) {
 	w.awaitSettled("good")
 	w.begunTask("held", "a")
 	names := func(args ...string) string {
-		return strings.Join(strings.Fields(w.must(append([]string{"run", "list", "-o", "name"}, args...)...)), " ")
+		return strings.Join(strings.Fields(w.chosen(w.must(append([]string{"run", "list", "-o", "name"}, args...)...))), " ")
 	}
 	for args, want := range map[string]string{
 		"": "held good bad", "--state failed": "bad", "--state settled": "good bad", "--state open": "held", "--subagent sh --state done": "good", "--subagent typed": "",
@@ -43,7 +43,7 @@ func TestTheMorningAfter(t *testing.T) {
 	}
 	kill(t, w.status().PID)
 	w.upRuns()
-	if ids := w.must("waiting", "-o", "name"); ids != "bad\n" {
+	if ids := w.chosen(w.must("waiting", "-o", "name")); ids != "bad\n" {
 		t.Errorf("%q", ids)
 	}
 	if text := w.must("run", "show", "bad", "--failed"); !strings.Contains(text, "\nbroken ") || strings.Contains(text, "\nfine ") {
@@ -99,10 +99,10 @@ func TestTheMorningAfter(t *testing.T) {
 		}
 	}
 	w.must("run", "cancel", "held")
-	if text := w.must("run", "cancel", "held"); text != "run held is already cancelled\n" {
+	if text := w.chosen(w.must("run", "cancel", "held")); text != "run held is already cancelled\n" {
 		t.Errorf("%q", text)
 	}
-	if done := w.refused(1, nil, "run", "wait", "held", "good", "-o", "name"); done.stdout != "held\ngood\n" {
+	if done := w.refused(1, nil, "run", "wait", "held", "good", "-o", "name"); w.chosen(done.stdout) != "held\ngood\n" {
 		t.Errorf("%q", done.stdout)
 	}
 }
