@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 )
 
 // scopes makes the ids that callers choose their own: one that another principal
@@ -65,12 +66,18 @@ func (s scopes) find(ctx context.Context, p api.Principal, id string, of owners)
 }
 
 // resolve replaces the ids that the caller of r names by those stored. Nil and
-// empty ids stay.
+// empty ids stay. A person whose operator key is in force finds what is stored under the
+// person's own choice first, then what one other principal named so.
 func (s scopes) resolve(r *request, run *api.RunID, dispatch *api.DispatchID) error {
-	set := func(id *string, of owners) (err error) {
-		if id != nil && *id != "" {
-			*id, err = s.find(r.Context(), r.caller.Principal, *id, of)
+	set := func(id *string, of owners) error {
+		if id == nil || *id == "" {
+			return nil
 		}
+		stored, err := s.find(r.Context(), r.caller.Principal, *id, of)
+		if err == nil && stored == *id && s.readsAll(r.Context(), r.caller) {
+			stored, err = s.findAny(r.Context(), stored, of)
+		}
+		*id = stored
 		return err
 	}
 	if err := set((*string)(run), s.runs); err != nil {
@@ -95,6 +102,13 @@ func (s scopes) findAny(ctx context.Context, id string, of owners) (string, erro
 		id = stored[0]
 	}
 	return id, err
+}
+
+// readsAll reports whether the caller reads the dispatches of every principal. Without a
+// policy in force nobody but the operator does.
+func (s scopes) readsAll(ctx context.Context, who caller) bool {
+	engine, err := s.cfg.InForce.Engine(ctx)
+	return err == nil && engine.Decide(policy.Request{Principal: who.Principal, Action: policy.ActionDispatchRead, Resource: "all", Token: who.byToken}).Allowed()
 }
 
 func (s scopes) scoped(p api.Principal) bool { return s.cfg.Operator != "" && p != s.cfg.Operator }
