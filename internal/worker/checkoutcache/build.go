@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
@@ -116,6 +117,17 @@ func (s *Store) load(ctx context.Context, dir string) (*capture.Index, error) {
 func (s *Store) verified(dir string) bool {
 	boot, err := blob.ReadBounded(filepath.Join(dir, bootFile), maxAbout)
 	return err == nil && s.boot != "" && string(boot) == s.boot
+}
+
+// checkedLately reports whether the files of a verified checkout were compared with its index less than
+// a minute ago, so that a service that prepares each attempt does not read them each time.
+func (s *Store) checkedLately(dir string) bool {
+	st, err := os.Stat(filepath.Join(dir, bootFile))
+	if err != nil || !s.verified(dir) {
+		return false
+	}
+	ago := time.Since(st.ModTime())
+	return 0 <= ago && ago < time.Minute
 }
 
 // writeBoot notes that the content was verified in this boot. Two processes may

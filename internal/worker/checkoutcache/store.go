@@ -101,13 +101,14 @@ func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit 
 
 // Prepare makes the checkout of a commit of the repository at path, for processes that may only read the store, and marks it as
 // used now. It is for the account that owns the store. scratch is a directory that does not exist; most bounds the checkout's
-// bytes.
+// bytes. What is there is checked once a minute, and made again if it was changed: readers refuse it, each at the cost of its own.
 func (s *Store) Prepare(ctx context.Context, path, source, commit, scratch string, most int64) error {
 	key, err := keyOf(source, commit)
 	if err != nil {
 		return err
 	}
-	if dir := s.path(key); s.verified(dir) {
+	dir := s.path(key)
+	if s.checkedLately(dir) {
 		now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 		if err := unix.UtimesNanoAt(unix.AT_FDCWD, dir, now, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) { // else it was removed at this moment
 			return err
@@ -120,7 +121,7 @@ func (s *Store) Prepare(ctx context.Context, path, source, commit, scratch strin
 	repo.MaxCheckout = most
 	c, err := s.Acquire(ctx, repo, source, commit)
 	if err == nil {
-		err = c.Close()
+		err = errors.Join(s.writeBoot(dir), c.Close())
 	}
 	return errors.Join(err, os.RemoveAll(scratch))
 }
