@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -62,9 +63,17 @@ type devtools struct {
 // newBrowser starts a browser that ends with the test, with further flags.
 func newBrowser(t testing.TB, flags ...string) *browser {
 	t.Helper()
+	return newBrowserAs(t, os.Getuid(), flags...)
+}
+
+// newBrowserAs is newBrowser under an account: a page that a person of a machine serves
+// answers that person alone.
+func newBrowserAs(t testing.TB, uid int, flags ...string) *browser {
+	t.Helper()
 	profile, err := os.MkdirTemp("", "p") //nolint:usetesting // a short name: Chromium makes a socket in it
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(profile)) })
+	must(t, os.Chown(profile, uid, uid))
 	b := &browser{t: t, calls: map[int]chan<- devtools{}, tabs: map[string]*tab{}, change: make(chan struct{})}
 	elsewhere := b.listenElsewhere()
 	// --disable-dev-shm-usage: containers have a small /dev/shm.
@@ -83,6 +92,9 @@ func newBrowser(t testing.TB, flags ...string) *browser {
 	}
 	b.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + profile, "TMPDIR=" + profile, "XDG_RUNTIME_DIR=" + profile, "LC_ALL=C.UTF-8", "TZ=UTC"}
 	b.cmd.Stderr = &b.errs
+	if uid != os.Getuid() {
+		b.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}} //nolint:gosec // G115: uids of the tests
+	}
 	commands, in, err := os.Pipe()
 	must(t, err)
 	out, answers, err := os.Pipe()

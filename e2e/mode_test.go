@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,7 +47,18 @@ type unit struct {
 	launcher *daemon  // guarded by mu
 	halt     func()   // stops a service that the test itself started; may be nil
 	stop     chan struct{}
-	stopped  chan struct{} // closed when no launcher will be started
+	stopped  chan struct{}          // closed when no launcher will be started
+	net      atomic.Pointer[island] // where service and launcher run; nil: where the commands do
+}
+
+// moveTo starts the next service and launcher on an island.
+func (u *unit) moveTo(n *island) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.net.Store(n)
+	if u.launcher.running() {
+		u.launcher.end(syscall.SIGTERM)
+	}
 }
 
 // daemon is a process of a unit.
@@ -222,7 +234,9 @@ func (u *unit) spawn(uid int, log string, files []*os.File, argv ...string) (*da
 	defer in.Close() //nolint:errcheck // likewise
 	cmd.Stdout = in
 	start := cmd.Start
-	if u.w.net != nil {
+	if n := u.net.Load(); n != nil {
+		start = func() error { return n.start(cmd) }
+	} else if u.w.net != nil {
 		start = func() error { return u.w.net.start(cmd) }
 	}
 	if err := start(); err != nil {

@@ -44,11 +44,11 @@ func (w *world) alter(table, statement string) (undo func()) {
 func TestStatePutBackRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0, subagent{name: "edit", script: "echo x > x.txt"})
-	w.dispatch("edit", "--source", "repo", "--id", "work")
-	w.submit(planned("old", shellTask("a", "true"), shellTask("b", "false")))
-	w.try("run", "wait", "old")
-	w.submit(planned("asks", shellTask("a", `test -f inputs/resume.json || echo '{"question": "Which?"}' > .bailiwick/question.json`), shellTask("b", "true", after("a"))))
-	w.awaitEvent("asks", event("task.waiting", "a"))
+	work := string(w.dispatch("edit", "--source", "repo", "--id", "work").ID)
+	old := string(w.submit(planned("old", shellTask("a", "true"), shellTask("b", "false"))))
+	w.try("run", "wait", old)
+	asks := w.submit(planned("asks", shellTask("a", `test -f inputs/resume.json || echo '{"question": "Which?"}' > .bailiwick/question.json`), shellTask("b", "true", after("a"))))
+	w.awaitEvent(asks, event("task.waiting", "a"))
 	w.must("queue", "pause", "default")
 	w.try("run", "cancel", "nobody")
 	w.must("down")
@@ -62,6 +62,7 @@ func TestStatePutBackRefusesTheStart(t *testing.T) {
 		return d
 	}
 	start("the control: untouched")
+	stored := strings.NewReplacer("dispatch work", "dispatch "+work, "run old", "run "+old, "run asks", "run "+string(asks), "'work'", "'"+work+"'", "'old'", "'"+old+"'", "'asks'", "'"+string(asks)+"'")
 	set := func(path, value string) string { return "json_set(record, '$." + path + "', " + value + ")" }
 	for _, c := range []struct{ words, table, sql string }{
 		{"highest catalog revision", "catalog_seen", "DELETE FROM catalog_seen"},
@@ -94,6 +95,7 @@ func TestStatePutBackRefusesTheStart(t *testing.T) {
 		{"paused queues", "run_queue", "DELETE FROM run_queue"},
 		{"fencing token", "run_fence", "UPDATE run_fence SET value = 0"},
 	} {
+		c.words, c.sql = stored.Replace(c.words), stored.Replace(c.sql)
 		undo := w.alter(c.table, c.sql)
 		if d := w.try("up", "--orchestrator"); d.status != 1 || !strings.Contains(d.stderr, "the state differs from the log") || !strings.Contains(d.stderr, c.words) || !strings.Contains(d.stderr, "restore") {
 			t.Errorf("%s: want a refusal that says %q: %s", c.sql, c.words, d)
@@ -105,7 +107,7 @@ func TestStatePutBackRefusesTheStart(t *testing.T) {
 	start("the control: a row that decides nothing")
 	undo()
 	w.must("up", "--orchestrator")
-	w.must("run", "cancel", "asks")
+	w.must("run", "cancel", string(asks))
 	w.must("queue", "resume", "default")
 }
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -52,7 +54,7 @@ func main() {
 	plan := must(c.Plan(ctx, must(deploy.Load(ctx, os.Args[2])), deploy.Options{}))
 	applied := must(c.Apply(ctx, plan, deploy.Approval{Author: "ann", Signers: []deploy.Signer{s}}))
 	fmt.Println("revision", applied.Number)
-	conn := client.New(client.Config{Socket: os.Args[3], UIDs: []int{os.Getuid()}})
+	conn := client.New(client.Config{Socket: os.Args[3], UIDs: []int{must(strconv.Atoi(os.Args[4]))}})
 	d := must(conn.Runtime().Dispatch(ctx, api.DispatchRequest{Subagent: "edit"}))
 	fmt.Println("dispatch", d.State)
 }
@@ -92,7 +94,7 @@ func TestTheSDKIsForGoCodeOfHumans(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	d := w.exec(program, w.path("elsewhere"), w.path(manifest), w.path("run/bailiwick/api.sock"))
+	d := w.exec(program, w.path("elsewhere"), w.path(manifest), w.path("run/bailiwick/api.sock"), strconv.Itoa(w.serviceUID()))
 	if d.status != 0 || !strings.Contains(d.stdout, "revision 1") || !strings.Contains(d.stdout, "dispatch accepted") {
 		t.Errorf("it prints %s", d)
 	}

@@ -9,16 +9,13 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/client"
 )
 
 // exchange presents a token as a client does, for a handle bound to this
 // process.
 func (w *world) exchange(token string) api.Session {
 	w.t.Helper()
-	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.serviceUID()}})
-	defer c.Close()
-	s, err := c.Exchange(w.t.Context(), token)
+	s, err := w.conn().Exchange(w.t.Context(), token)
 	must(w.t, err)
 	return s
 }
@@ -27,9 +24,12 @@ func (w *world) exchange(token string) api.Session {
 // error, if any.
 func (w *world) withHandle(handle, method, path, body string) (int, api.Error) {
 	w.t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", w.path("run/bailiwick/api.sock"))
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+		asUser(w.uid, func() {
+			var d net.Dialer
+			conn, err = d.DialContext(ctx, "unix", w.path("run/bailiwick/api.sock"))
+		})
+		return conn, err
 	}}}
 	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://x"+path, strings.NewReader(body))
 	must(w.t, err)

@@ -114,9 +114,11 @@ func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
 			w := newWorld(t, 0)
 			w.repository("repo", map[string]string{"a.txt": "one\n"})
 			w.catalog(subagent{name: "edits", script: "echo two > a.txt; echo out > outputs/o.txt"})
+			w.mkdir("keys")
+			must(t, os.Chown(w.path("keys"), w.serviceUID(), w.serviceUID()))
 			if algorithm == "ecdsa-p256" {
-				w.daemon("key", "create", w.path("config/bailiwick/statements.key"), "--ecdsa")
-				w.write("config/bailiwick/service.yaml", "version: 1\nkeys:\n  statements: "+w.path("config/bailiwick/statements.key")+"\n", 0o600)
+				w.daemon("key", "create", w.path("keys/statements.key"), "--ecdsa")
+				w.write("config/bailiwick/service.yaml", "version: 1\nkeys:\n  statements: "+w.path("keys/statements.key")+"\n", 0o600)
 			}
 			w.up()
 			d := w.dispatch("edits", "--source", "repo")
@@ -132,8 +134,9 @@ func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
 			if ids := w.daemon("key", "show"); !strings.Contains(ids, "statements  "+algorithm+":") {
 				t.Fatalf("%s", ids)
 			}
-			w.daemon("key", "create", w.path("foreign.key"), map[string]string{"ed25519": "--ecdsa=false", "ecdsa-p256": "--ecdsa"}[algorithm])
-			foreign, err := seal.LoadPublic(w.path("foreign.key"))
+			w.daemon("key", "create", w.path("keys/foreign.key"), map[string]string{"ed25519": "--ecdsa=false", "ecdsa-p256": "--ecdsa"}[algorithm])
+			must(t, os.Chown(w.path("keys/foreign.key.pub"), os.Getuid(), -1))
+			foreign, err := seal.LoadPublic(w.path("keys/foreign.key"))
 			if err != nil {
 				t.Fatal(err)
 			}

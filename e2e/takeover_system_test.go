@@ -45,10 +45,7 @@ func newTeamOn(t *testing.T, n *internet, change ...func(*team)) *team {
 	t.Helper()
 	s := &team{Machine: machine.New(t), t: t, net: n}
 	if n != nil {
-		s.MkdirAll("/etc/ssl/certs", 0, 0, 0o755)
-		for at, name := range map[string]string{"/etc/hosts": "hosts", "/etc/" + authorities: authorities} {
-			s.Write(at, n.read(name), 0, 0, 0o644)
-		}
+		s.knows(n)
 	}
 	s.MkdirAll("/etc/bailiwick", 0, 0, 0o755)
 	s.MkdirAll("/var/lib/bailiwick", machine.Service, machine.Service, 0o700)
@@ -76,6 +73,14 @@ func newTeamOn(t *testing.T, n *internet, change ...func(*team)) *team {
 	s.startLauncher()
 	s.startService()
 	return s
+}
+
+// knows gives the programs of the machine the names of an internet and its authority.
+func (s *team) knows(n *internet) {
+	s.MkdirAll("/etc/ssl/certs", 0, 0, 0o755)
+	for at, name := range map[string]string{"/etc/hosts": "hosts", "/etc/" + authorities: authorities} {
+		s.Write(at, n.read(name), 0, 0, 0o644)
+	}
 }
 
 // program is a program of the machine that its units keep running.

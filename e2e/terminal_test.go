@@ -123,7 +123,7 @@ func TestQuestionsAreAskedAtTheTerminal(t *testing.T) {
 	const asks = `if ! test -f inputs/resume.json; then echo '{"question": "Which of the two?\u001b[2J", "options": ["red", "blue"]}' > .bailiwick/question.json
 elif grep -q blue inputs/resume.json; then echo BLUE > a.txt
 else exit 7; fi`
-	w.submit(planned("asks", shellTask("a", asks)))
+	run := w.submit(planned("asks", shellTask("a", asks)))
 	w.awaitEvent("asks", event("task.waiting", "a"))
 	s := w.onTerminal(60, "run", "watch", "asks")
 	s.await("(empty: leave it open): ")
@@ -131,7 +131,7 @@ else exit 7; fi`
 	if status := s.end(); status != 130 {
 		t.Errorf("exit status %d", status)
 	}
-	for _, want := range []string{"| Which of the two?\\x1b[2J", "1. red", "2. blue", "answer it with: bailiwick run answer asks --task a --attempt 1 --option N", "run asks continues"} {
+	for _, want := range []string{"| Which of the two?\\x1b[2J", "1. red", "2. blue", "answer it with: bailiwick run answer " + string(run) + " --task a --attempt 1 --option N", "run asks continues"} {
 		if !strings.Contains(s.text(), want) {
 			t.Errorf("no %q in\n%q", want, s.text())
 		}
@@ -139,7 +139,7 @@ else exit 7; fi`
 	if run := w.run("asks"); run.State != api.RunWaiting {
 		t.Errorf("the run is %s", run.State)
 	}
-	if list := w.must("waiting"); !strings.Contains(list, "bailiwick run answer asks --task a --attempt 1 --option N") {
+	if list := w.must("waiting"); !strings.Contains(list, "bailiwick run answer "+string(run)+" --task a --attempt 1 --option N") {
 		t.Errorf("%s", list)
 	}
 	s = w.onTerminal(60, "run", "watch", "asks")
@@ -154,20 +154,30 @@ else exit 7; fi`
 	}
 
 	input := fmt.Sprintf(`{"do": %q}`, strings.ReplaceAll(asks, `\u001b[2J`, ""))
+	stored := func(id string) string { // the id that the service gives a dispatch whose id the person chose
+		for late := range polling(time.Minute) {
+			if list := w.list(); len(list) > 0 && w.names(string(list[0].ID), id) {
+				return string(list[0].ID)
+			} else if late {
+				t.Fatalf("no dispatch %s: %+v", id, list)
+			}
+		}
+		panic("unreachable")
+	}
 	s = w.onTerminal(80, "dispatch", "run", "sh", "--source", "repo", "--id", "solo-1", "--input", input)
-	s.await("dispatch solo-1 asks:")
+	s.await("dispatch " + stored("solo-1") + " asks:")
 	s.await("(empty: leave it open): ")
 	s.enter("blue\n")
-	if status := s.end(); status != 0 || !strings.Contains(s.text(), "solo-1 finished") {
+	if status := s.end(); status != 0 || !strings.Contains(s.text(), stored("solo-1")+" finished") {
 		t.Errorf("exit status %d:\n%s", status, s.text())
 	}
 	s = w.onTerminal(80, "dispatch", "run", "sh", "--source", "repo", "--id", "solo-2", "--input", input)
 	s.await("(empty: leave it open): ")
 	s.enter("\n")
-	if status := s.end(); status != 9 || !strings.Contains(s.text(), "answer it with: bailiwick dispatch answer solo-2 --attempt 1 --option N") {
+	if status := s.end(); status != 9 || !strings.Contains(s.text(), "answer it with: bailiwick dispatch answer "+stored("solo-2")+" --attempt 1 --option N") {
 		t.Errorf("exit status %d:\n%s", status, s.text())
 	}
-	if list := w.must("waiting"); !strings.Contains(list, "bailiwick dispatch answer solo-2 --attempt 1 --option N") {
+	if list := w.must("waiting"); !strings.Contains(list, "bailiwick dispatch answer "+stored("solo-2")+" --attempt 1 --option N") {
 		t.Errorf("%s", list)
 	}
 	// The control: without a terminal nobody is asked.

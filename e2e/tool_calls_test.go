@@ -75,7 +75,7 @@ bailiwick-tool call web '{"page": "bailiwick-secret-page"}'
 				t.Errorf("%s: run show:\n%s", when, text)
 			}
 		}
-		w.wantLoggedCalls(id)
+		w.wantLoggedCalls(id, run)
 		w.refused(1, []string{"attempt 1 of dispatch " + id + " has no call 4"}, "dispatch", "tools", id, "4")
 		w.refused(1, []string{"want its number"}, "dispatch", "tools", id, "0")
 		if watched := w.must("run", "watch", string(run)); !strings.Contains(watched, "task a reports | halfway: ") {
@@ -104,12 +104,12 @@ func containsAll(text string, words []string) bool {
 
 // wantLoggedCalls fails the test unless the log has the calls of the dispatch, found by
 // role and by patterns of tools, each in one line that says who called what.
-func (w *world) wantLoggedCalls(id string) {
+func (w *world) wantLoggedCalls(id string, run api.RunID) {
 	w.t.Helper()
 	for flags, want := range map[string]string{
-		"--tool web --kind tool.called":              fmt.Sprintf("agent sh (role transform) of dispatch %s of task a of run calls for %s called web, tier observe, allowed by tool:web:transform", id, w.me()),
-		"--role transform --tool drop-*":             fmt.Sprintf("agent sh (role transform) of dispatch %s of task a of run calls for %s may not call drop-table", id, w.me()),
-		"--tool w*b --kind tool.returned":            "call 3 of web by dispatch " + id + " of task a of run calls returned ",
+		"--tool web --kind tool.called":              fmt.Sprintf("agent sh (role transform) of dispatch %s of task a of run %s for %s called web, tier observe, allowed by tool:web:transform", id, run, w.me()),
+		"--role transform --tool drop-*":             fmt.Sprintf("agent sh (role transform) of dispatch %s of task a of run %s for %s may not call drop-table", id, run, w.me()),
+		"--tool w*b --kind tool.returned":            "call 3 of web by dispatch " + id + " of task a of run " + string(run) + " returned ",
 		"--dispatch " + id + " --decision deny":      "may not call drop-table",
 		"--tool * --kind tool.called --role quality": "",
 	} {

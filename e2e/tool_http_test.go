@@ -148,12 +148,13 @@ func TestToolServersOverHTTPHaveTheirOwnCredentials(t *testing.T) {
     oauth: {tokenURL: "https://id.example.com/token", clientID: bailiwick, secret: client, scopes: [tools]}
     allow: [{tool: echo, roles: [reader], tier: observe}]
 `, "")
-	w.replace(manifest, "\nenvs:\n", "\nsecrets:\n  - {name: key, ref: \"env:KEY_VALUE\"}\n  - {name: client, ref: \"env:CLIENT_VALUE\"}\nenvs:\n")
-	w.write("config/bailiwick/service.yaml", "version: 1\nsecrets:\n  env: [KEY_VALUE, CLIENT_VALUE]\n", 0o600)
-	w.env = append(w.env, "KEY_VALUE="+key, "CLIENT_VALUE="+ids.password)
+	w.replace(manifest, "\nenvs:\n", "\nsecrets:\n  - {name: key, ref: \""+w.secretRef("key", "KEY_VALUE")+"\"}\n  - {name: client, ref: \""+w.secretRef("client", "CLIENT_VALUE")+"\"}\nenvs:\n")
 	w.net = n.island
+	if w.unit != nil {
+		w.unit.knows(n)
+	}
 	w.pinned("key", key, "client", ids.password)
-	w.up()
+	w.upKnowing(map[string][2]string{"key": {"KEY_VALUE", key}, "client": {"CLIENT_VALUE", ids.password}}, n)
 	d := w.do("reader", `
 for i in 1 2 3 4 5 6; do
 	message keyed_echo '{"text": "keyed '$i'"}' | post -H 'X-Api-Key: of-the-agent' -H 'Authorization: Bearer of-the-agent' >> outputs/keyed

@@ -119,7 +119,7 @@ func (w *world) leftOf(id string, j jailed) (left []string) {
 		}
 	}
 	for pid := range j.workers {
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(b, []byte(w.dir)) {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && (bytes.Contains(b, []byte(w.dir)) || w.unit != nil && w.unit.worker(pid)) {
 			left = append(left, fmt.Sprintf("worker %d", pid))
 		}
 	}

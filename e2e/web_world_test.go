@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -53,7 +54,7 @@ func (w *world) servePage(flags ...string) *page {
 	var listening struct{ URL, Sign string }
 	must(w.t, json.Unmarshal(first, &listening))
 	p.origin, p.sign = strings.TrimSuffix(listening.URL, "/"), strings.TrimSuffix(listening.Sign, "/")
-	p.browser = newBrowser(w.t)
+	p.browser = newBrowserAs(w.t, map[bool]int{false: os.Getuid(), true: w.uid}[w.on != nil])
 	return p
 }
 

@@ -214,7 +214,8 @@ func (d done) String() string {
 // environment.
 func (w *world) command(program string, args ...string) *exec.Cmd {
 	if w.on != nil {
-		cmd := w.on.Command(w.t.Context(), w.uid, append([]string{program}, args...)...)
+		ctx := context.Background() //nolint:usetesting // what cleans up runs after the test's context has ended
+		cmd := w.on.Command(ctx, w.uid, append([]string{program}, args...)...)
 		cmd.Dir, cmd.Env, cmd.SysProcAttr = w.dir, append(cmd.Env, w.env...), &syscall.SysProcAttr{}
 		return cmd
 	}
