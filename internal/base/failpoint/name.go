@@ -30,7 +30,7 @@ const (
 	ExecutorDir       Name = "executor.dir"       // before the directory of the attempt is created
 	ExecutorFile      Name = "executor.file"      // a file is in it
 	ExecutorListening Name = "executor.listening" // the socket is in it
-	LaunchClaimed     Name = "launch.claimed"     // it is durable that the attempt is about to start
+	LaunchClaimed     Name = "launch.claimed"     // the attempt is about to start, which becomes durable meanwhile
 	LaunchStarted     Name = "launch.started"     // the worker's process runs without its secrets, and only the launcher knows
 	LaunchReady       Name = "launch.ready"       // it has them
 	ExecutorStarted   Name = "executor.started"   // the worker's process runs

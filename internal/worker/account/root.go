@@ -336,21 +336,21 @@ func (r *root) enter() error {
 	if err := mounttree.Attach(fd, dir); err != nil {
 		return err
 	}
-	for _, name := range []string{"/proc", "/dev", "/sys"} {
-		if err := os.Mkdir(dir+name, 0o755); err != nil { //nolint:gosec // as every root directory
-			return err
-		}
-	}
-	for path, target := range r.links {
-		if err := os.Symlink(target, dir+path); err != nil {
-			return err
-		}
-	}
-	if err := r.points(dir); err != nil {
+	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return err
 	}
-	for i := range r.trees {
-		if err := r.attach(dir, &r.trees[i]); err != nil {
+	defer func() { _ = unix.Close(top) }()
+	for path, target := range r.links {
+		if err := unix.Symlinkat(target, top, path[1:]); err != nil {
+			return &os.PathError{Op: "make link", Path: path, Err: err}
+		}
+	}
+	if err := r.points(top); err != nil {
+		return err
+	}
+	for _, t := range r.trees {
+		if err := t.attach(top); err != nil {
 			return err
 		}
 	}
@@ -372,15 +372,27 @@ func (r *root) enter() error {
 	return unix.Chdir("/")
 }
 
-// points makes the mount points that are not below another mount. Nothing is attached yet, so no link of others is on the way.
-func (r *root) points(dir string) error {
+// points makes the mount points that are not below another mount, and directories that every root has. Nothing is attached yet, so
+// no link of others is on the way.
+func (r *root) points(top int) error {
+	made := map[string]bool{"/": true}
+	for _, dir := range []string{"/proc", "/dev", "/sys"} {
+		if err := makeDir(top, dir, made); err != nil {
+			return err
+		}
+	}
 	for i, t := range r.trees {
 		if slices.ContainsFunc(r.trees[:i], func(o tree) bool { return within(t.at, o.at) }) {
 			continue
 		}
 		directory, err := mounttree.IsDirectory(t.fd)
-		if err == nil {
-			err = mounttree.Point(dir+t.at, directory)
+		switch {
+		case err == nil && directory:
+			err = makeDir(top, t.at, made)
+		case err == nil:
+			if err = makeDir(top, filepath.Dir(t.at), made); err == nil {
+				err = unix.Mknodat(top, t.at[1:], unix.S_IFREG|0o444, 0)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("make the mount point %s: %w", t.at, err)
@@ -389,13 +401,20 @@ func (r *root) points(dir string) error {
 	return nil
 }
 
-// attach attaches a mount below dir. A point below another mount must exist there, and no symbolic link is followed.
-func (r *root) attach(dir string, t *tree) error {
-	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
+// makeDir makes a directory below top with those above it, unless it was made.
+func makeDir(top int, path string, made map[string]bool) error {
+	if made[path] {
+		return nil
+	}
+	if err := makeDir(top, filepath.Dir(path), made); err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(top) }()
+	made[path] = true
+	return unix.Mkdirat(top, path[1:], 0o755)
+}
+
+// attach attaches a mount below the directory top. A point below another mount must exist there, and no symbolic link is followed.
+func (t *tree) attach(top int) error {
 	point, err := unix.Openat2(top, "."+t.at, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
