@@ -80,6 +80,9 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 	values := a.Secrets
 	if l.sys != nil {
 		if v.rule != nil {
+			if err := claim.durable(); err != nil { // else a loss of power leaves an approval that was used for no attempt
+				return nil, err
+			}
 			if err := l.sys.operators.use(m, claim.again); err != nil {
 				return nil, err
 			}
@@ -118,7 +121,7 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 		return nil, err
 	}
 	process := processOf(started, lacks)
-	err = claim.of(started.PID)
+	err = errors.Join(claim.of(started.PID), claim.durable())
 	failpoint.Hit(failpoint.LaunchStarted, string(m.ID))
 	if err == nil { // from now on it is found: before, a kill of this process ends it
 		err = secrets.Fill()

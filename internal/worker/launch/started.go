@@ -49,6 +49,8 @@ type claim struct {
 	file  *os.File
 	began *os.File // for the worker
 	again bool     // it was claimed before, and its worker did not begin
+	// durable returns once the claim survives a loss of power. The worker gets no secrets before.
+	durable func() error
 }
 
 // ErrNoWorker says that the worker of an attempt does not run: the directory is final.
@@ -63,14 +65,14 @@ func (s *started) path(who Running) string {
 	return filepath.Join(s.dir, string(who.Dispatch)+"-"+strconv.Itoa(who.Attempt))
 }
 
-// claim durably records that the attempt of a manifest is about to start.
+// claim records that the attempt of a manifest is about to start, and begins to make that durable.
 func (s *started) claim(ctx context.Context, m *record.Manifest, manifest api.Digest) (c *claim, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.prune(); err != nil {
 		return nil, err
 	}
-	c = &claim{}
+	c = &claim{durable: func() error { return nil }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -86,12 +88,11 @@ func (s *started) claim(ctx context.Context, m *record.Manifest, manifest api.Di
 	if err == nil {
 		err = c.enter(m, manifest)
 	}
-	if err == nil {
-		err = durable.Sync(s.dir)
-	}
 	if err != nil {
 		return c, fmt.Errorf("started attempts: %w", err)
 	}
+	c.durable = sync.OnceValue(func() error { return errors.Join(c.file.Sync(), durable.Sync(s.dir)) })
+	go func() { _ = c.durable() }() // until Close
 	failpoint.Hit(failpoint.LaunchClaimed, string(m.ID))
 	return c, nil
 }
@@ -134,7 +135,7 @@ func (c *claim) enter(m *record.Manifest, manifest api.Digest) error {
 		return err
 	}
 	_, err = c.file.Seek(int64(len(line)), io.SeekStart)
-	return errors.Join(err, c.file.Sync())
+	return err
 }
 
 // worker is the process of a running worker.
@@ -193,7 +194,7 @@ func (c *claim) ready() error {
 
 // Close ends the start.
 func (c *claim) Close() error {
-	var errs []error
+	errs := []error{c.durable()}
 	for _, f := range []*os.File{c.file, c.began} {
 		if f != nil {
 			errs = append(errs, f.Close())
