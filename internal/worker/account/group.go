@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -96,9 +97,19 @@ func (p *parent) delegate(path string) error {
 
 // Group is the control groups of one program.
 type Group struct {
-	name  string
-	dirs  []groupDir
-	Lacks []string // the limits that nothing holds, each with its reason
+	name   string
+	points []string // where the hierarchies of dirs are mounted
+	dirs   []groupDir
+	made   func() error // returns once the groups are made; nil: they were found
+	Lacks  []string     // the limits that nothing holds, each with its reason
+}
+
+// Wait returns once the groups are made, with the error of that. [Start] waits by itself.
+func (g *Group) Wait() error {
+	if g == nil || g.made == nil {
+		return nil
+	}
+	return g.made()
 }
 
 type groupDir struct {
@@ -111,47 +122,60 @@ const leafName = "program"
 
 // Create makes the groups of a program, with their limits, and lets the first id of the block make groups of its own below them. A
 // name is the caller's: a letter or digit, and then also dots, dashes and underscores.
-func (g *Groups) Create(name string, b Block, l Limits) (_ *Group, err error) {
-	if err := validName(name); err != nil {
-		return nil, err
-	}
+func (g *Groups) Create(name string, b Block, l Limits) (*Group, error) {
+	made := g.Begin(name, b, l)
+	return made, made.Wait()
+}
+
+// Begin is Create, but returns before the groups are made. The caller waits for them, or starts a program in them.
+func (g *Groups) Begin(name string, b Block, l Limits) *Group {
 	made := &Group{name: name}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("control group %s: %w", name, err), made.Remove())
-		}
-	}()
 	for _, p := range g.parents {
-		d := groupDir{parent: p, path: filepath.Join(p.dir, name)}
-		d.leaf = d.path
-		err := os.Mkdir(d.path, 0o755)      //nolint:gosec // as every control group
-		if errors.Is(err, fs.ErrNotExist) { // another caller of this place has ended, and removed it
-			if err = p.delegate(strings.TrimPrefix(p.dir, p.point+"/")); err == nil {
-				err = os.Mkdir(d.path, 0o755) //nolint:gosec // likewise
-			}
+		made.points = append(made.points, p.point)
+	}
+	made.made = sync.OnceValue(func() error {
+		err := validName(name)
+		for i := 0; err == nil && i < len(g.parents); i++ {
+			err = made.add(g.parents[i], b)
 		}
 		if err != nil {
-			return nil, err
+			return errors.Join(fmt.Errorf("control group %s: %w", name, err), made.Remove())
 		}
-		made.dirs = append(made.dirs, d)
-		if p.version == 2 {
-			for _, c := range p.controllers {
-				if err := writeFile(d.path, "cgroup.subtree_control", "+"+c); err != nil {
-					return nil, fmt.Errorf("delegate %s: %w", c, err)
-				}
-			}
-			d.leaf = filepath.Join(d.path, leafName)
-			made.dirs[len(made.dirs)-1].leaf = d.leaf
-			if err := os.Mkdir(d.leaf, 0o755); err != nil { //nolint:gosec // likewise
-				return nil, err
-			}
-		}
-		if err := d.give(b); err != nil {
-			return nil, err
+		made.limit(l)
+		return nil
+	})
+	go func() { _ = made.made() }() // until Wait
+	return made
+}
+
+// add makes the group below a parent.
+func (g *Group) add(p parent, b Block) error {
+	d := groupDir{parent: p, path: filepath.Join(p.dir, g.name)}
+	d.leaf = d.path
+	err := os.Mkdir(d.path, 0o755)      //nolint:gosec // as every control group
+	if errors.Is(err, fs.ErrNotExist) { // another caller of this place has ended, and removed it
+		if err = p.delegate(strings.TrimPrefix(p.dir, p.point+"/")); err == nil {
+			err = os.Mkdir(d.path, 0o755) //nolint:gosec // likewise
 		}
 	}
-	made.limit(l)
-	return made, nil
+	if err != nil {
+		return err
+	}
+	if p.version == 2 {
+		d.leaf = filepath.Join(d.path, leafName)
+	}
+	g.dirs = append(g.dirs, d)
+	if p.version == 2 {
+		for _, c := range p.controllers {
+			if err := writeFile(d.path, "cgroup.subtree_control", "+"+c); err != nil {
+				return fmt.Errorf("delegate %s: %w", c, err)
+			}
+		}
+		if err := os.Mkdir(d.leaf, 0o755); err != nil { //nolint:gosec // likewise
+			return err
+		}
+	}
+	return d.give(b)
 }
 
 func validName(name string) error {
@@ -259,8 +283,8 @@ func (t Throughput) device() (string, error) {
 // or -1.
 func (g *Group) enter() (leaf int, err error) {
 	leaf = -1
-	if g == nil {
-		return leaf, nil
+	if err := g.Wait(); g == nil || err != nil {
+		return leaf, err
 	}
 	for _, d := range g.dirs {
 		if d.version == 1 {

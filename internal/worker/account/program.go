@@ -115,7 +115,11 @@ func (p *Program) onThread() (started *Process, err error) {
 }
 
 func (p *Program) start() (*Process, error) {
-	leaf, err := p.Group.enter() // by the host's paths
+	enter := p.Group.enter
+	if p.Block != nil {
+		enter = p.leave
+	}
+	leaf, err := enter()
 	defer func() { _ = unix.Close(leaf) }()
 	if err != nil {
 		return nil, err
@@ -123,9 +127,6 @@ func (p *Program) start() (*Process, error) {
 	handle := -1
 	attr := &syscall.SysProcAttr{Setsid: true, PidFD: &handle, UseCgroupFD: leaf >= 0, CgroupFD: leaf}
 	if p.Block != nil {
-		if err := p.leave(); err != nil {
-			return nil, err
-		}
 		p.Block.attributes(attr)
 	}
 	files, err := p.files()
@@ -169,13 +170,13 @@ func (p *Program) files() ([]*os.File, error) {
 	return files, nil
 }
 
-// leave takes the calling thread out of everything of the caller's that a program inherits.
-func (p *Program) leave() error {
+// leave takes the calling thread out of everything of the caller's that a program inherits, into the program's groups.
+func (p *Program) leave() (leaf int, err error) {
 	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno != 0 && errno != unix.ENOSYS {
-		return fmt.Errorf("join an empty session keyring: %w", errno)
+		return -1, fmt.Errorf("join an empty session keyring: %w", errno)
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
+		return -1, fmt.Errorf("set no_new_privs: %w", err)
 	}
 	return p.buildRoot()
 }

@@ -160,21 +160,22 @@ func (r *root) close() {
 
 // buildRoot gives the calling thread a mount namespace whose root shows the system's programs and configuration, a few devices,
 // the thread's groups, /proc without the processes of others, and the program's mounts. Root owns the namespace. A program that
-// is cloned from the thread into a user namespace gets a copy in which every mount is locked.
-func (p *Program) buildRoot() error {
+// is cloned from the thread into a user namespace gets a copy in which every mount is locked. The thread enters the groups, which are
+// perhaps made meanwhile, before the host's paths are gone: leaf is as of Group.enter.
+func (p *Program) buildRoot() (leaf int, err error) {
 	r := &root{block: *p.Block, spaces: map[owners]*space{}, links: map[string]string{}}
 	defer r.close()
-	if err := r.gather(p); err != nil { // in the caller's namespace: of another, nothing can be cloned
-		return err
+	if err := r.gather(p); err != nil { // in the caller's namespace: of another, nothing that is open can be cloned
+		return -1, err
 	}
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("make a mount namespace: %w", err)
+		return -1, fmt.Errorf("make a mount namespace: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
+		return -1, fmt.Errorf("make mounts private: %w", err)
 	}
 	defer unix.Umask(unix.Umask(0o022)) // of this thread alone: the program passes the directories that are made
-	return r.enter()
+	return r.enter(p.Group)
 }
 
 // gather opens everything that the root will show.
@@ -200,9 +201,6 @@ func (r *root) gather(p *Program) error {
 		return err
 	}
 	r.trees = append(r.trees, tree{"/proc", proc})
-	if err := p.Group.show(r); err != nil {
-		return err
-	}
 	if err := r.programDir(p); err != nil {
 		return err
 	}
@@ -299,43 +297,61 @@ func (r *root) mount(m Mount) error {
 }
 
 // show shows the program its own groups and nothing above them, where the system has them.
-func (g *Group) show(r *root) error {
+func (g *Group) show(top int) error {
 	if g == nil {
 		return nil
 	}
 	for _, d := range g.dirs {
-		if err := r.clone(d.path, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
+		fd, err := mounttree.Clone(d.path)
+		if err != nil {
 			return err
 		}
-		r.trees[len(r.trees)-1].at = d.point
+		err = mounttree.SetAttr(fd, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+		if err == nil {
+			err = (&tree{d.point, fd}).attach(top)
+		}
+		if err = errors.Join(err, unix.Close(fd)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// stage returns a directory to build on, which covers nothing that is opened later.
+// stage returns a directory to build on, which covers nothing that is opened later: control groups.
 func stage() (string, error) {
-	for _, dir := range []string{"/mnt", "/run", "/sys"} {
+	for _, dir := range []string{"/mnt", "/run", "/tmp"} {
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
 			return dir, nil
 		}
 	}
-	return "", errors.New("the host has none of /mnt, /run and /sys to build on")
+	return "", errors.New("the host has none of /mnt, /run and /tmp to build on")
 }
 
 // enter builds the root, makes it the root of the thread and unmounts the host's.
-func (r *root) enter() error {
+func (r *root) enter(g *Group) (leaf int, err error) {
 	dir, err := stage()
 	if err != nil {
-		return err
+		return -1, err
 	}
 	const attr = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 	fd, err := mounttree.New("tmpfs", attr, "mode", "0755", "size", "1m")
 	if err != nil {
-		return err
+		return -1, err
 	}
 	if err := mounttree.Attach(fd, dir); err != nil {
-		return err
+		return -1, err
 	}
+	if err := r.fill(dir, g); err != nil {
+		return -1, err
+	}
+	if leaf, err = g.enter(); err == nil {
+		err = pivot(dir)
+	}
+	return leaf, err
+}
+
+// fill shows everything below dir.
+func (r *root) fill(dir string, g *Group) error {
 	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -346,7 +362,7 @@ func (r *root) enter() error {
 			return &os.PathError{Op: "make link", Path: path, Err: err}
 		}
 	}
-	if err := r.points(top); err != nil {
+	if err := r.points(top, g); err != nil {
 		return err
 	}
 	for _, t := range r.trees {
@@ -354,6 +370,14 @@ func (r *root) enter() error {
 			return err
 		}
 	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return g.show(top)
+}
+
+// pivot makes dir the root of the thread, read-only, and unmounts the host's.
+func pivot(dir string) error {
 	if err := unix.Mount("", dir, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil { // no mount of the host comes later
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -374,9 +398,12 @@ func (r *root) enter() error {
 
 // points makes the mount points that are not below another mount, and directories that every root has. Nothing is attached yet, so
 // no link of others is on the way.
-func (r *root) points(top int) error {
-	made := map[string]bool{"/": true}
-	for _, dir := range []string{"/proc", "/dev", "/sys"} {
+func (r *root) points(top int, g *Group) error {
+	made, dirs := map[string]bool{"/": true}, []string{"/proc", "/dev", "/sys"}
+	if g != nil {
+		dirs = append(dirs, g.points...)
+	}
+	for _, dir := range dirs {
 		if err := makeDir(top, dir, made); err != nil {
 			return err
 		}

@@ -65,7 +65,13 @@ func (b *blocks) lock(n int) (f *os.File, err error) {
 	return f, err
 }
 
-// take returns a free block for who.
+// Close ends a start, once the group is made: from then on that tells whether the block is in use.
+func (b *block) Close() error {
+	_ = b.group.Wait() // the start has failed with it
+	return b.lock.Close()
+}
+
+// take returns a free block for who, whose group is made meanwhile.
 func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,13 +97,10 @@ func (b *blocks) take(who Running, limits account.Limits) (*block, error) {
 			}
 			continue
 		}
-		group, err := b.groups.Create(b.name(n), b.block(n), limits)
-		if err == nil {
-			err = os.WriteFile(b.path(n), doc, 0o600)
-		}
-		if err != nil {
+		if err := os.WriteFile(b.path(n), doc, 0o600); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
+		group := b.groups.Begin(b.name(n), b.block(n), limits)
 		b.next.Store(int64(n + 1))
 		return &block{b.block(n), f, group, b.scratch(n)}, nil
 	}

@@ -51,7 +51,7 @@ func (l *Launcher) fetch(ctx context.Context, o Order, secret string, sealed map
 		if err != nil {
 			return record.FetchResult{}, err
 		}
-		defer b.lock.Close() //nolint:errcheck // held until the process has ended
+		defer b.Close() //nolint:errcheck // held until the process has ended
 		mounts, err := account.Open(l.cfg.UID, []account.Path{{At: l.cfg.Dirs.Fetched(req.Source), Write: true}})
 		if err != nil {
 			return record.FetchResult{}, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
@@ -54,7 +55,7 @@ func New(cfg Config) (*Launcher, error) {
 	}
 	l := &Launcher{
 		cfg: cfg, revisions: &revisions{dirs: cfg.Dirs},
-		started: &started{dir: filepath.Join(cfg.Dirs.LauncherState(), "started"), now: cfg.Now},
+		started: &started{dir: filepath.Join(cfg.Dirs.LauncherState(), "started"), now: cfg.Now, sync: durable.Sync},
 	}
 	if cfg.System != nil {
 		l.sys = newSystem(&l.cfg)
@@ -101,26 +102,27 @@ func (l *Launcher) Worker(ctx context.Context, a *Attempt) (*Process, error) {
 		Path: l.cfg.Worker, Args: []string{"--attempt", dir, "--manifest", string(v.digest)}, Env: l.cfg.Env,
 		File: []*os.File{nil, a.Log, a.Log, a.Control, secrets.Reader, claim.began},
 	}
-	var lacks []string
+	group := &account.Group{}
 	if l.sys != nil {
 		b, err := l.sys.blocks.take(Running{m.ID, m.Attempt}, l.sys.limits(m, a.Dir))
 		if err != nil {
 			return nil, err
 		}
-		defer b.lock.Close() //nolint:errcheck // its group tells from now on
+		defer b.Close() //nolint:errcheck // its group tells from now on
 		mounts, err := l.sys.mounts(a, &v, dir, b)
 		if err != nil {
 			return nil, errors.Join(err, mounts.Close())
 		}
 		defer mounts.Close() //nolint:errcheck // only opened to be mounted
-		p.Block, p.Group, p.Mounts, lacks = &b.Block, b.group, mounts, b.group.Lacks
+		p.Block, p.Group, p.Mounts, group = &b.Block, b.group, mounts, b.group
 		p.Args = append(p.Args, "--scratch", mounttree.Scratch)
 	}
+	go func() { _ = claim.durable() }() // until Close; nothing else is written to the disk meanwhile
 	started, err := account.Start(p)
 	if err != nil {
 		return nil, err
 	}
-	process := processOf(started, lacks)
+	process := processOf(started, group.Lacks)
 	err = errors.Join(claim.of(started.PID), claim.durable())
 	failpoint.Hit(failpoint.LaunchStarted, string(m.ID))
 	if err == nil { // from now on it is found: before, a kill of this process ends it

@@ -37,8 +37,9 @@ const (
 // or worker were killed, and any other may not; and which process the worker is, no worker can
 // change.
 type started struct {
-	dir string
-	now func() time.Time
+	dir  string
+	now  func() time.Time
+	sync func(dir string) error // durable.Sync
 
 	mu     sync.Mutex
 	pruned time.Time // guarded by mu
@@ -65,7 +66,7 @@ func (s *started) path(who Running) string {
 	return filepath.Join(s.dir, string(who.Dispatch)+"-"+strconv.Itoa(who.Attempt))
 }
 
-// claim records that the attempt of a manifest is about to start, and begins to make that durable.
+// claim records that the attempt of a manifest is about to start.
 func (s *started) claim(ctx context.Context, m *record.Manifest, manifest api.Digest) (c *claim, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +92,7 @@ func (s *started) claim(ctx context.Context, m *record.Manifest, manifest api.Di
 	if err != nil {
 		return c, fmt.Errorf("started attempts: %w", err)
 	}
-	c.durable = sync.OnceValue(func() error { return errors.Join(c.file.Sync(), durable.Sync(s.dir)) })
-	go func() { _ = c.durable() }() // until Close
+	c.durable = sync.OnceValue(func() error { return errors.Join(c.file.Sync(), s.sync(s.dir)) })
 	failpoint.Hit(failpoint.LaunchClaimed, string(m.ID))
 	return c, nil
 }

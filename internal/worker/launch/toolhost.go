@@ -54,7 +54,7 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 	if err != nil {
 		return nil, who, err
 	}
-	defer b.lock.Close() //nolint:errcheck // its group tells from now on
+	defer b.Close() //nolint:errcheck // its group tells from now on
 	started, err := account.Start(account.Program{Path: l.cfg.ToolHost, Env: l.cfg.Env, Block: &b.Block, Group: b.group, Mounts: h.Mounts, File: append(slices.Clone(streams), h.Start)})
 	if err != nil {
 		return nil, who, err
