@@ -129,7 +129,7 @@ func (b *blocks) free(n int, f *os.File) (bool, error) {
 	return true, os.RemoveAll(b.scratch(n))
 }
 
-// each calls fn with each block that was used, and what used it last, until it returns false.
+// each calls fn with each block that was used, and what uses it, if anything does, until it returns false.
 func (b *blocks) each(fn func(n int, f *os.File, who Running) (more bool, err error)) error {
 	list, err := os.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +146,7 @@ func (b *blocks) each(fn func(n int, f *os.File, who Running) (more bool, err er
 		}
 		who, err := userOf(f)
 		more := true
-		if err == nil && who != (Running{}) {
+		if err == nil {
 			more, err = fn(n, f, who)
 		}
 		if err = errors.Join(err, f.Close()); err != nil || !more {
@@ -165,7 +165,7 @@ func userOf(f *os.File) (who Running, err error) {
 	return who, nil
 }
 
-// running lists what holds a block.
+// running lists what holds a block. It removes what ended starts and killed launchers left.
 func (b *blocks) running() (list []Running, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +175,7 @@ func (b *blocks) running() (list []Running, err error) {
 			return true, nil
 		}
 		free, err := b.free(n, f)
-		if err == nil && !free {
+		if err == nil && !free && who != (Running{}) {
 			list = append(list, who)
 		}
 		return true, err

@@ -60,7 +60,7 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 			if len(slots) > 0 {
 				last = now
 			} else if now.Sub(last) >= s.idle {
-				return nil
+				return s.launcher.tidy()
 			}
 			continue
 		case err != nil && durable.IsFault(err): // no descriptors left: those who are served give some back
@@ -189,6 +189,14 @@ func (s *Server) started(p *Process, err error, a *Answer) ([]*os.File, error) {
 	s.children = append(s.children, p)
 	a.PID, a.Lacks = p.PID, p.Lacks
 	return []*os.File{p.Handle}, nil
+}
+
+// tidy removes what ended starts left.
+func (l *Launcher) tidy() (err error) {
+	if l.sys != nil {
+		_, err = l.sys.blocks.running()
+	}
+	return err
 }
 
 // follow adds decisions of operators.
