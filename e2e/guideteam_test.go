@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 )
 
 // teamFlag has the documents of a team executed on this machine, which it changes for good.
@@ -86,7 +87,7 @@ func newTeamWorld(t *testing.T) *teamWorld {
 		w.command = func(ctx context.Context, argv ...string) *exec.Cmd {
 			return exec.CommandContext(ctx, argv[0], argv[1:]...)
 		}
-		packages, err := filepath.Glob(filepath.Join(*prebuiltFlag, "dist/*.deb"))
+		packages, err := filepath.Glob(filepath.Join(prebuilt.Dir(), "dist/*.deb"))
 		if err != nil || len(packages) != 1 {
 			t.Fatalf("packages %q, %v", packages, err)
 		}
@@ -165,8 +166,8 @@ func (w *teamWorld) issue(name, certificate, key string) {
 // provide starts the identity provider of the team.
 func (w *teamWorld) provide(name, users string) {
 	w.t.Helper()
-	program := filepath.Join(*prebuiltFlag, "helpers/oidc-3.52.0-2")
-	if *prebuiltFlag == "" {
+	program := filepath.Join(prebuilt.Dir(), "helpers/oidc-3.52.0-2")
+	if prebuilt.Dir() == "" {
 		program = succeed(w.t.(*testing.T), oidcProgram)
 	}
 	w.internet.locate(name)

@@ -3,12 +3,12 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 )
 
 // postsCalls is what an agent's script begins with: call NAME JSON prints the answer to
@@ -120,17 +120,7 @@ func wantIn(t testing.TB, what, text string, words ...string) {
 func (w *world) buildFor(dir, program string) {
 	w.t.Helper()
 	w.mkdir(dir)
-	if *prebuiltFlag != "" {
-		b, err := os.ReadFile(filepath.Join(*prebuiltFlag, "helpers", program))
-		must(w.t, err)
-		must(w.t, writeFile(w.path(dir, program), b, 0o755))
-		return
-	}
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", w.path(dir, program), "./"+program)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		w.t.Fatalf("go build: %v: %s", err, out)
-	}
+	must(w.t, prebuilt.Program(w.path(dir, program), "./"+program))
 }
 
 // npmServer is the lines of a tool server of e2e/agents.

@@ -30,12 +30,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 )
 
 // trialBin builds the programs with failpoints, once.
 var trialBin = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(filepath.Dir(bin), "trial")
-	if *prebuiltFlag != "" {
+	if prebuilt.Dir() != "" {
 		return dir, nil
 	}
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-launch", "../cmd/bailiwick-worker", "../cmd/bailiwick-fetch", "../cmd/bailiwick-toolhost", "../cmd/bailiwick-tool")

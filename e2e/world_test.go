@@ -21,6 +21,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 )
 
 // bin is where TestMain puts the programs.
@@ -30,13 +31,10 @@ func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
 }
 
-// prebuiltFlag makes the tests run where there is no Go.
-var prebuiltFlag = flag.String("prebuilt", "", "directory with the programs in bin, those with failpoints in trial, those of e2e in helpers, and the package in dist, instead of building them")
-
 func testMain(m *testing.M) int {
 	flag.Parse()
-	if *prebuiltFlag != "" {
-		bin = filepath.Join(*prebuiltFlag, "bin")
+	if prebuilt.Dir() != "" {
+		bin = filepath.Join(prebuilt.Dir(), "bin")
 		return runTests(m)
 	}
 	if err := readSources(); err != nil {

@@ -26,6 +26,7 @@ func starters() map[string]string {
 		"internal/front/deploycli":   "npm, to install agents",
 		"internal/testkit/faultdisk": "the kernel's fault disk, in tests",
 		"internal/testkit/machine":   "a machine with accounts, in tests",
+		"internal/testkit/prebuilt":  "building programs, in tests",
 		"internal/worker/jail":       "programs in jails",
 		"internal/tool/toolclient":   "the tool host",
 	}

@@ -29,7 +29,7 @@ func house() [][]room {
 		},
 		{
 			{"internal/rule", [][]string{{"catalog", "plan", "policy"}, {"catalogdiff"}}},
-			{"internal/testkit", [][]string{{"arch", "faultdisk", "machine", "scriptmodel", "softkey"}}},
+			{"internal/testkit", [][]string{{"arch", "faultdisk", "machine", "prebuilt", "scriptmodel", "softkey"}}},
 		},
 		{{"internal/verify", [][]string{{"bundle", "receipt", "report"}, {"evidence"}}}},
 		{{"internal/state", [][]string{
@@ -197,6 +197,7 @@ func only() map[string][]string {
 		"deploy":                       {"internal/front/deploycli", "cmd/bailiwick-deploy"},
 		"internal/testkit/faultdisk":   {},                  // tests only
 		"internal/testkit/machine":     {},                  // tests only
+		"internal/testkit/prebuilt":    {},                  // tests only
 		"internal/testkit/scriptmodel": {"e2e/scriptmodel"}, // tests and the demo only
 		"internal/testkit/softkey":     {},                  // tests only
 		"internal/front/telemetry":     {"internal/front/daemoncli", "cmd/bailiwickd"},

@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 	"github.com/bailiwick-dev/bailiwick/internal/tool/toolclient"
 )
 
@@ -30,10 +29,8 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for out, pkg := range map[string]string{"bailiwick-toolhost": "../../../cmd/bailiwick-toolhost", "hostile": "./testdata/hostile"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, out), pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if b, err := cmd.CombinedOutput(); err != nil {
-			return dir, fmt.Errorf("%w: %s", err, b)
+		if err := prebuilt.Program(filepath.Join(dir, out), pkg); err != nil {
+			return dir, err
 		}
 	}
 	return dir, os.Chmod(dir, 0o755)

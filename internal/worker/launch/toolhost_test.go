@@ -23,6 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 )
 
 // warehouse is a server of tools over HTTP that wants a key.
@@ -65,9 +66,8 @@ func newToolWorld(t *testing.T) (*world, *people, *warehouse, map[api.Name][]byt
 	pin, err := catalog.PinOf(h.tools())
 	must(t, err)
 	w.apply(testManifest + fmt.Sprintf("  - {principal: \"human:bob\", approve: [transform]}\ntools:\n  - {server: warehouse, pin: %q, http: {url: %q}, credential: {header: X-Key, secret: key}, allow: [{tool: change, roles: [transform], tier: observe, approval: true}]}\n  - {command: same, description: Says it again., run: [cat], input: {type: object}, roles: [transform], tier: observe}\n", pin, front.URL+"/mcp"))
-	dir := t.TempDir()
-	program(t, dir, "bailiwick-toolhost")
-	w.cfg.ToolHost = filepath.Join(dir, "bailiwick-toolhost")
+	w.cfg.ToolHost = filepath.Join(t.TempDir(), "bailiwick-toolhost")
+	must(t, prebuilt.Program(w.cfg.ToolHost, "../../../cmd/bailiwick-toolhost"))
 	content := p.encrypt(toolSecret)
 	p.decide(p.ann, api.OperatorRecord{Verb: api.VerbSecretSet, Secret: "key", Content: api.DigestOf(content)})
 	return w, p, h, map[api.Name][]byte{"key": content}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 )
 
 // The worker that is shipped runs an attempt to its end under a uid block, jail and all.
@@ -36,27 +36,6 @@ func TestTheShippedWorkerRunsInABlock(t *testing.T) {
 	}
 }
 
-// prebuiltFlag makes the tests run where there is no Go.
-var prebuiltFlag = flag.String("prebuilt", "", "directory with the programs in bin, instead of building them")
-
-// program puts one of the programs into dir.
-func program(t testing.TB, dir, name string) {
-	t.Helper()
-	t.Helper()
-	at := filepath.Join(dir, name)
-	if *prebuiltFlag != "" {
-		b, err := os.ReadFile(filepath.Join(*prebuiltFlag, "bin", name))
-		must(t, err)
-		must(t, os.WriteFile(at, b, 0o755)) //nolint:gosec // G306: a program
-		return
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", at, "../../../cmd/"+name)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-}
-
 // shippedWorker builds the worker, and makes it that of the launcher.
 func (w *world) shippedWorker() {
 	t := w.t
@@ -64,7 +43,7 @@ func (w *world) shippedWorker() {
 	bin := t.TempDir()
 	must(t, os.Chmod(bin, 0o755)) //nolint:gosec // G302: as on every machine
 	for _, name := range []string{"bailiwick-worker", "bailiwick-tool"} {
-		program(t, bin, name)
+		must(t, prebuilt.Program(filepath.Join(bin, name), "../../../cmd/"+name))
 	}
 	w.cfg.Worker = filepath.Join(bin, "bailiwick-worker")
 	w.cfg.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "XDG_DATA_HOME=" + filepath.Dir(w.dirs.Data), "XDG_STATE_HOME=" + filepath.Dir(w.dirs.State)}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +25,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/rule/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/rule/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/state/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 )
 
 var program = sync.OnceValues(func() (string, error) {
@@ -34,12 +34,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "bailiwick-toolhost")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, "../../../cmd/bailiwick-toolhost")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w: %s", err, b)
-	}
-	return path, nil
+	return path, prebuilt.Program(path, "../../../cmd/bailiwick-toolhost")
 })
 
 func TestMain(m *testing.M) {
