@@ -52,7 +52,7 @@ func (t *doctor) systemChecks(ctx context.Context) (out []check) {
 	}{{"trust and settings", t.rootTrust()}, {"catalog directory", catalogGroups(t.Dirs.Data, groupsOf(serviceAccount))}, {"state directory", stateOf(t.Dirs.State)}, {"launcher", t.launcherFile()}} {
 		out = append(out, errorCheck(c.name, c.err))
 	}
-	out = append(out, t.settingsCheck())
+	out = append(out, t.settingsChecks(ctx)...)
 	return append(out, check{name: "mode", ok: true, found: "system: root owns what the service trusts, and the service's account owns the state alone; each claim and its test: docs/threats.md"})
 }
 
@@ -67,20 +67,39 @@ func errorCheck(name string, err error) check {
 	return c
 }
 
-// settingsCheck reads the settings without the state, which only the service can read.
-func (t *doctor) settingsCheck() check {
-	path := t.Dirs.ServiceConfig()
-	if !exists(path) {
-		return check{name: "configuration", ok: true, found: "no " + path + ": using the defaults"}
+// settingsChecks reads the settings without the state, which only the service can read. What
+// they name is the service's: only its account and root can check it.
+func (t *doctor) settingsChecks(ctx context.Context) []check {
+	path, s := t.Dirs.ServiceConfig(), settings{}
+	c := check{name: "configuration", ok: true, found: path}
+	if exists(path) {
+		b, err := t.files().read(path)
+		if err == nil {
+			s, err = parseSettings(path, b)
+		}
+		if err != nil {
+			return []check{{name: c.name, found: err.Error(), fix: "fix the file; the service does not start with it", invalid: true}}
+		}
+	} else {
+		c.found = "no " + path + ": using the defaults"
 	}
-	b, err := t.files().read(path)
-	if err == nil {
-		_, err = parseSettings(path, b)
+	runs := runsCheck(s, nil)
+	if !s.Orchestrator.On {
+		runs[0].found = "not enabled; to enable it: write orchestrator: {} into " + path + ", and run: sudo systemctl restart bailiwick.service"
 	}
+	out := append(append([]check{c}, metricsCheck(s, nil)...), runs...)
+	u, err := user.Lookup(serviceAccount)
 	if err != nil {
-		return check{name: "configuration", found: err.Error(), fix: "fix the file; the service does not start with it", invalid: true}
+		return out // reported by accountsCheck
 	}
-	return check{name: "configuration", ok: true, found: path}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil || t.UID != 0 && t.UID != uid {
+		return out
+	}
+	service := *t.tree
+	service.UID = uid
+	as := &doctor{&service}
+	return slices.Concat(out, as.issuerCheck(ctx), as.serverCheck(), as.notifyChecks(s, nil))
 }
 
 // accountsCheck looks for the accounts, and says what this one may do.
