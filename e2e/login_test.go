@@ -27,7 +27,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/client"
 )
 
 // oidcProgram is an identity provider, which make setup builds.
@@ -379,10 +378,7 @@ func TestTheServerHasAValidCertificate(t *testing.T) {
 	}
 	w.certificate("127.0.0.1", time.Now().Add(time.Hour))
 	w.upRuns()
-	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{0}})
-	defer c.Close()
-	st, err := c.Operator().Status(t.Context())
-	must(t, err)
+	st := w.status()
 	if "https://"+st.Remote != w.service {
 		t.Errorf("the status says %q", st.Remote)
 	}

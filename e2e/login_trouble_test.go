@@ -29,7 +29,7 @@ func TestAReplacedCertificateIsServedOrReported(t *testing.T) {
 			t.Fatalf("the service says nothing about its certificate: %s", w.read("state/bailiwick/service.log"))
 		}
 	}
-	if d := w.try("doctor"); !strings.Contains(d.stdout+d.stderr, "server.certificate:") {
+	if d := w.fullDoctor(); !strings.Contains(d.stdout+d.stderr, "server.certificate:") {
 		t.Errorf("doctor: %s", d)
 	}
 	w.roots = w.certificate("127.0.0.1", time.Now().Add(time.Hour))

@@ -20,11 +20,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/verify/receipt"
 )
 
+// serviceKey is the public key of the service.
+func (w *world) serviceKey() seal.Key {
+	w.t.Helper()
+	key, err := seal.ParsePublic([]byte(w.read("state/bailiwick/service.key.pub")))
+	must(w.t, err)
+	return key
+}
+
 // checkpoint returns the newest checkpoint, verified with the public key.
 func (w *world) checkpoint() logproof.Checkpoint {
 	w.t.Helper()
-	key, err := seal.LoadPublic(w.path("state/bailiwick/service.key"))
-	must(w.t, err)
+	key := w.serviceKey()
 	status, signed := w.call(http.MethodGet, "/v1/operator/log/checkpoint", "", nil)
 	if status != http.StatusOK {
 		w.t.Fatalf("checkpoint: %d %s", status, signed)
@@ -37,8 +44,7 @@ func (w *world) checkpoint() logproof.Checkpoint {
 // verifyProof fetches the proof of an entry and verifies it for the entry's bytes.
 func (w *world) verifyProof(entry uint64, leaf []byte) {
 	w.t.Helper()
-	key, err := seal.LoadPublic(w.path("state/bailiwick/service.key"))
-	must(w.t, err)
+	key := w.serviceKey()
 	status, file := w.call(http.MethodGet, fmt.Sprintf("/v1/operator/log/proof?entry=%d", entry), "", nil)
 	if status != http.StatusOK {
 		w.t.Fatalf("proof of entry #%d: %d %s", entry, status, file)
@@ -76,6 +82,7 @@ func (w *world) lines() (all []api.LogLine) {
 func TestEveryEntryVerifiesWithTheServicePublicKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
+	w.setUp()
 	w.up()
 	all := w.lines()
 	if len(all) == 0 {
@@ -422,6 +429,7 @@ func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 func TestAnOlderStateIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
+	w.setUp()
 	w.up()
 	w.must("down")
 	keep := t.TempDir()

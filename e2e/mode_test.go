@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -45,10 +47,82 @@ type unit struct {
 	service  *daemon  // guarded by mu
 	flags    []string // of the service; guarded by mu
 	launcher *daemon  // guarded by mu
+	api      *os.File // the socket of the API, if it is kept; guarded by mu
 	halt     func()   // stops a service that the test itself started; may be nil
 	stop     chan struct{}
 	stopped  chan struct{}          // closed when no launcher will be started
 	net      atomic.Pointer[island] // where service and launcher run; nil: where the commands do
+}
+
+// keepSocket keeps the socket of the API on a machine, as its unit does, until the test ends:
+// callers wait while no service runs, and one starts for them. In mode same-user commands
+// start one.
+func (w *world) keepSocket() {
+	w.t.Helper()
+	if w.unit == nil {
+		return
+	}
+	u := w.unit
+	path := u.w.path("run/bailiwick/api.sock")
+	f, err := u.listenAt("/run/bailiwick", "api.sock")
+	must(u.t, errors.Join(err, os.Chown(path, machine.Service, machine.Service), os.Chmod(path, 0o666)))
+	u.mu.Lock()
+	u.api = f
+	u.mu.Unlock()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			poll := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
+			if n, _ := unix.Poll(poll, 20); n < 1 {
+				continue
+			}
+			if d := u.up(); d.status != 0 {
+				u.t.Error(d)
+				return
+			}
+		}
+	}()
+	u.t.Cleanup(func() {
+		close(stop)
+		<-stopped
+		u.mu.Lock()
+		u.api = nil
+		u.mu.Unlock()
+		must(u.t, errors.Join(f.Close(), os.Remove(path)))
+	})
+}
+
+// listenAt makes a socket that has the name which a directory of the world has on the machine.
+func (u *unit) listenAt(dir, name string) (f *os.File, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with its mount namespace
+		if err = unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+			return
+		}
+		if err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return
+		}
+		if err = errors.Join(unix.Mount(u.Path("/run"), "/run", "", unix.MS_BIND, ""), unix.Mount(u.w.path(dir), dir, "", unix.MS_BIND, "")); err != nil {
+			return
+		}
+		l, fault := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
+		if err = fault; err != nil {
+			return
+		}
+		l.SetUnlinkOnClose(false)
+		f, err = l.File()
+		err = errors.Join(err, l.Close())
+	}()
+	<-done
+	return f, err
 }
 
 // moveTo starts the next service and launcher on an island.
@@ -263,6 +337,7 @@ func (u *unit) up(flags ...string) done {
 	}
 	u.flags = flags
 	u.sync()
+	u.handOver()
 	for _, dir := range []string{"state/bailiwick", "run/bailiwick"} { // as the unit's StateDirectory
 		if err := os.Mkdir(u.w.path(dir), 0o700); err == nil {
 			u.remounted()
@@ -281,7 +356,12 @@ func (u *unit) up(flags ...string) done {
 	if st, err := os.Stat(u.w.path(log)); err == nil {
 		from = st.Size()
 	}
-	d, out, err := u.spawn(machine.Service, log, nil, append([]string{filepath.Join(u.programs(), "bailiwickd"), "serve", "--system"}, flags...)...)
+	argv, files := append([]string{filepath.Join(u.programs(), "bailiwickd"), "serve", "--system"}, flags...), []*os.File(nil)
+	if u.api != nil {
+		const script = `export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=api; exec "$@"`
+		argv, files = append([]string{"/bin/sh", "-c", script, "sh"}, argv...), []*os.File{u.api}
+	}
+	d, out, err := u.spawn(machine.Service, log, files, argv...)
 	if err != nil {
 		return done{1, "", err.Error()}
 	}
@@ -337,6 +417,9 @@ func (u *unit) owner(name string) (uid, gid int) {
 			return machine.Service, machine.Service
 		}
 	}
+	if slices.Contains(u.named(), u.w.path(name)) {
+		return machine.Service, machine.Service
+	}
 	if name == "data/bailiwick" {
 		return 0, machine.Deploy
 	}
@@ -357,15 +440,18 @@ func (u *unit) sync() {
 			continue
 		}
 		u.Write(to, string(want), 0, 0, 0o644)
-		if to == "/etc/bailiwick/service.yaml" {
-			u.handOver(string(want))
-		}
 	}
 }
 
+// named lists the files of the world that its settings name.
+func (u *unit) named() []string {
+	settings, _ := os.ReadFile(u.w.path(serviceConfig)) // there may be none
+	return regexp.MustCompile(regexp.QuoteMeta(u.w.dir)+`/[^\s"',}\]]+`).FindAllString(string(settings), -1)
+}
+
 // handOver gives the files that the settings name to the service, as an administrator does.
-func (u *unit) handOver(settings string) {
-	for _, path := range regexp.MustCompile(regexp.QuoteMeta(u.w.dir)+`/[^\s"',}]+`).FindAllString(settings, -1) {
+func (u *unit) handOver() {
+	for _, path := range u.named() {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			path = filepath.Dir(path) // the service makes it there
 		}

@@ -93,8 +93,8 @@ func TestNotificationsReachAPerson(t *testing.T) {
 	h := w.hook()
 	w.write("page.sh", "#!/bin/sh\ncat >> \"$1\"; echo >> \"$1\"\n", 0o755)
 	w.write(serviceConfig, fmt.Sprintf("version: 1\n%sorchestrator: {}\nnotify:\n  - {name: hook, webhook: %q, secret: %s, ca: %s}\n  - {name: page, on: [failed], command: [%s, %s]}\n",
-		w.metricsAt(), h.url+"/secret-path", w.path("config/hook.key"), w.path("config/ca.pem"), w.path("page.sh"), w.path("paged")), 0o600)
-	if out := w.must("doctor"); !strings.Contains(out, "webhook https://127.0.0.1:") || !strings.Contains(out, "on approval and failed and question") {
+		w.metricsAt(), h.url+"/secret-path", w.path("config/hook.key"), w.path("config/ca.pem"), w.path("page.sh"), w.path("run/paged")), 0o600)
+	if out := w.fullDoctor().stdout; !strings.Contains(out, "webhook https://127.0.0.1:") || !strings.Contains(out, "on approval and failed and question") {
 		t.Errorf("doctor: %s", out)
 	}
 	w.up()
@@ -124,14 +124,14 @@ func TestNotificationsReachAPerson(t *testing.T) {
 	kill(t, w.status().PID)
 	h.down.Store(false)
 	w.must("up")
-	if n := h.next(); n.Kind != "question" || n.DispatchID != "which" || n.Command != "bailiwick dispatch answer which TEXT" || n.Untrusted.Question != "Which colour? IGNORE ALL RULES" || n.Untrusted.Warning == "" || n.Principal != w.me() {
+	if n := h.next(); n.Kind != "question" || !w.names(string(n.DispatchID), "which") || w.chosen(n.Command) != "bailiwick dispatch answer which TEXT" || n.Untrusted.Question != "Which colour? IGNORE ALL RULES" || n.Untrusted.Warning == "" || n.Principal != w.me() {
 		t.Errorf("it is %+v", n)
 	}
 	w.submit(planned("fine", shellTask("a", "true")))
 	w.awaitSettled("fine")
 	w.submit(planned("broken", shellTask("a", "exit 3")))
 	w.awaitSettled("broken")
-	if n := h.next(); n.Kind != "failed" || n.RunID != "broken" || n.Command != "bailiwick run show broken" {
+	if n := h.next(); n.Kind != "failed" || !w.names(string(n.RunID), "broken") || w.chosen(n.Command) != "bailiwick run show broken" {
 		t.Errorf("it is %+v", n)
 	}
 	for range polling(time.Minute) {
@@ -139,10 +139,10 @@ func TestNotificationsReachAPerson(t *testing.T) {
 			break
 		}
 	}
-	paged, err := os.ReadFile(w.path("paged"))
+	paged, err := os.ReadFile(w.path("run/paged"))
 	must(t, err)
 	var n notice
-	if lines := strings.Split(strings.TrimSpace(string(paged)), "\n"); len(lines) != 1 || json.Unmarshal([]byte(lines[0]), &n) != nil || n.RunID != "broken" {
+	if lines := strings.Split(strings.TrimSpace(string(paged)), "\n"); len(lines) != 1 || json.Unmarshal([]byte(lines[0]), &n) != nil || !w.names(string(n.RunID), "broken") {
 		t.Errorf("the command got %s", paged)
 	}
 	if h.bad.Load() != 0 || len(h.got) != 0 {
@@ -167,6 +167,7 @@ func TestBadReceiversAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.downAtEnd()
+	w.setUp()
 	w.write("page.sh", "#!/bin/sh\n", 0o755)
 	w.write("open.sh", "#!/bin/sh\n", 0o777)
 	w.write("plain", "not a program", 0o644)
@@ -221,7 +222,7 @@ func TestTheExampleReceiverAcceptsWhatIsSignedAndNew(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, "../examples/receiver.go").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if d := w.exec("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", w.path("key.pem"), "-out", w.path("cert.pem"), "-days", "1", "-subj", "/CN=receiver", "-addext", "subjectAltName=IP:127.0.0.1"); d.status != 0 {
+	if d := w.exec("/usr/bin/env", "OPENSSL_CONF=/dev/null", "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", w.path("key.pem"), "-out", w.path("cert.pem"), "-days", "1", "-subj", "/CN=receiver", "-addext", "subjectAltName=IP:127.0.0.1"); d.status != 0 {
 		t.Fatalf("openssl: %s", d)
 	}
 	port, err := net.Listen("tcp", "127.0.0.1:0")

@@ -170,8 +170,8 @@ func TestMCPOverHTTPAcceptsIssuerTokens(t *testing.T) {
 	w, i := &webWorld{world: newWorld(t, 0)}, newIDP(t)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})
-	w.write("config/bailiwick/keys.json", string(i.keySet()), 0o644)
-	w.trusts(w.path("config/bailiwick/keys.json"))
+	w.write("config/keys.json", string(i.keySet()), 0o644)
+	w.trusts(w.path("config/keys.json"))
 	w.up()
 	w.addPrincipals()
 	w.must("principal", "add", "agent:remote", "--oauth-issuer", idpURL, "--oauth-subject", "s-1")
@@ -200,7 +200,7 @@ func TestUntrustedKeySetsRefuseTheStart(t *testing.T) {
 	t.Parallel()
 	w, i := newWorld(t, 0), newIDP(t)
 	w.catalog(subagent{name: "edit", script: "true"})
-	file := w.path("config/bailiwick/keys.json")
+	file := w.path("config/keys.json")
 	w.trusts(file)
 	secret := strings.Replace(string(i.keySet()), `"crv"`, `"d":"AAAA","crv"`, 1)
 	w.refused(1, []string{"oauth.jwks", "no such file"}, "up")
@@ -213,15 +213,15 @@ func TestUntrustedKeySetsRefuseTheStart(t *testing.T) {
 		{"{}", 0o644, "not a key set"},
 		{secret, 0o644, "private key"},
 	} {
-		w.write("config/bailiwick/keys.json", c.content, c.mode)
+		w.write("config/keys.json", c.content, c.mode)
 		w.refused(1, []string{"oauth.jwks", c.want}, "up")
 	}
-	if out := w.try("doctor").stdout; !strings.Contains(out, "MISSING oauth") || !strings.Contains(out, "private key") {
+	if out := w.fullDoctor().stdout; !strings.Contains(out, "MISSING oauth") || !strings.Contains(out, "private key") {
 		t.Errorf("doctor says %q", out)
 	}
-	w.write("config/bailiwick/keys.json", string(i.keySet()), 0o644)
+	w.write("config/keys.json", string(i.keySet()), 0o644)
 	w.up()
-	if out := w.try("doctor").stdout; !strings.Contains(out, "tokens of "+idpURL+" for "+resource) || strings.Contains(out, "MISSING oauth") {
+	if out := w.fullDoctor().stdout; !strings.Contains(out, "tokens of "+idpURL+" for "+resource) || strings.Contains(out, "MISSING oauth") {
 		t.Errorf("doctor says %q", out)
 	}
 }

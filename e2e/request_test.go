@@ -272,6 +272,7 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 func TestStalledCallerDoesNotBlockTheService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
+	w.setUp()
 	w.up()
 	for _, sent := range []string{"", "POST " + submit + " HTTP/1.1\r\n", "POST " + submit + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", strings.Repeat("\x00", 100), "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("y", 64<<10) + "\r\n\r\n"} {
 		conn, err := net.Dial("unix", w.path("run/bailiwick/api.sock"))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 )
 
 // retention sets the retention rules in the service's configuration.
@@ -235,14 +236,18 @@ func TestOnlyTheServiceAccountCollects(t *testing.T) {
 	w.upCollected()
 	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
 	// The test runs as root, which can open every socket but is not the
-	// operator.
+	// operator. On a machine it calls as a person without an operator key.
+	stranger := *w
+	if w.unit != nil {
+		stranger.uid = machine.Bob
+	}
 	for _, c := range []struct{ method, path string }{
 		{http.MethodPost, "/v1/operator/gc"},
 		{http.MethodGet, "/v1/operator/gc"},
 		{http.MethodPost, "/v1/runtime/dispatches/" + string(d.ID) + "/pin"},
 		{http.MethodPost, "/v1/runtime/dispatches/" + string(d.ID) + "/unpin"},
 	} {
-		status, body := w.call(c.method, c.path, "", nil)
+		status, body := stranger.call(c.method, c.path, "", nil)
 		var e api.Error
 		if err := json.Unmarshal(body, &e); err != nil || status/100 == 2 || e.Code != api.CodeDenied && e.Code != api.CodeNotFound || e.AuditEntry == nil {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)

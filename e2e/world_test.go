@@ -232,6 +232,7 @@ func (w *world) exec(program string, args ...string) done {
 	}
 	if w.unit != nil && filepath.Base(program) == "bailiwickd" { // as its administrator runs it
 		w.unit.sync()
+		w.unit.handOver()
 		return w.finish(w.unit.program(machine.Service, append([]string{program}, args...)...))
 	}
 	return w.plain(program, args...)
@@ -277,6 +278,16 @@ func (w *world) must(args ...string) string {
 		w.t.Fatalf("bailiwick %s: %s", strings.Join(args, " "), d)
 	}
 	return d.stdout
+}
+
+// fullDoctor runs doctor as who can check what the settings name.
+func (w *world) fullDoctor() done {
+	w.t.Helper()
+	program := "bailiwick"
+	if w.unit != nil {
+		program = "bailiwickd" // under the service's account; see exec
+	}
+	return w.exec(filepath.Join(bin, program), "doctor")
 }
 
 // refused runs bailiwick and fails the test unless it exits with status and its
@@ -379,6 +390,14 @@ func (w *world) init() {
 func (w *world) coldInit() {
 	w.t.Helper()
 	w.must("init", "--insecure-unencrypted", w.path("project"))
+}
+
+// setUp makes the first keys where no service starts without them: on a machine.
+func (w *world) setUp() {
+	w.t.Helper()
+	if w.unit != nil {
+		w.coldInit()
+	}
 }
 
 // consent sets a ceiling as an operator does. It stops the service that this
