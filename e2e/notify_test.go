@@ -229,7 +229,9 @@ func TestTheExampleReceiverAcceptsWhatIsSignedAndNew(t *testing.T) {
 	must(t, err)
 	at := port.Addr().String()
 	must(t, port.Close())
-	cmd := w.command(program, "-listen", at, "-cert", w.path("cert.pem"), "-key", w.path("key.pem"), "-secret", w.path("config/hook.key"))
+	w.write("home/hook.key", w.read("config/hook.key"), 0o600) // the receiver's own copy
+	w.write("home/cert.pem", w.read("cert.pem"), 0o644)
+	cmd := w.command(program, "-listen", at, "-cert", w.path("home/cert.pem"), "-key", w.path("key.pem"), "-secret", w.path("home/hook.key"))
 	stdout, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
@@ -245,7 +247,7 @@ func TestTheExampleReceiverAcceptsWhatIsSignedAndNew(t *testing.T) {
 	for len(said) < 3 && lines.Scan() {
 		said = append(said, lines.Text())
 	}
-	if text := strings.Join(said, "\n"); !strings.Contains(text, "dispatch which of subagent asks") || !strings.Contains(text, "  bailiwick dispatch answer which TEXT") || !strings.Contains(text, `an agent wrote: "Which?"`) {
+	if text := w.chosen(strings.Join(said, "\n")); !strings.Contains(text, "dispatch which of subagent asks") || !strings.Contains(text, "  bailiwick dispatch answer which TEXT") || !strings.Contains(text, `an agent wrote: "Which?"`) {
 		t.Errorf("it says %s", text)
 	}
 	pool := x509.NewCertPool()
@@ -253,14 +255,14 @@ func TestTheExampleReceiverAcceptsWhatIsSignedAndNew(t *testing.T) {
 	must(t, err)
 	pool.AppendCertsFromPEM(ca)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
-	post := func(key string, at time.Time) int {
+	post := func(key string, sent time.Time) int {
 		body := `{"id":"bw_1","summary":"forged"}`
 		mac := hmac.New(sha256.New, []byte(key))
-		fmt.Fprintf(mac, "bw_1.%d.%s", at.Unix(), body)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+cmd.Args[2], strings.NewReader(body))
+		fmt.Fprintf(mac, "bw_1.%d.%s", sent.Unix(), body)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+at, strings.NewReader(body))
 		must(t, err)
 		req.Header.Set("Webhook-Id", "bw_1")
-		req.Header.Set("Webhook-Timestamp", fmt.Sprint(at.Unix()))
+		req.Header.Set("Webhook-Timestamp", fmt.Sprint(sent.Unix()))
 		req.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 		resp, err := client.Do(req)
 		must(t, err)
