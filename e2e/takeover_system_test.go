@@ -170,7 +170,7 @@ func (s *team) uids() {
 	s.uidsFrom = 1<<28 + (os.Getpid()%2048*most+int(machines.Add(1))%most)*uidBlocks*account.Size
 	s.Write("/etc/bailiwick/launch.yaml", fmt.Sprintf("version: 1\nuids: {first: %d, blocks: %d}\n", s.uidsFrom, uidBlocks), 0, 0, 0o644)
 	s.t.Cleanup(func() {
-		groups, err := account.OpenGroups("bailiwick/attempts")
+		groups, err := account.OpenGroups(account.Place)
 		must(s.t, err)
 		for n := range uidBlocks {
 			g, err := groups.Open(fmt.Sprintf("block-%d", s.uidsFrom+n*account.Size))

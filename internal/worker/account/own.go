@@ -7,16 +7,23 @@ import (
 	"strings"
 )
 
+// Place is where the groups of attempts are if nothing else says so: one directory, so that its removal leaves nothing.
+const Place = "bailiwick"
+
 // OwnGroups returns the place for the control groups of attempts. Under a unit of systemd
 // that is beside the unit's group, in its slice: systemd cannot start a unit again whose
 // group delegates controllers to groups with processes, and attempts outlive the launcher.
-// Elsewhere it is below the group of this process, which it moves to a group of its own.
+// Elsewhere it is below the group of this process, which it moves to a group of its own, or
+// [Place] where the process is in the root of version 2, or that is not mounted.
 func OwnGroups() (*Groups, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil, err
 	}
 	own, within := place(string(text))
+	if own == "" {
+		return OpenGroups(Place)
+	}
 	if within {
 		if err := enterGroup(filepath.Join("/sys/fs/cgroup", own, "launcher")); err != nil {
 			return nil, err
@@ -26,7 +33,7 @@ func OwnGroups() (*Groups, error) {
 }
 
 // place returns the group of version 2 that attempts belong below, as /proc/PID/cgroup has
-// that of a process, and whether it is the process's own.
+// that of a process, and whether it is the process's own; empty where no group has one.
 func place(text string) (own string, within bool) {
 	for line := range strings.Lines(text) {
 		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
@@ -38,7 +45,7 @@ func place(text string) (own string, within bool) {
 		}
 		return strings.TrimSuffix(path, "/launcher"), true
 	}
-	return "bailiwick", false // where there is no version 2, or the process is in its root
+	return "", false
 }
 
 func enterGroup(dir string) error {

@@ -14,9 +14,9 @@ func TestAttemptsAreBesideTheUnitOfTheLauncher(t *testing.T) {
 		{"0::/user.slice/user-0.slice/session-1.scope\n", "user.slice/user-0.slice/session-1.scope", true},
 		{"0::/user.slice/user-0.slice/session-1.scope/launcher\n", "user.slice/user-0.slice/session-1.scope", true},
 		{"0::/x.service\n", "x.service", true}, // of a container: beside it is another one's
-		{"0::/\n", "bailiwick", false},
-		{"12:pids:/x\n", "bailiwick", false},
-		{"", "bailiwick", false},
+		{"0::/\n", "", false},
+		{"12:pids:/x\n", "", false},
+		{"", "", false},
 	} {
 		if own, within := place(c.text); own != c.own || within != c.within {
 			t.Errorf("%q: %q %v, want %q %v", c.text, own, within, c.own, c.within)
