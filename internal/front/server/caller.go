@@ -11,9 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/run/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/state/login"
 )
@@ -97,19 +96,9 @@ func peerOf(c net.Conn) (peer, error) {
 	if !ok {
 		return peer{}, errors.New("not a unix socket")
 	}
-	raw, err := u.SyscallConn()
+	cred, err := unixframe.Peer(u)
 	if err != nil {
 		return peer{}, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return peer{}, err
-	}
-	if credErr != nil {
-		return peer{}, credErr
 	}
 	return peer{uid: cred.Uid, pid: cred.Pid}, nil
 }

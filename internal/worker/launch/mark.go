@@ -142,9 +142,6 @@ func (k *Marks) pin(h *seal.History) (seal.KeyID, error) {
 		return "", err
 	}
 	next := *k.doc
-	if next.Service == "" {
-		next.Rotated = time.Time{}
-	}
 	if err := k.keys(&next, h, h.Current().ID, next.Rotated); err != nil {
 		return "", err
 	}

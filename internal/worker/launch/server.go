@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
 const (
@@ -121,21 +120,13 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, started func()) 
 	}
 }
 
-// peer refuses any account but the service's, by what the kernel says.
+// peer refuses any account but the service's.
 func (s *Server) peer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
+	cred, err := unixframe.Peer(conn)
+	if err == nil && int(cred.Uid) != s.launcher.cfg.UID {
+		err = api.Errorf(api.CodeUnauthenticated, "launcher: uid %d is not the account of the service", cred.Uid)
 	}
-	var cred *unix.Ucred
-	ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) //nolint:gosec // G115: a descriptor
-	if err := errors.Join(ctlErr, err); err != nil {
-		return err
-	}
-	if int(cred.Uid) != s.launcher.cfg.UID {
-		return api.Errorf(api.CodeUnauthenticated, "launcher: uid %d is not the account of the service", cred.Uid)
-	}
-	return nil
+	return err
 }
 
 // do does what a request asks for.
@@ -152,7 +143,7 @@ func (s *Server) do(ctx context.Context, conn *net.UnixConn, r *Request, files [
 		a.Running = []Running{who}
 		return s.started(p, err, a)
 	case KindFetch:
-		ctx, stop := whileConnected(ctx, conn)
+		ctx, stop := unixframe.WhileConnected(ctx, conn)
 		defer stop()
 		result, err := l.fetch(ctx, *r.Fetch, "", r.Sealed)
 		a.Fetched = &result
@@ -212,33 +203,13 @@ func (l *Launcher) follow(r *Request) (uint64, error) {
 	return n, err
 }
 
-// whileConnected returns a context that ends when the peer is gone.
-func whileConnected(ctx context.Context, conn *net.UnixConn) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	_ = conn.SetDeadline(time.Time{})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var b [1]byte
-		if _, err := conn.Read(b[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
-			cancel(errors.New("the service is gone"))
-		}
-	}()
-	return ctx, func() {
-		_ = conn.SetReadDeadline(time.Unix(1, 0))
-		<-done
-		cancel(nil)
-	}
-}
-
 // reap waits for workers that have exited.
 func (s *Server) reap() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := s.children[:0]
 	for _, p := range s.children {
-		fds := []unix.PollFd{{Fd: int32(p.Handle.Fd()), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
-		if n, err := unix.Poll(fds, 0); err == nil && n > 0 {
+		if exited, err := account.AwaitExit(p.Handle, 0); err == nil && exited {
 			_ = p.Wait() // its outcome is in its directory
 		} else {
 			left = append(left, p)
