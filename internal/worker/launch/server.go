@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 	defer stop()
 	defer s.conns.Wait()
 	slots := make(chan struct{}, maxConns)
-	last := time.Now() //nolint:forbidigo // the kernel's clock, for deadlines
+	last, worked := time.Now(), true //nolint:forbidigo // the kernel's clock, for deadlines
 	for ctx.Err() == nil {
 		slots <- struct{}{}
 		if err := listener.SetDeadline(time.Now().Add(min(s.idle, reapEvery))); err != nil { //nolint:forbidigo // likewise
@@ -56,6 +57,10 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 		switch now := time.Now(); { //nolint:forbidigo // likewise
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			<-slots
+			if worked && len(slots) == 0 { // what requests used goes back to the kernel
+				debug.FreeOSMemory()
+				worked = false
+			}
 			if len(slots) > 0 {
 				last = now
 			} else if now.Sub(last) >= s.idle {
@@ -71,7 +76,7 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 			<-slots
 			return err
 		default:
-			last = now
+			last, worked = now, true
 		}
 		s.starting.RLock()
 		s.conns.Go(func() {
