@@ -45,7 +45,7 @@ func (t *doctor) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus
 		}
 	}
 	out = append(out, runningCatalog(&s), runningRuns(&s), runningDisk(&s))
-	out = append(out, runningAnchors(&s)...)
+	out = append(out, runningAnchors(&s, t.readsState())...)
 	out = append(out, check{name: "service layers", ok: true, found: strings.Join(s.Isolation, "\n")})
 	out = append(out, runningNotify(&s)...)
 	out = append(out, secretCheck(ctx, conn)...)
@@ -145,15 +145,19 @@ func runningRuns(s *api.ServiceStatus) check {
 	return c
 }
 
-// runningAnchors are the anchors that the service has not compared, or that are lost.
-func runningAnchors(s *api.ServiceStatus) (out []check) {
+// runningAnchors are the anchors that the service has not compared, or that are lost. With
+// their own checks, remembered ones are among the anchors of this configuration.
+func runningAnchors(s *api.ServiceStatus, checked bool) (out []check) {
 	for _, a := range s.Anchors {
 		c := check{name: "service anchor", advice: true, found: fmt.Sprintf("%s: %s", a.Name, a.Error)}
 		switch {
 		case a.Lost:
 			c.fix = "configure another anchor, with another name and place"
-		case a.Remembered: // among the anchors of this configuration
+		case a.Remembered && checked:
 			continue
+		case a.Remembered:
+			c.found = fmt.Sprintf("%s: remembered, NOT COMPARED: %s", a.Name, a.Error)
+			c.fix = "make it reachable: the next start compares it, and then forgets it"
 		case !a.Compared:
 			c.found = fmt.Sprintf("%s: NOT COMPARED with the log since the service started: %s", a.Name, a.Error)
 			c.fix = "make it reachable: the service compares it before it sends anything"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
+	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
@@ -49,10 +50,13 @@ func (t *doctor) systemChecks(ctx context.Context) (out []check) {
 	for _, c := range []struct {
 		name string
 		err  error
-	}{{"trust and settings", t.rootTrust()}, {"catalog directory", catalogGroups(t.Dirs.Data, groupsOf(serviceAccount))}, {"state directory", stateOf(t.Dirs.State)}, {"launcher", t.launcherFile()}} {
+	}{{"trust and settings", t.rootTrust()}, {"catalog directory", catalogGroups(t.Dirs.Data, groupsOf(serviceAccount))}, {"state directory", t.systemState()}, {"launcher", t.launcherFile()}} {
 		out = append(out, errorCheck(c.name, c.err))
 	}
 	out = append(out, t.settingsChecks(ctx)...)
+	if t.readsState() {
+		out = append(out, t.anchorChecks(ctx)...)
+	}
 	return append(out, check{name: "mode", ok: true, found: "system: root owns what the service trusts, and the service's account owns the state alone; each claim and its test: docs/threats.md"})
 }
 
@@ -151,6 +155,33 @@ func groupsOf(name string) (gids []int) {
 		}
 	}
 	return gids
+}
+
+// systemState refuses a state that is not as the package leaves it, and for the account that has it, one
+// without room.
+func (t *doctor) systemState() error {
+	err := stateOf(t.Dirs.State)
+	if err != nil || !t.readsState() {
+		return err
+	}
+	short, ok := errors.AsType[*store.DiskError](store.CheckDisk(t.Dirs.State))
+	switch {
+	case !ok:
+		return nil
+	case short.ReadOnly:
+		return api.Errorf(api.CodeUnavailable, "%w", short)
+	}
+	return api.Errorf(api.CodeUnavailable, "%w", short).WithHint(fullFix)
+}
+
+// readsState reports whether this account has the state, which the anchors are compared with.
+func (t *doctor) readsState() bool {
+	st, err := os.Lstat(t.Dirs.State)
+	if err != nil {
+		return !t.Dirs.System()
+	}
+	uid, _, ok := installation.Owner(st)
+	return ok && uid == t.UID
 }
 
 // stateOf refuses a state that another account than the service's owns or can enter.

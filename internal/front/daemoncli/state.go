@@ -101,6 +101,9 @@ func (t *doctor) dataCheck() check {
 	return check{name: "data directory", ok: true, found: t.Dirs.Data}
 }
 
+// fullFix is what to do about a full disk of the state.
+const fullFix = "the service starts by the room of its reserve; bailiwick gc removes what the retention rules have expired"
+
 // stateCheck is doctor's check of the state directory. It creates nothing.
 func (t *doctor) stateCheck() check {
 	dir := t.Dirs.State
@@ -119,7 +122,7 @@ func (t *doctor) stateCheck() check {
 	}
 	fix := "make it a directory that this account can write, or set XDG_STATE_HOME"
 	if _, full := errors.AsType[*store.DiskError](err); full {
-		fix = "the service starts by the room of its reserve; bailiwick gc removes what the retention rules have expired"
+		fix = fullFix
 	}
 	if errors.Is(err, unix.EROFS) {
 		err = readOnly(dir)

@@ -31,7 +31,8 @@ type Path struct {
 }
 
 // WorkerPaths lists what a worker sees of an installation: its attempt's directory, dir, and what is to read. Repository is what its
-// source is checked out from, if it has one, and others are paths that humans signed for its jails.
+// source is checked out from, if it has one, and others are paths that humans signed for its jails. What is missing of these the
+// worker misses: it says which source or target that is, and why the attempt failed.
 func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, others []string) []Path {
 	paths := []Path{
 		{At: attempt, From: dir, Write: true, Agent: true},
@@ -45,7 +46,7 @@ func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, ot
 		paths = append(paths, Path{At: file, Optional: true, Trusted: true})
 	}
 	if repository != "" {
-		paths = append(paths, Path{At: repository, Links: !within(repository, d.State)})
+		paths = append(paths, Path{At: repository, Links: !within(repository, d.State), Optional: true})
 	}
 	return withOthers(paths, others)
 }
@@ -53,7 +54,7 @@ func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, ot
 // withOthers adds signed paths, and removes those that every program sees.
 func withOthers(paths []Path, others []string) []Path {
 	for _, p := range others {
-		paths = append(paths, Path{At: p}) // as for a jail, which refuses links there
+		paths = append(paths, Path{At: p, Optional: true}) // as for a jail, which refuses links there
 	}
 	return slices.DeleteFunc(paths, func(p Path) bool {
 		return slices.ContainsFunc(System(), func(s string) bool { return within(p.At, s) })
