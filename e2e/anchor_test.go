@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 )
 
 // copyState copies the state directory of a stopped service.
@@ -144,12 +145,12 @@ func TestUnreachableAnchorsStopNothing(t *testing.T) {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
 	const secret = "the-secret-of-the-object-store"
-	w.write("config/bailiwick/store.json", `{"accessKey": "service", "secretKey": "`+secret+`"}`, 0o600)
+	w.write("store/credentials.json", `{"accessKey": "service", "secretKey": "`+secret+`"}`, 0o600)
 	nobody := strings.TrimPrefix(freePort(t), "http://")
 	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n"+
 		"  - {name: gone, kind: file, path: "+w.path("not/there")+", every: 1s}\n"+
 		"  - {name: none, kind: git, repository: "+w.path("none.git")+", every: 1s}\n"+
-		"  - {name: worm, kind: s3, endpoint: \"https://"+nobody+"\", region: eu-1, bucket: anchors, credentials: "+w.path("config/bailiwick/store.json")+", every: 1s}\n", 0o644)
+		"  - {name: worm, kind: s3, endpoint: \"https://"+nobody+"\", region: eu-1, bucket: anchors, credentials: "+w.path("store/credentials.json")+", every: 1s}\n", 0o644)
 	w.up()
 	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	s := w.status()
@@ -180,7 +181,7 @@ func TestUnreachableAnchorsStopNothing(t *testing.T) {
 		t.Error("the secret was printed")
 	}
 	// A secret that other accounts can read is a refusal to start.
-	if err := os.Chmod(w.path("config/bailiwick/store.json"), 0o640); err != nil {
+	if err := os.Chmod(w.path("store/credentials.json"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	d := w.refused(1, []string{"chmod 600"}, "up")
@@ -224,7 +225,11 @@ func (w *world) restore() {
 // commitOnTop commits the first checkpoint of a repository on top of its branch.
 func (w *world) commitOnTop(repo string) {
 	w.t.Helper()
-	w.git(".", "clone", "-q", "--branch", "bailiwick", repo, w.path("clone"))
+	w.mkdir("clone")
+	if w.unit != nil { // as the repository, so git trusts it
+		w.unit.give("clone", machine.Service, machine.Service, 0o755)
+	}
+	w.git("clone", "clone", "-q", "--branch", "bailiwick", repo, ".")
 	w.git("clone", "checkout", "-q", "HEAD~1", "--", "checkpoint")
 	w.git("clone", "commit", "-q", "-m", "older")
 	w.git("clone", "push", "-q", repo, "HEAD:bailiwick")
@@ -279,7 +284,11 @@ func TestOnlyAnOperatorNamesAnAnchorAsLost(t *testing.T) {
 		b := w.read("disk/high-water")
 		w.write("disk/high-water", b+"all is well\n", 0o600)
 		w.refused(1, []string{`anchor "disk" (file `, "bailiwick anchor lost disk"}, "up")
-		if _, check := w.doctor(filepath.Join(bin, "bailiwick")); !strings.HasPrefix(check["anchor disk"], "invalid") {
+		program := "bailiwick"
+		if w.on != nil {
+			program = "bailiwickd" // of the account that reads the state
+		}
+		if _, check := w.doctor(filepath.Join(bin, program)); !strings.HasPrefix(check["anchor disk"], "invalid") {
 			t.Errorf("doctor: %v", check)
 		}
 		w.write("disk/high-water", b, 0o600)

@@ -117,7 +117,7 @@ func TestDispatchSurvivesAServiceKill(t *testing.T) {
 					w := gated(t, uid)
 					id, j := w.begun()
 					stop(w)
-					w.refused(1, []string{"no service answers", "bailiwick up"}, "status")
+					w.refused(1, []string{"no service answers", w.starts()}, "status")
 					if open {
 						w.openGate()
 						for pid := range j.workers {
@@ -389,6 +389,7 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 		t.Fatalf("databases: %v %v", files, err)
 	}
 	db := files[0]
+	named := w.named(db)
 	spoil := func(change func(b []byte) []byte) func() {
 		return func() {
 			b, err := os.ReadFile(db)
@@ -404,14 +405,14 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 		spoil func()
 		words []string
 	}{
-		{"the header", flipAt(func([]byte) int { return 3 }), []string{db}},
-		{"the schema", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte("CREATE TABLE audit_entry")) + 9 }), []string{db}},
+		{"the header", flipAt(func([]byte) int { return 3 }), []string{named}},
+		{"the schema", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte("CREATE TABLE audit_entry")) + 9 }), []string{named}},
 		{"an entry of the log", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte(`"kind":"dispatch.accepted"`)) + 3 }), []string{"audit log", "entry"}},
-		{"a truncated database", spoil(func(b []byte) []byte { return b[:len(b)/2/4096*4096] }), []string{db}},
-		{"an empty database", spoil(func([]byte) []byte { return nil }), []string{db}},
+		{"a truncated database", spoil(func(b []byte) []byte { return b[:len(b)/2/4096*4096] }), []string{named}},
+		{"an empty database", spoil(func([]byte) []byte { return nil }), []string{named}},
 		{"the service's key", func() { w.write("state/bailiwick/service.key", "nonsense", 0o600) }, []string{"service.key"}},
 		{"a world-readable key", func() { must(t, os.Chmod(w.path("state/bailiwick/service.key"), 0o644)) }, []string{"service.key", "chmod"}},
-		{"a world-writable store", func() { must(t, os.Chmod(w.path("state/bailiwick/store"), 0o777)) }, []string{w.path("state/bailiwick/store"), "chmod"}},
+		{"a world-writable store", func() { must(t, os.Chmod(w.path("state/bailiwick/store"), 0o777)) }, []string{filepath.Dir(named), "chmod"}},
 	} {
 		c.spoil()
 		before := snapshot(t, w.path("state/bailiwick/store"))
@@ -433,6 +434,7 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 		}
 		must(t, os.Chmod(w.path("state/bailiwick/store"), 0o700))
 		copyTree(t, kept, w.path("state/bailiwick"))
+		must(t, os.Chmod(w.path("state/bailiwick"), 0o700))
 		for path := range snapshot(t, w.path("state/bailiwick")) {
 			must(t, os.Chmod(path, 0o600))
 		}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -69,6 +70,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	w.up()
 	w.must("down")
 	must(t, syscall.Mount("tmpfs", w.path("state/bailiwick/log"), "tmpfs", 0, "size=2m,mode=700")) // takes the tree away
+	w.own("state/bailiwick/log")
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state/bailiwick/log"), syscall.MNT_DETACH)) })
 	w.must("up")
 	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
@@ -119,9 +121,16 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 // awaitReady waits until the service is ready, or not ready.
 func (w *world) awaitReady(ready bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); w.status().Ready != ready; {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("ready stays %t: %+v", !ready, w.status())
+	for late := range polling(2 * time.Minute) {
+		var s api.ServiceStatus
+		d := w.try("status", "-o", "json")
+		// While its state is not open, the service of a machine knows no operators: it tells
+		// people what is wrong, and no more.
+		if err := json.Unmarshal([]byte(d.stdout), &s); err == nil && s.Ready == ready || err != nil && !ready && strings.Contains(d.stderr, "nothing is allowed") {
+			return
+		}
+		if late {
+			w.t.Fatalf("ready stays %t: %s", !ready, d)
 		}
 	}
 }

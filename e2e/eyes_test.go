@@ -20,8 +20,10 @@ import (
 func TestOneKeyIsNotTwoPeople(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0, subagent{name: "look", script: "true"})
-	d := w.exec("jq", "-cS", ".keys |= map(del(.principal))", w.path("data/bailiwick/operators.json"))
-	w.write("data/bailiwick/operators.json", d.stdout, 0o644)
+	if w.on == nil { // the setup of a machine writes principals
+		d := w.exec("jq", "-cS", ".keys |= map(del(.principal))", w.path("data/bailiwick/operators.json"))
+		w.write("data/bailiwick/operators.json", d.stdout, 0o644)
+	}
 	w.upRuns()
 	w.downAtEnd()
 	w.token("human:ann")
@@ -35,13 +37,15 @@ func TestOneKeyIsNotTwoPeople(t *testing.T) {
 	mine := w.path("config/bailiwick/operator.key")
 	_, public := w.operatorKey("ann")
 
-	w.refused(3, []string{"have no principals", "bailiwick operators assign"}, with("ann", mine)...)
-	w.refused(1, []string{"has no principal", "bailiwick operators assign"}, "operators", "add", public, "--principal", "human:ann")
-	wantIn(t, "operators list", w.try("operators", "list").stderr, "Nobody can vote about approvals", "bailiwick operators assign")
-	wantIn(t, "doctor", w.try("doctor").stdout, "no key has a principal")
 	key := string(w.operatorKeys().Keys[0].ID)
-	w.refused(1, []string{"an AI has no operator key"}, "operators", "assign", key+"=agent:claude")
-	wantIn(t, "operators assign", w.must("operators", "assign", key+"="+w.me()), "Set 2 is in force")
+	if w.on == nil {
+		w.refused(3, []string{"have no principals", "bailiwick operators assign"}, with("ann", mine)...)
+		w.refused(1, []string{"has no principal", "bailiwick operators assign"}, "operators", "add", public, "--principal", "human:ann")
+		wantIn(t, "operators list", w.try("operators", "list").stderr, "Nobody can vote about approvals", "bailiwick operators assign")
+		wantIn(t, "doctor", w.try("doctor").stdout, "no key has a principal")
+		w.refused(1, []string{"an AI has no operator key"}, "operators", "assign", key+"=agent:claude")
+		wantIn(t, "operators assign", w.must("operators", "assign", key+"="+w.me()), "Set 2 is in force")
+	}
 	w.refused(1, []string{"belongs to " + w.me() + ", and never to another principal"}, "operators", "assign", key+"=human:ann")
 	wantIn(t, "operators list", w.must("operators", "list"), w.me())
 

@@ -385,6 +385,7 @@ func TestHTTPIsNotServedWithoutAnAuditLog(t *testing.T) {
 	w.addPrincipals()
 	s := w.http()
 	s.want("control", ask{}, 200)
+	w.awaitReady(true)
 	must(t, os.Remove(w.path("state/bailiwick/reserve"))) // else the service continues in its room
 	f, err := os.Create(w.path("state/filler"))
 	must(t, err)

@@ -44,11 +44,12 @@ type unit struct {
 
 	bin      string // where service and launcher are; empty: bin
 	mu       sync.Mutex
-	service  *daemon  // guarded by mu
-	flags    []string // of the service; guarded by mu
-	launcher *daemon  // guarded by mu
-	api      *os.File // the socket of the API, if it is kept; guarded by mu
-	halt     func()   // stops a service that the test itself started; may be nil
+	service  *daemon     // guarded by mu
+	flags    []string    // of the service; guarded by mu
+	state    os.FileInfo // of the directory that the launcher sees; guarded by mu
+	launcher *daemon     // guarded by mu
+	api      *os.File    // the socket of the API, if it is kept; guarded by mu
+	halt     func()      // stops a service that the test itself started; may be nil
 	stop     chan struct{}
 	stopped  chan struct{}          // closed when no launcher will be started
 	net      atomic.Pointer[island] // where service and launcher run; nil: where the commands do
@@ -195,7 +196,7 @@ func newMachine(t testing.TB, w *world) {
 		if !strings.HasPrefix(d.at, "/tmp") {
 			u.MkdirAll(d.at, d.uid, d.gid, d.mode)
 			// A test may have moved the directory away.
-			fmt.Fprintf(&before, "[ ! -d '%[1]s' ] || mount --bind '%[1]s' '%[2]s'\n", w.path(d.from), d.at)
+			fmt.Fprintf(&before, "[ ! -d '%[1]s' ] || mount --rbind '%[1]s' '%[2]s'\n", w.path(d.from), d.at)
 		}
 	}
 	must(t, os.Chmod(w.path("run"), 0o777)) // for sockets that settings name
@@ -345,13 +346,17 @@ func (u *unit) up(flags ...string) done {
 		}
 	}
 	// What an administrator has put back is given to the service.
-	must(u.t, filepath.WalkDir(u.w.path("state/bailiwick"), func(name string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return os.Lchown(name, machine.Service, machine.Service)
-	}))
-	const log = "state/bailiwick/service.log"
+	u.giveAll("state/bailiwick")
+	st, err := os.Stat(u.w.path("state/bailiwick"))
+	must(u.t, err)
+	if u.state != nil && !os.SameFile(u.state, st) {
+		u.remounted() // a test put another state there
+	}
+	u.state = st
+	log := "state/bailiwick/service.log"
+	if unix.Access(u.w.path("state/bailiwick"), unix.W_OK) != nil { // on a read-only disk
+		log = "service.log"
+	}
 	from := int64(0)
 	if st, err := os.Stat(u.w.path(log)); err == nil {
 		from = st.Size()
@@ -410,6 +415,19 @@ func (u *unit) give(dir string, uid, gid int, mode fs.FileMode) {
 	must(u.t, errors.Join(os.Chown(u.w.path(dir), uid, gid), os.Chmod(u.w.path(dir), mode)))
 }
 
+// giveAll gives a directory of the world, with all that is below, to the service. It may be read-only.
+func (u *unit) giveAll(dir string) {
+	must(u.t, filepath.WalkDir(u.w.path(dir), func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if st, err := d.Info(); err != nil || st.Sys().(*syscall.Stat_t).Uid == machine.Service {
+			return err
+		}
+		return os.Lchown(name, machine.Service, machine.Service)
+	}))
+}
+
 // owner returns who owns what a test writes to the world.
 func (u *unit) owner(name string) (uid, gid int) {
 	for _, dir := range []string{"state/bailiwick", "run/bailiwick", "state/" + failpoint.Folder} {
@@ -422,6 +440,12 @@ func (u *unit) owner(name string) (uid, gid int) {
 	}
 	if name == "data/bailiwick" {
 		return 0, machine.Deploy
+	}
+	// Such as the file of an anchor, or its directory.
+	for _, path := range []string{u.w.path(name), filepath.Dir(u.w.path(name))} {
+		if st, err := os.Stat(path); err == nil && st.Sys().(*syscall.Stat_t).Uid == machine.Service {
+			return machine.Service, machine.Service
+		}
 	}
 	return machine.Alice, machine.Alice
 }
@@ -454,6 +478,9 @@ func (u *unit) handOver() {
 	for _, path := range u.named() {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			path = filepath.Dir(path) // the service makes it there
+		}
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
 		for _, own := range []string{".", "run", "config/bailiwick"} {
 			if path == u.w.path(own) {
@@ -495,6 +522,12 @@ func (u *unit) try(args []string) done {
 		return d
 	}
 	u.sync()
+	if args[verb] == "anchor" { // it uses sudo
+		u.administrator()
+		cmd := u.Command(u.t.Context(), machine.Root, append([]string{"setpriv", "--reuid", "64311", "--regid", "64311", "--init-groups", "--", filepath.Join(bin, "bailiwick")}, args...)...)
+		cmd.Dir, cmd.Env = u.w.dir, append(cmd.Env, u.w.env...)
+		return u.w.finish(cmd)
+	}
 	d := run()
 	// As the socket of the service's unit does. A call that ended with its service is not repeated.
 	unmet := strings.Contains(d.stderr, "connection refused") || strings.Contains(d.stderr, "no such file or directory")

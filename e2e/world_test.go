@@ -323,6 +323,25 @@ func (w *world) names(got, id string) bool {
 	return got == id || w.on != nil && strings.HasPrefix(got, id+"-")
 }
 
+// named is how the service names a file of the world.
+func (w *world) named(path string) string {
+	if w.unit == nil {
+		return path
+	}
+	for from, at := range map[string]string{"state/bailiwick": "/var/lib/bailiwick", "data/bailiwick": "/var/lib/bailiwick-catalog", "run/bailiwick": "/run/bailiwick"} {
+		path = strings.Replace(path, w.path(from), at, 1)
+	}
+	return path
+}
+
+// starts is what a hint says that starts the service.
+func (w *world) starts() string {
+	if w.on != nil {
+		return "sudo systemctl start bailiwick.service"
+	}
+	return "bailiwick up"
+}
+
 // chosen returns a text with ids as the world's account chose them; see names.
 func (w *world) chosen(text string) string {
 	if w.on == nil {

@@ -31,8 +31,7 @@ type Path struct {
 }
 
 // WorkerPaths lists what a worker sees of an installation: its attempt's directory, dir, and what is to read. Repository is what its
-// source is checked out from, if it has one, and others are paths that humans signed for its jails. What is missing of these the
-// worker misses: it says which source or target that is, and why the attempt failed.
+// source is checked out from, if it has one, and others are paths that humans signed for its jails: the worker reports what is missing.
 func WorkerPaths(d api.Dirs, attempt string, dir *os.File, repository string, others []string) []Path {
 	paths := []Path{
 		{At: attempt, From: dir, Write: true, Agent: true},
