@@ -56,7 +56,7 @@ func TestAuditListSupportsEveryFilter(t *testing.T) {
 	w := auditedWorld(t)
 	all := w.audited()
 	for flags, want := range map[string]func(e map[string]any) bool{
-		"--dispatch the-edit":                                    func(e map[string]any) bool { return e["dispatch"] == "the-edit" },
+		"--dispatch the-edit":                                    func(e map[string]any) bool { id, _ := e["dispatch"].(string); return w.names(id, "the-edit") },
 		"--role quality":                                         func(e map[string]any) bool { return e["role"] == "quality" },
 		"--decision deny":                                        func(e map[string]any) bool { return e["decision"] == "deny" },
 		"--decision allow --principal " + w.me():                 func(e map[string]any) bool { return e["decision"] == "allow" && e["principal"] == w.me() },
@@ -253,7 +253,7 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 		return w.exec(filepath.Join(bin, "bailiwick-verify"), "--tiles", dir, "--trust", trust, "--since", "1d")
 	}
 	for _, want := range []string{"dispatch   the-edit: finished, subagent edit for " + w.me(), w.me() + " requested nobody", "pass  inclusion", "pass  operator records", "pass  chains"} {
-		if d := period(); d.status != 0 || !strings.Contains(d.stdout, want) {
+		if d := period(); d.status != 0 || !strings.Contains(w.chosen(d.stdout), want) {
 			t.Errorf("the period lacks %q: %s", want, d)
 		}
 	}
@@ -261,7 +261,7 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 	bundle := filepath.Join(dir, "tile/entries/000")
 	good, err := os.ReadFile(bundle)
 	must(t, err)
-	must(t, os.WriteFile(bundle, bytes.Replace(good, []byte("local:root"), []byte("local:toor"), 1), 0o644))
+	must(t, os.WriteFile(bundle, bytes.Replace(good, []byte(w.me()), []byte("local:toor"), 1), 0o644))
 	w.refused(1, []string{"000"}, "audit", "tiles", "--to", dir)
 	if d := period(); d.status != 1 || !strings.Contains(d.stdout, "fail  inclusion") || !strings.Contains(d.stdout, "claim: none") {
 		t.Errorf("a changed entry: %s", d)
@@ -288,6 +288,9 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 func TestAFilteredWatchContinuesAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
+	if w.on != nil {
+		w.up()
+	}
 	cmd := w.command(filepath.Join(bin, "bailiwick"), "audit", "watch", "-o", "jsonl", "--decision", "deny", "--since", "1h")
 	out, err := cmd.StdoutPipe()
 	must(t, err)

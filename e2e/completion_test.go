@@ -23,6 +23,9 @@ func (w *world) offered(shell, line string) []string {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, shell, args...)
+	if w.on != nil {
+		cmd = w.on.Command(ctx, w.uid, append([]string{shell}, args...)...)
+	}
 	cmd.Dir, cmd.Env = w.dir, append(slices.Clone(w.env), "PATH="+bin+":"+os.Getenv("PATH"))
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
@@ -30,7 +33,7 @@ func (w *world) offered(shell, line string) []string {
 		w.t.Errorf("%s, %q: %v: %s", shell, line, err, out)
 	}
 	var words []string
-	for word := range strings.FieldsSeq(string(out)) {
+	for word := range strings.FieldsSeq(w.chosen(string(out))) {
 		if !slices.Contains(words, word) {
 			words = append(words, word)
 		}

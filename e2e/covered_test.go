@@ -79,10 +79,10 @@ func TestReportsSayWhatRan(t *testing.T) {
 		"an operator set the ceiling of " + w.me() + " to ",
 	} {
 		want = strings.TrimSpace(want)
-		if d.status != 0 || !strings.Contains(d.stdout, want) {
+		if d.status != 0 || !strings.Contains(w.chosen(d.stdout), want) {
 			t.Errorf("the report lacks %q: %s", want, d)
 		}
-		if !strings.Contains(string(page), want) {
+		if !strings.Contains(w.chosen(string(page)), want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}

@@ -60,53 +60,49 @@ END
 func TestNothingLeavesADispatchButByItsList(t *testing.T) {
 	t.Parallel()
 	const value = "value-of-the-api-4711"
-	for _, uid := range []int{0, ordinaryUID} {
-		t.Run(map[int]string{0: "root", ordinaryUID: "an ordinary user"}[uid], func(t *testing.T) {
-			n := newInternet(t)
-			var mu sync.Mutex
-			got := map[string][]string{}
-			site := func(name string) http.Handler {
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					mu.Lock()
-					got[name] = append(got[name], r.Header.Get("X-Api-Key"))
-					mu.Unlock()
-					_, _ = io.WriteString(w, "this is "+name+", you sent "+r.Header.Get("X-Api-Key"))
-				})
+	asBoth(t, func(t *testing.T, uid int) {
+		n := newInternet(t)
+		var mu sync.Mutex
+		got := map[string][]string{}
+		site := func(name string) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				got[name] = append(got[name], r.Header.Get("X-Api-Key"))
+				mu.Unlock()
+				_, _ = io.WriteString(w, "this is "+name+", you sent "+r.Header.Get("X-Api-Key"))
+			})
+		}
+		for _, name := range []string{"good", "evil", "api"} {
+			n.host(name+".example.com", site(name))
+		}
+		hosts := n.read("hosts")
+		n.file("hosts", hosts+"10.0.0.5 inside.example.com\n")
+		w := newWorld(t, uid)
+		w.init()
+		w.manifest(subagent{name: "thief", script: strings.ReplaceAll(exfiltrate, "EVIL", n.address("evil.example.com"))})
+		w.replace("project/bailiwick.yaml", "envs:\n", "secrets:\n  - {name: api, ref: \""+w.secretRef("api", "API_VALUE")+"\"}\nenvs:\n"+
+			"  - name: net\n    egress: [\"good.example.com:443\", \"inside.example.com:80\"]\n"+
+			"    secrets: {API_TOKEN: {secret: api, brokered: {hosts: [\"api.example.com:443\"], header: X-Api-Key}}}\n")
+		w.replace("project/bailiwick.yaml", "envs: [colours]", "envs: [colours, net]")
+		w.must("catalog", "apply", "-f", w.path("project/bailiwick.yaml"))
+		w.upKnowing(map[string][2]string{"api": {"API_VALUE", value}}, n)
+		d := w.dispatch("thief", "--env", "net")
+		log := w.must("dispatch", "logs", string(d.ID))
+		if d.State != api.EventFinished || strings.Contains(log, "REACHED") || strings.Contains(log, value) || strings.Contains(log, "this is evil") {
+			t.Fatalf("%+v\n%s", d, log)
+		}
+		for _, want := range []string{"TRY GOOD => this is good", "TRY API => this is api, you sent [redacted]", "Retrying will not help"} {
+			if !strings.Contains(log, want) {
+				t.Errorf("the log has no %q:\n%s", want, log)
 			}
-			for _, name := range []string{"good", "evil", "api"} {
-				n.host(name+".example.com", site(name))
-			}
-			hosts := n.read("hosts")
-			n.file("hosts", hosts+"10.0.0.5 inside.example.com\n")
-			w := newWorld(t, uid)
-			w.init()
-			w.manifest(subagent{name: "thief", script: strings.ReplaceAll(exfiltrate, "EVIL", n.address("evil.example.com"))})
-			w.replace("project/bailiwick.yaml", "envs:\n", "secrets:\n  - {name: api, ref: \"env:API_VALUE\"}\nenvs:\n"+
-				"  - name: net\n    egress: [\"good.example.com:443\", \"inside.example.com:80\"]\n"+
-				"    secrets: {API_TOKEN: {secret: api, brokered: {hosts: [\"api.example.com:443\"], header: X-Api-Key}}}\n")
-			w.replace("project/bailiwick.yaml", "envs: [colours]", "envs: [colours, net]")
-			w.must("catalog", "apply", "-f", w.path("project/bailiwick.yaml"))
-			w.write("config/bailiwick/service.yaml", "version: 1\nsecrets:\n  env: [API_VALUE]\n", 0o600)
-			w.env = append(w.env, "API_VALUE="+value)
-			w.upOn(n.island)
-			d := w.dispatch("thief", "--env", "net")
-			log := w.must("dispatch", "logs", string(d.ID))
-			if d.State != api.EventFinished || strings.Contains(log, "REACHED") || strings.Contains(log, value) || strings.Contains(log, "this is evil") {
-				t.Fatalf("%+v\n%s", d, log)
-			}
-			for _, want := range []string{"TRY GOOD => this is good", "TRY API => this is api, you sent [redacted]", "Retrying will not help"} {
-				if !strings.Contains(log, want) {
-					t.Errorf("the log has no %q:\n%s", want, log)
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if fmt.Sprintf("%q", []any{got["good"], got["api"], got["evil"]}) != fmt.Sprintf(`[[""] [%q] []]`, value) {
-				t.Errorf("the hosts got %q", got)
-			}
-			w.wantRefusals(d.ID, 19)
-		})
-	}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if fmt.Sprintf("%q", []any{got["good"], got["api"], got["evil"]}) != fmt.Sprintf(`[[""] [%q] []]`, value) {
+			t.Errorf("the hosts got %q", got)
+		}
+		w.wantRefusals(d.ID, 19)
+	})
 }
 
 // wantRefusals checks that a dispatch has n refused requests, and that its log has the

@@ -132,7 +132,7 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 		}
 	}
 	report := w.verifyEvidence("first")
-	if report.Dispatches != 5 || report.Run != "first" {
+	if report.Dispatches != 5 || !w.names(string(report.Run), "first") {
 		t.Errorf("%s", report.Text())
 	}
 	// With content, and of a single dispatch that has needs.

@@ -30,7 +30,9 @@ func TestCanLeadsToTheFirstDispatch(t *testing.T) {
 				t.Errorf("want %s missing: %s", need, d)
 			}
 		}
-		missing("keys", "bailiwick init")
+		if w.on == nil { // else the mode of the machine shows when it has keys
+			missing("keys", "bailiwick init")
+		}
 		w.must("init", "--insecure-unencrypted", w.path("project"))
 		missing("catalog", "bailiwick catalog apply")
 		if w.try("status").status == 0 {
@@ -285,7 +287,7 @@ func TestTheAnswerToADispatchIsShortAndNamesTheNextCommand(t *testing.T) {
 	long := []string{"manifest ", "isolation ", "principal ", "result "}
 	short := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "first", "--set", "n:=2", "--set", "at.line:=7")
 	for _, want := range []string{"dispatch    first finished\n", "patch ", "verify ", "usage ", "next        bailiwick dispatch "} {
-		if !strings.Contains(short.stdout, want) {
+		if !strings.Contains(w.chosen(short.stdout), want) {
 			t.Errorf("lacks %q: %s", want, short)
 		}
 	}
@@ -302,7 +304,7 @@ func TestTheAnswerToADispatchIsShortAndNamesTheNextCommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"fails --id fails": "next        bailiwick dispatch logs fails\n", "asks --id asks": "next        bailiwick dispatch answer asks TEXT\n", "edit --id edit --source repo -d": "next: bailiwick dispatch logs edit -f\n",
 	} {
-		if d := w.try(append([]string{"dispatch", "run", "-q"}, strings.Fields(args)...)...); !strings.Contains(d.stdout+d.stderr, want) {
+		if d := w.try(append([]string{"dispatch", "run", "-q"}, strings.Fields(args)...)...); !strings.Contains(w.chosen(d.stdout+d.stderr), want) {
 			t.Errorf("%s: want %q: %s", args, want, d)
 		}
 	}
@@ -341,7 +343,7 @@ func TestDispatchListFiltersAndPages(t *testing.T) {
 	w.must("run", "submit", w.path("plan.yaml"), "--wait", "1m")
 	list := func(args ...string) string {
 		t.Helper()
-		return strings.Join(strings.Fields(w.must(append([]string{"dispatch", "list", "-o", "name"}, args...)...)), " ")
+		return strings.Join(strings.Fields(w.chosen(w.must(append([]string{"dispatch", "list", "-o", "name"}, args...)...))), " ")
 	}
 	ofRun := list("--run", "run-one")
 	for args, want := range map[string]string{
@@ -359,7 +361,7 @@ func TestDispatchListFiltersAndPages(t *testing.T) {
 		}
 	}
 	d := w.try("dispatch", "list", "--last", "2")
-	if !strings.Contains(d.stdout, "run-one") || !strings.Contains(d.stdout, "task-one") || !strings.Contains(d.stderr, "older dispatches: bailiwick dispatch list --last 2 --after fail-2\n") {
+	if !strings.Contains(d.stdout, "run-one") || !strings.Contains(d.stdout, "task-one") || !strings.Contains(w.chosen(d.stderr), "older dispatches: bailiwick dispatch list --last 2 --after fail-2\n") {
 		t.Errorf("a page: %s", d)
 	}
 	if d := w.try("dispatch", "list"); strings.Contains(d.stderr, "older") {
