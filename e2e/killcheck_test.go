@@ -244,7 +244,11 @@ func TestKilledFirstStartIsRetried(t *testing.T) {
 		}
 	}
 	t.Logf("kills: %v", kills)
-	for _, name := range []failpoint.Name{failpoint.BlobWritten, failpoint.BlobPlaced, failpoint.StoreCommit, failpoint.StoreCommitted} {
+	passed := []failpoint.Name{failpoint.StoreCommit, failpoint.StoreCommitted}
+	if k.unit == nil { // the service of a machine stores no rules of its own account
+		passed = append(passed, failpoint.BlobWritten, failpoint.BlobPlaced)
+	}
+	for _, name := range passed {
 		if kills[name] == 0 {
 			t.Errorf("no process was killed at %s", name)
 		}

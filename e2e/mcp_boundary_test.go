@@ -270,7 +270,12 @@ func TestToolsExplainAMissingService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.init()
 	s := w.mcp(mcpNovember)
+	start := "bailiwick up"
+	if w.unit != nil {
+		start = "sudo systemctl start bailiwick.service"
+	}
 	arguments := map[string]members{
 		"bailiwick_dispatch": {"subagent": "edit"}, "bailiwick_dispatch_describe": {"dispatchId": "d-1234"}, "bailiwick_dispatch_cancel": {"dispatchId": "d-1234"},
 		"bailiwick_orchestrator_submit": {"plan": members{}}, "bailiwick_orchestrator_status": {"runId": "r"}, "bailiwick_orchestrator_watch": {"runId": "r"},
@@ -280,11 +285,12 @@ func TestToolsExplainAMissingService(t *testing.T) {
 		if in == nil {
 			in = members{}
 		}
-		if r := s.call(name, in); !r.IsError || !strings.HasPrefix(r.text(), "service_unavailable: run bailiwick up") || r.failure().Code != api.CodeUnavailable {
+		if r := s.call(name, in); !r.IsError || !strings.HasPrefix(r.text(), "service_unavailable: run "+start) || r.failure().Code != api.CodeUnavailable {
 			t.Errorf("%s returns %s", name, r.text())
 		}
 	}
-	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.manifest(subagent{name: "edit", script: "echo two > a.txt"})
+	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.up()
 	var list struct{ Items []api.Listing }
 	s.ok("bailiwick_subagents_list", members{}, &list)

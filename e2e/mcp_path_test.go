@@ -11,6 +11,9 @@ import (
 // absolutePath matches what looks like a path of the host.
 var absolutePath = regexp.MustCompile(`(^|[\s"'(=:])/[A-Za-z0-9._-]+`)
 
+// machinePath matches a place of an installation in mode system.
+var machinePath = regexp.MustCompile(`/(etc|run|var/lib)/bailiwick`)
+
 // Whatever fails, the tools name no path of this machine, on stdio and over HTTP:
 // every view of every tool, while sources, content, checkouts, catalog and trust
 // root are damaged in turn. The control: the same failures, told to the person
@@ -89,7 +92,7 @@ func TestToolErrorsNameNoHostPath(t *testing.T) {
 			}
 		}
 		if c.control != nil {
-			if d := w.try(c.control...); d.status != 0 && strings.Contains(d.stderr, w.dir) && absolutePath.MatchString(d.stderr) {
+			if d := w.try(c.control...); d.status != 0 && (strings.Contains(d.stderr, w.dir) || w.unit != nil && machinePath.MatchString(d.stderr)) && absolutePath.MatchString(d.stderr) {
 				told++
 			} else {
 				t.Logf("%s: the command line names no path: %s", c.what, d)

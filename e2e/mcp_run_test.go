@@ -273,7 +273,7 @@ func TestLongRunsArePaged(t *testing.T) {
 	}
 	var run mcpRun
 	s.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("many", tasks...))}, &run)
-	if run.RunID != "many" || run.Total != many+1 || run.Next == "" {
+	if !w.names(string(run.RunID), "many") || run.Total != many+1 || run.Next == "" {
 		t.Fatalf("after submission it has %d tasks, next %q", run.Total, run.Next)
 	}
 	events := s.watchRun("many")

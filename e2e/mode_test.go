@@ -131,6 +131,15 @@ func (u *unit) moveTo(n *island) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.net.Store(n)
+	for _, name := range []string{"/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"} { // those of an internet
+		var b []byte
+		must(u.t, n.do(func() (err error) {
+			b, err = os.ReadFile(name)
+			return err
+		}))
+		u.MkdirAll(filepath.Dir(name), 0, 0, 0o755)
+		u.Write(name, string(b), 0, 0, 0o644)
+	}
 	if u.launcher.running() {
 		u.launcher.end(syscall.SIGTERM)
 	}
@@ -499,6 +508,18 @@ func (u *unit) handOver() {
 	}
 }
 
+// beforeSetup does what a person does before there is an installation, which setup then makes
+// of the first keys.
+func (u *unit) beforeSetup(do func()) {
+	u.give("data/bailiwick", machine.Alice, machine.Alice, 0o755)
+	env := u.w.env
+	u.w.env = append(slices.Clone(env), api.ModeVariable+"="+api.ModeSameUser)
+	do()
+	u.w.env = env
+	u.give("data/bailiwick", 0, machine.Deploy, 0o775|fs.ModeSetgid)
+	u.sync()
+}
+
 // try runs bailiwick as the world's person. What starts and stops a service of the account
 // in mode same-user is the administrator's.
 func (u *unit) try(args []string) done {
@@ -514,11 +535,8 @@ func (u *unit) try(args []string) done {
 	case args[verb] == "down" && len(rest) == 0:
 		return u.down()
 	case args[verb] == "init":
-		// The first keys are made before there is an installation, which setup then makes of them.
-		u.give("data/bailiwick", machine.Alice, machine.Alice, 0o755)
-		defer u.give("data/bailiwick", 0, machine.Deploy, 0o775|fs.ModeSetgid)
-		d := u.w.plain("/usr/bin/env", append([]string{api.ModeVariable + "=" + api.ModeSameUser, filepath.Join(bin, "bailiwick")}, args...)...)
-		u.sync()
+		d := done{}
+		u.beforeSetup(func() { d = run() })
 		return d
 	}
 	u.sync()

@@ -191,10 +191,16 @@ func TestUnreadyServiceIsAlive(t *testing.T) {
 	}
 	health(http.StatusOK, "ok catalog\n")
 	trust := w.read("data/bailiwick/trust.json")
-	must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte("{}"), 0o644))
+	replace := func(text string) {
+		must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte(text), 0o644))
+		if w.unit != nil {
+			w.unit.sync()
+		}
+	}
+	replace("{}")
 	health(http.StatusServiceUnavailable, "ok log\nok anchors\nNOT READY catalog\n")
 	w.refused(1, []string{"REFUSED: the catalog is refused"}, "status")
-	must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte(trust), 0o644))
+	replace(trust)
 	health(http.StatusOK, "ok catalog\n")
 
 	filler, err := os.Create(w.path("state/filler"))

@@ -87,8 +87,15 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
-		if d, seen := w.terminal(phrase, "init", w.path("project")); d.status != 0 || strings.Contains(seen, phrase) {
-			t.Fatalf("%s\n%s", d, seen)
+		first := func() {
+			if d, seen := w.terminal(phrase, "init", w.path("project")); d.status != 0 || strings.Contains(seen, phrase) {
+				t.Fatalf("%s\n%s", d, seen)
+			}
+		}
+		if w.unit != nil {
+			w.unit.beforeSetup(first)
+		} else {
+			first()
 		}
 		w.manifest(subagent{name: "edit", script: "echo done > done.txt"})
 		if d, seen := w.terminal(phrase, "catalog", "apply", "-f", w.path(manifest)); d.status != 0 {

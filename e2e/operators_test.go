@@ -78,6 +78,10 @@ func TestOperatorKeysAreRotatedWhileTheServiceRuns(t *testing.T) {
 	w.refused(1, []string{"too few signatures: 1 of 2"}, "ceiling", "set", w.me(), "observe")
 	w.refused(1, []string{"want 1 to 1"}, "operators", "retire", mine, "--key", w.path("home/bob2.key"), "--key", w.path("config/bailiwick/operator.key"))
 	w.must("operators", "retire", mine, "--threshold", "1", "--key", w.path("home/bob2.key"), "--key", w.path("config/bailiwick/operator.key"))
+	if w.unit != nil { // whose key is retired is no operator any more
+		w.refused(3, []string{w.me() + " may not operator.read"}, "operators", "list")
+		return
+	}
 	w.refused(1, []string{"the only one"}, "operators", "retire", next, "--key", w.path("home/bob2.key"))
 	w.refused(1, []string{"is retired since set 5"}, "ceiling", "set", w.me(), "observe")
 	list := w.must("operators", "list")

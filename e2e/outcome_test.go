@@ -95,8 +95,9 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 
 	// A refusal creates no record, so a caller who may not dispatch cannot fill
 	// the list.
-	w.refused(3, []string{"stranger", "grant"}, "dispatch", "run", "stranger", "--source", "repo", "--id", "d-refused")
-	if n := len(w.entries("--dispatch", "d-refused", "--kind", "dispatch.denied")); n != 1 {
+	const refused = "d-refused00000000000000000" // as a client generates it
+	w.refused(3, []string{"stranger", "grant"}, "dispatch", "run", "stranger", "--source", "repo", "--id", refused)
+	if n := len(w.entries("--dispatch", refused, "--kind", "dispatch.denied")); n != 1 {
 		t.Errorf("%d entries say that it was denied", n)
 	}
 	reasons = append(reasons, api.ReasonDenied)
