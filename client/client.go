@@ -185,6 +185,17 @@ func dial(ctx context.Context, socket string, uids []int) (net.Conn, error) {
 	return conn, nil
 }
 
+// HowToStart returns the command that starts the service, for an error which says that none
+// answers.
+func HowToStart(err error) string {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		if start, ok := strings.CutPrefix(e.Hint, "run: "); ok {
+			return start
+		}
+	}
+	return "bailiwick up"
+}
+
 func (c *Conn) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

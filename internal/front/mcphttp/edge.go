@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/base/cuttext"
 	"github.com/bailiwick-dev/bailiwick/internal/base/httpguard"
 	"github.com/bailiwick-dev/bailiwick/internal/base/mcpwire"
@@ -128,7 +129,7 @@ func (e *edge) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, err
 	default:
 		e.logger.LogAttrs(r.Context(), e.failures.level(), "cannot authenticate a caller", slog.Any("err", err))
 		w.Header().Set("Retry-After", "5")
-		e.refuse(w, r, http.StatusServiceUnavailable, "service_unavailable: run bailiwick up (the service behind this server does not answer)")
+		e.refuse(w, r, http.StatusServiceUnavailable, "service_unavailable: run "+client.HowToStart(err)+" (the service behind this server does not answer)")
 		return
 	}
 	if code == api.CodeDenied {

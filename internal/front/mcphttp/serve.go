@@ -192,7 +192,7 @@ func permit(ctx context.Context, cfg Config, address *httpguard.Address) (secure
 		if e, ok := errors.AsType[*api.Error](err); ok {
 			why = e.Message // its hint would be a second line
 		}
-		return nil, fmt.Errorf("--http: cannot reach the service, which verifies client tokens (%s): run bailiwick up, or name its socket with --socket", why)
+		return nil, fmt.Errorf("--http: cannot reach the service, which verifies client tokens (%s): run %s, or name its socket with --socket", why, client.HowToStart(err))
 	}
 	if !ready.Token {
 		return nil, errors.New("--http: no client token is valid, so every request would be refused: run bailiwick token create PRINCIPAL")

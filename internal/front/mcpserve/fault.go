@@ -28,7 +28,7 @@ func advice() map[api.Code]string {
 		api.CodeTooLarge:         "make the request smaller",
 		api.CodeIntegrity:        "do not retry; tell a human to run: bailiwick doctor",
 		api.CodeAuditUnavailable: "nothing was done; tell a human to run: bailiwick doctor",
-		api.CodeUnavailable:      "run bailiwick up",
+		api.CodeUnavailable:      "run " + client.HowToStart(nil),
 		api.CodeNotFinished:      "check again later with " + toolDescribe,
 		api.CodeThrottled:        "wait before you call again",
 		api.CodeNotConfigured:    "do not retry; this service has that part disabled, use " + toolDispatch,
@@ -44,10 +44,11 @@ func toolError(err error) *api.Error {
 		c := *known
 		e = &c
 	}
+	hint := advice()[e.Code]
 	if e.Code == api.CodeUnavailable {
+		hint = "run " + client.HowToStart(e)
 		e.Message, e.Hint = "the Bailiwick service does not answer", ""
 	}
-	hint := advice()[e.Code]
 	if more := strings.TrimPrefix(e.Hint, doNotRetry); more != "" {
 		hint += "; " + more
 	}
