@@ -39,7 +39,8 @@ func exempt() map[string]string {
 		"TestDemoOfAgentsPrintsAtMost150Lines": guide, "TestExamplesRun": guide, "TestTheNightlyExampleUpdatesWithinItsBudget": guide, "TestReadmeTourIsShort": guide,
 		"TestTrustOfAnotherAccountIsRefused": own, "TestOneAccountHasEverythingInSameUser": own, "TestUnknownConfigurationRefusesTheStart": own, "TestOtherAccountsSeeAndCancelNothing": own,
 		"TestSocketAcceptsNamesNotAuthority": own, "TestServiceLogIsAlwaysJSON": own, "TestTheMetricsSocketIsForTheServicesAccount": own, "TestServiceRefusesKeysThatDoNotMatch": own,
-		"TestSecretIsSetCheckedAndRemoved": values, "TestAServiceKilledWhileASecretIsReadStartsTheWorkerLater": values,
+		"TestTheReasonForALostAnchorIsRead": "one command signs it beside the state; on a machine people sign files: TestARestoredStateOfATeamStartsOnceItsLossIsSigned",
+		"TestSecretIsSetCheckedAndRemoved":  values, "TestAServiceKilledWhileASecretIsReadStartsTheWorkerLater": values,
 	}
 }
 
