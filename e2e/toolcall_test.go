@@ -21,7 +21,7 @@ const callsTools = `
 if [ -e inputs/resume.json ]; then cp inputs/resume.json outputs/; exit 0; fi
 exec 2>&1
 set -x
-which bailiwick-tool; touch /opt/bailiwick/bin/x || echo read-only
+command -v bailiwick-tool; touch /opt/bailiwick/bin/x || echo read-only
 bailiwick-tool list
 bailiwick-tool call warehouse/drop_table '{}'; echo "status $?"
 bailiwick-tool call report '{"text": 1}'; echo "status $?"
@@ -59,7 +59,7 @@ func TestAgentsCallToolsFromAShell(t *testing.T) {
 			`"id":"2025-06-18"`, `"id":"2025-11-25"`, `"id":"2026-07-28"`, "the tools of the agent at /mcp", "status 0",
 		} {
 			if !strings.Contains(log, want) {
-				t.Errorf("the log lacks %q", want)
+				t.Errorf("the log lacks %q:\n%s", want, log)
 			}
 		}
 		if strings.Count(log, `"result"`) < 5 || strings.Contains(log, "status 4") {

@@ -163,14 +163,14 @@ func TestABrowserAnswersAQuestion(t *testing.T) {
 		w := w.in(t)
 		p := w.servePage()
 		tab := p.signedIn()
-		for _, path := range []string{"/inbox", "/runs/by-page", "/dispatches/" + string(asked.DispatchID)} {
+		for _, path := range []string{"/inbox", "/runs/" + string(byPage), "/dispatches/" + string(asked.DispatchID)} {
 			p.at(tab, path)
 			if n := tab.count("main form[method=post]"); n > 0 {
 				t.Errorf("%s has %d forms without --steer", path, n)
 			}
 		}
 		var status int
-		tab.eval("fetch('/runs/by-page/answer', {method: 'POST', body: new URLSearchParams({task: 'a', text: 'x'})}).then(r => r.status)", &status)
+		tab.eval("fetch('/runs/"+string(byPage)+"/answer', {method: 'POST', body: new URLSearchParams({task: 'a', text: 'x'})}).then(r => r.status)", &status)
 		if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 			t.Errorf("an answer without --steer has status %d", status)
 		}
@@ -179,7 +179,7 @@ func TestABrowserAnswersAQuestion(t *testing.T) {
 	p := w.servePage("--steer")
 	tab := p.signedIn()
 	p.at(tab, "/inbox")
-	form := "form[action='/runs/by-page/answer']"
+	form := "form[action='/runs/" + string(byPage) + "/answer']"
 	tab.click(form + " input[type=radio][value='2']")
 	tab.loads("the answered run", func() { tab.click(form + " button") })
 	w.must("run", "answer", string(byCommand), "--task", "a", "--option", "2")
@@ -204,7 +204,7 @@ func TestABrowserAnswersAQuestion(t *testing.T) {
 
 	run := w.submit(planned("steered", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a"))))
 	w.begunTask(run, "a")
-	p.at(tab, "/runs/steered")
+	p.at(tab, "/runs/"+string(run))
 	tab.loads("paused", func() { tab.click("#pause") })
 	tab.await("document.querySelector('main dl .state').dataset.state === 'paused'")
 	tab.loads("resumed", func() { tab.click("#resume") })
@@ -215,7 +215,7 @@ func TestABrowserAnswersAQuestion(t *testing.T) {
 		t.Errorf("the run is %s, reason %q", got.State, got.CancelReason)
 	}
 	w.open("never")
-	p.at(tab, "/runs/steered")
+	p.at(tab, "/runs/"+string(run))
 	// A double click retries once.
 	tab.loads("retried", func() {
 		tab.eval("(() => { const form = document.querySelector('#retry').form; const send = HTMLFormElement.prototype.requestSubmit; send.call(form); send.call(form) })()", nil)

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,7 +35,7 @@ func newOfficePage(t *testing.T) (*office, *teamPage) {
 	must(t, err)
 	sum := sha256.Sum256(own.RawSubjectPublicKeyInfo)
 	p.pin += "," + base64.StdEncoding.EncodeToString(sum[:])
-	p.command = func() *exec.Cmd { return w.command(filepath.Join(bin, "bailiwick-web"), "team") }
+	p.command = w.pageProgram
 	p.serve()
 	return w, p
 }

@@ -132,11 +132,12 @@ func (t *tab) status(path, method, body string) (status int) {
 func TestEveryFormWorksByKeyboard(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
-	w.submit(planned("asks", shellTask("a", inquiry)))
-	w.submit(planned("held", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a"))))
+	asks := w.submit(planned("asks", shellTask("a", inquiry)))
+	held := w.submit(planned("held", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a"))))
 	t.Cleanup(func() { w.open("never") })
+	alone := map[string]api.DispatchID{}
 	for _, id := range []string{"lone", "other"} {
-		w.dispatch("sh", "--source", "repo", "--id", id, "--input", `{"do":`+quoted(inquiry)+`}`)
+		alone[id] = w.dispatch("sh", "--source", "repo", "--id", id, "--input", `{"do":`+quoted(inquiry)+`}`).ID
 	}
 	w.begunTask("held", "a")
 	w.awaitEvent("asks", event("task.waiting", "a"))
@@ -181,18 +182,18 @@ func TestEveryFormWorksByKeyboard(t *testing.T) {
 
 	// Forms that steer.
 	p.at(tab, "/inbox")
-	tab.tabTo("form[action='/runs/asks/answer'] input[type=radio]")
+	tab.tabTo("form[action='/runs/" + string(asks) + "/answer'] input[type=radio]")
 	tab.press("ArrowDown")
-	tab.await("document.querySelector(" + quoted("form[action='/runs/asks/answer'] input[value='2']") + ").checked")
-	tab.tabTo("form[action='/runs/asks/answer'] button")
+	tab.await("document.querySelector(" + quoted("form[action='/runs/"+string(asks)+"/answer'] input[value='2']") + ").checked")
+	tab.tabTo("form[action='/runs/" + string(asks) + "/answer'] button")
 	// What was filled in stays when something else happens.
 	second := p.open()
 	p.at(second, "/inbox")
-	w.submit(planned("later", shellTask("a", inquiry)))
+	later := w.submit(planned("later", shellTask("a", inquiry)))
 	second.must("Page.bringToFront", nil, nil)
-	second.await("document.querySelector(" + quoted("form[action='/runs/later/answer']") + ")")
+	second.await("document.querySelector(" + quoted("form[action='/runs/"+string(later)+"/answer']") + ")")
 	tab.must("Page.bringToFront", nil, nil)
-	enter("form[action='/runs/asks/answer'] button")
+	enter("form[action='/runs/" + string(asks) + "/answer'] button")
 	if got := w.awaitSettled("asks"); got.State != api.RunDone {
 		t.Errorf("after the answer the run is %s", got.State)
 	}
@@ -213,13 +214,13 @@ func TestEveryFormWorksByKeyboard(t *testing.T) {
 	p.at(tab, "/runs/held")
 	enter("#retry")
 	next := api.RunID(strings.TrimPrefix(tab.value("location.pathname"), "/runs/"))
-	if got := w.awaitSettled(next); got.State != api.RunDone || got.RetryOf != "held" {
+	if got := w.awaitSettled(next); got.State != api.RunDone || got.RetryOf != held {
 		t.Errorf("the retry %s is %s, of %s", next, got.State, got.RetryOf)
 	}
 	p.at(tab, "/inbox")
-	tab.tabTo("#text-lone")
+	tab.tabTo("#text-" + string(alone["lone"]))
 	tab.write("green")
-	enter("form[action='/dispatches/lone/answer'] button")
+	enter("form[action='/dispatches/" + string(alone["lone"]) + "/answer'] button")
 	p.at(tab, "/dispatches/other")
 	tab.tabTo("#reason")
 	tab.write("not now")

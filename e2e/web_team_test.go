@@ -11,11 +11,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,6 +26,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/machine"
 	"github.com/bailiwick-dev/bailiwick/internal/verify/evidence"
 )
 
@@ -84,9 +87,23 @@ func (w *world) teamSettings(more string) *teamPage {
 	port := teamFree(w.t)
 	p := &teamPage{t: w.t, w: w, origin: fmt.Sprintf("https://%s:%d", teamHost, port), pin: pin}
 	p.run = func(args ...string) string { return w.must(args...) }
-	p.command = func() *exec.Cmd { return w.command(filepath.Join(bin, "bailiwick-web"), "team") }
+	p.command = w.pageProgram
 	w.write("config/bailiwick/service.yaml", fmt.Sprintf("version: 1\nweb: {origin: %q, listen: \"127.0.0.1:%d\", certificate: %q, key: %q}\n%s", p.origin, port, w.path("tls/cert.pem"), w.path("tls/key.pem"), more), 0o644)
 	return p
+}
+
+// pageProgram is bailiwick-web for the team: on a machine under its account, to which the administrator
+// gave the key.
+func (w *world) pageProgram() *exec.Cmd {
+	if w.unit == nil {
+		return w.command(filepath.Join(bin, "bailiwick-web"), "team")
+	}
+	key := w.path("tls/key.pem")
+	must(w.t, errors.Join(os.Chown(key, machine.Root, machine.Page), os.Chmod(key, 0o640)))
+	of := w.unit.program(machine.Page, filepath.Join(bin, "bailiwick-web"), "team")
+	cmd := exec.Command(of.Args[0], of.Args[1:]...) // it ends after the test's context
+	cmd.Env, cmd.Dir = of.Env, of.Dir
+	return cmd
 }
 
 // serve serves the page until the test ends, and starts the browser.

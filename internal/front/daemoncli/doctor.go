@@ -85,6 +85,7 @@ func (t *doctor) run(ctx context.Context) error {
 	} else {
 		checks = t.installationChecks(ctx)
 	}
+	checks = append(checks, t.toolChecks(ctx)...)
 	var running []check
 	running, r.Service = t.serviceChecks(ctx)
 	checks = append(checks, running...)
@@ -124,8 +125,7 @@ func (t *doctor) installationChecks(ctx context.Context) []check {
 	checks = append(checks, t.serverCheck()...)
 	checks = append(checks, t.pageCheck()...)
 	checks = append(checks, t.anchorChecks(ctx)...)
-	checks = append(checks, t.notifyChecks(t.settings())...)
-	return append(checks, t.toolChecks(ctx)...)
+	return append(checks, t.notifyChecks(t.settings())...)
 }
 
 func (t *doctor) printDoctor(r *doctorReport) {

@@ -293,7 +293,11 @@ func (r *root) mount(m Mount) error {
 	if <-space.made; space.err != nil {
 		return space.err
 	}
-	return mounttree.Idmap(fd, int(space.file.Fd())) //nolint:gosec // a descriptor
+	err = mounttree.Idmap(fd, int(space.file.Fd())) //nolint:gosec // a descriptor
+	if errors.Is(err, unix.EINVAL) {
+		err = fmt.Errorf("%w: its file system gives no attempt owners of its own; put it on ext4, XFS, Btrfs or tmpfs", err)
+	}
+	return err
 }
 
 // show shows the program its own groups and nothing above them, where the system has them.
