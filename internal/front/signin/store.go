@@ -16,11 +16,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -140,12 +138,6 @@ func (s Store) change(ctx context.Context, apply func(*kept) error) error {
 func (s Store) Current() (string, error) {
 	k, err := s.load()
 	return k.Current, err
-}
-
-// Servers returns the URLs of all servers with a login, sorted.
-func (s Store) Servers() ([]string, error) {
-	k, err := s.load()
-	return slices.Sorted(maps.Keys(k.Servers)), err
 }
 
 // roots returns the certificates of the system and those in PEM; nil: only the system's.

@@ -149,7 +149,7 @@ func closure() map[string][]string {
 // network, and of what is unsigned they parse frames alone.
 func launcher() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/unixframe", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/launchsetting", "internal/worker/mounttree",
+		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/unixframe", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/launchsetting", "internal/worker/mounttree",
 	}
 }
 

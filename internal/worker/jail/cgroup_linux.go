@@ -1,7 +1,6 @@
 package jail
 
 import (
-	"bufio"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/mountinfo"
 )
 
 // Control groups, version 1, 2 or none. A jail's groups are children of the caller's own. Their owner locks each directory;
@@ -339,40 +339,37 @@ func hierarchies() []hierarchy {
 	if err != nil {
 		return nil
 	}
-	mounts, err := os.Open("/proc/self/mountinfo")
+	var found []hierarchy
+	for _, h := range ownHierarchies(string(own)) {
+		found = append(found, h.delegated()...)
+	}
+	return found
+}
+
+// ownHierarchies returns the mounted hierarchies that have the groups of own, the text of /proc/PID/cgroup.
+func ownHierarchies(own string) (found []hierarchy) {
+	mounted, err := mountinfo.Hierarchies()
 	if err != nil {
 		return nil
 	}
-	defer func() { _ = mounts.Close() }()
-	var found []hierarchy
-	for in := bufio.NewScanner(mounts); in.Scan(); {
-		if h, ok := parseHierarchy(in.Text(), string(own)); ok {
-			found = append(found, h.delegated()...)
+	for _, m := range mounted {
+		if h, ok := ownHierarchy(m, own); ok {
+			found = append(found, h)
 		}
 	}
 	return found
 }
 
-// parseHierarchy parses a line of mountinfo(5), with own the text of /proc/PID/cgroup.
-func parseHierarchy(mount, own string) (hierarchy, bool) {
-	head, tail, ok := strings.Cut(mount, " - ")
-	before, after := strings.Fields(head), strings.Fields(tail)
-	if !ok || len(before) < 6 || len(after) < 3 || after[0] != "cgroup" && after[0] != "cgroup2" {
-		return hierarchy{}, false
+// ownHierarchy returns a mounted hierarchy with a controller of ours, or of version 2, if own has a group that is visible in it.
+func ownHierarchy(mount mountinfo.Hierarchy, own string) (hierarchy, bool) {
+	h := hierarchy{version: mount.Version}
+	for _, c := range []controller{memoryGroup, processGroup, cpuGroup} {
+		if slices.Contains(mount.Controllers, string(c)) {
+			h.controllers = append(h.controllers, c)
+		}
 	}
-	root, point := before[3], before[4]
-	h := hierarchy{version: 2}
-	if after[0] == "cgroup" {
-		h.version = 1
-		options := strings.Split(after[2], ",")
-		for _, c := range []controller{memoryGroup, processGroup, cpuGroup} {
-			if slices.Contains(options, string(c)) {
-				h.controllers = append(h.controllers, c)
-			}
-		}
-		if len(h.controllers) == 0 {
-			return hierarchy{}, false
-		}
+	if h.version == 1 && len(h.controllers) == 0 {
+		return hierarchy{}, false
 	}
 	for line := range strings.Lines(own) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -383,8 +380,8 @@ func parseHierarchy(mount, own string) (hierarchy, bool) {
 		if h.version == 1 {
 			match = slices.Contains(strings.Split(parts[1], ","), string(h.controllers[0]))
 		}
-		if rel, err := filepath.Rel(root, parts[2]); match && err == nil && !strings.HasPrefix(rel, "..") {
-			h.own = filepath.Join(point, rel)
+		if rel, err := filepath.Rel(mount.Root, parts[2]); match && err == nil && !strings.HasPrefix(rel, "..") {
+			h.own = filepath.Join(mount.Point, rel)
 			return h, true
 		}
 	}

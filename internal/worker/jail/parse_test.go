@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/mountinfo"
 )
 
 func TestControlGroupsAreFoundInEitherVersion(t *testing.T) {
@@ -25,7 +27,7 @@ func TestControlGroupsAreFoundInEitherVersion(t *testing.T) {
 		{"", "", "", 0},
 		{" - ", ":::", "", 0},
 	} {
-		h, ok := parseHierarchy(c.mount, c.own)
+		h, ok := parse(c.mount, c.own)
 		if ok != (c.at != "") || ok && (h.own != c.at || h.version != c.version) {
 			t.Errorf("%q: %+v %v", c.mount, h, ok)
 		}
@@ -35,10 +37,18 @@ func TestControlGroupsAreFoundInEitherVersion(t *testing.T) {
 	}
 }
 
+func parse(line, own string) (hierarchy, bool) {
+	m, ok := mountinfo.ParseHierarchy(line)
+	if !ok {
+		return hierarchy{}, false
+	}
+	return ownHierarchy(m, own)
+}
+
 func FuzzControlGroupFiles(f *testing.F) {
 	f.Add("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/a\n", "max")
 	f.Fuzz(func(t *testing.T, mount, own, key string) {
-		if h, ok := parseHierarchy(mount, own); ok && strings.Contains("/"+h.own+"/", "/../") {
+		if h, ok := parse(mount, own); ok && strings.Contains("/"+h.own+"/", "/../") {
 			t.Errorf("left the mount: %q", h.own)
 		}
 		parseField(own, key)

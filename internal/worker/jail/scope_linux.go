@@ -92,12 +92,8 @@ func scopeOf(pid int, name string) (groupDir, bool) {
 	if err != nil {
 		return groupDir{}, false
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return groupDir{}, false
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if h, ok := parseHierarchy(strings.TrimSpace(line), string(own)); ok && h.version == 2 && filepath.Base(h.own) == name {
+	for _, h := range ownHierarchies(string(own)) {
+		if h.version == 2 && filepath.Base(h.own) == name {
 			return groupDir{hierarchy: h, path: h.own}, true
 		}
 	}
