@@ -143,6 +143,16 @@ func CheckSecretUse(use SecretKind, value string) error {
 	return nil
 }
 
+// CheckSecretUses is CheckSecretUse for several uses.
+func CheckSecretUses(uses []SecretKind, value string) error {
+	for _, use := range uses {
+		if err := CheckSecretUse(use, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SecretKind is how a dispatch uses a secret.
 type SecretKind string
 

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"os/user"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
 	"github.com/bailiwick-dev/bailiwick/internal/base/usererror"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
@@ -60,16 +60,10 @@ func run() error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil { // of what it starts too: secrets are in memory
 		return err
 	}
-	syscall.CloseOnExec(3)
-	listener, err := net.FileListener(os.NewFile(3, "launch.sock"))
+	socket, err := unixframe.Inherited()
 	if err != nil {
-		return fmt.Errorf("descriptor 3 is not the socket to serve: %w", err)
+		return err
 	}
-	socket, ok := listener.(*net.UnixListener)
-	if !ok {
-		return errors.New("descriptor 3 is not a unix socket")
-	}
-	socket.SetUnlinkOnClose(false)
 	cfg, err := configure()
 	if err != nil {
 		return err
@@ -87,12 +81,7 @@ func run() error {
 
 // configure reads what belongs to root. The service's environment is not here.
 func configure() (cfg launch.Config, err error) {
-	dirs := api.SystemDirs(func(name string) string {
-		if name == "HOME" {
-			return "/"
-		}
-		return ""
-	})
+	dirs := api.SystemDirs(func(name string) string { return map[string]string{"HOME": "/"}[name] })
 	settings, err := launchsetting.Read(dirs.LaunchConfig())
 	if err == nil {
 		err = seal.EnsureIdentity(filepath.Join(dirs.LauncherState(), launch.Identity), dirs.SecretsRecipient())

@@ -39,12 +39,20 @@ func run() error {
 	dir := flags.String("attempt", "", "directory of the attempt")
 	scratch := flags.String("scratch", "", "directory that no other account writes; empty: that of the attempt")
 	manifest := flags.String("manifest", "", "digest of its signed manifest")
+	probe := flags.Bool("probe", false, "print which isolation layers a jail of this process has")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		return usererror.OfFlag(err, "bailiwickd --help; it starts this program")
 	}
 	if *version {
 		_, err := fmt.Printf("bailiwick-worker version %s\n", api.Version())
+		return err
+	}
+	if *probe {
+		doc, err := canon.Marshal(jail.Probe(context.Background()))
+		if err == nil {
+			_, err = os.Stdout.Write(doc)
+		}
 		return err
 	}
 	if *dir == "" || *manifest == "" || flags.NArg() > 0 {

@@ -21,6 +21,18 @@ func Fetch(ctx context.Context, p Program, req record.FetchRequest) (result reco
 	if err != nil {
 		return result, err
 	}
+	answer, err := Ask(ctx, p, append(line, '\n'))
+	if err == nil {
+		if err = canon.Decode(bytes.TrimSpace(answer), &result); err != nil {
+			err = fmt.Errorf("%s: %w", filepath.Base(p.Path), err)
+		}
+	}
+	return result, err
+}
+
+// Ask runs p with a request on its standard input until it has answered on its standard output, in at most record.MaxFetchLine bytes.
+// It ends with ctx.
+func Ask(ctx context.Context, p Program, request []byte) (result []byte, err error) {
 	pipes := [3][2]*os.File{}
 	for i := range pipes {
 		if pipes[i][0], pipes[i][1], err = os.Pipe(); err != nil {
@@ -45,7 +57,7 @@ func Fetch(ctx context.Context, p Program, req record.FetchRequest) (result reco
 		defer close(read)
 		_, _ = io.Copy(last, said[0])
 	}()
-	_, err = in[1].Write(append(line, '\n')) // and stays open until the process has exited
+	_, err = in[1].Write(request) // and stays open until the process has exited
 	_, copyErr := io.Copy(answer, out[0])
 	<-read
 	state, waitErr := process.Wait()
@@ -55,11 +67,8 @@ func Fetch(ctx context.Context, p Program, req record.FetchRequest) (result reco
 	if err = errors.Join(err, copyErr, waitErr); err == nil && !state.Success() {
 		err = fmt.Errorf("%s", state)
 	}
-	if err == nil {
-		err = canon.Decode(bytes.TrimSpace(answer.Bytes()), &result)
-	}
 	if err != nil {
-		return record.FetchResult{}, fmt.Errorf("%s: %w: %s", filepath.Base(p.Path), err, last.Text())
+		return nil, fmt.Errorf("%s: %w: %s", filepath.Base(p.Path), err, last.Text())
 	}
-	return result, nil
+	return answer.Bytes(), nil
 }

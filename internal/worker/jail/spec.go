@@ -226,16 +226,16 @@ type Isolation struct {
 
 // Layer is one line of a [Report].
 type Layer struct {
-	Name   string
-	Active bool
-	Detail string
-	Fix    string // how to make it active
+	Name   string `json:"name"`
+	Active bool   `json:"active"`
+	Detail string `json:"detail,omitempty"`
+	Fix    string `json:"fix,omitempty"` // how to make it active
 }
 
 // Report lists the isolation layers of this machine.
 type Report struct {
-	Layers []Layer
-	Full   bool // Start works at level full
+	Layers []Layer `json:"layers"`
+	Full   bool    `json:"full"` // Start works at level full
 }
 
 // MissingError means that this machine lacks a layer of level full.

@@ -29,6 +29,8 @@ const (
 	KindList    = "list"    // names the attempts that run
 	KindRecords = "records" // adds decisions of operators
 	KindTools   = "tools"   // starts the tool host of a server, a source's place in Fetch; files: its streams
+	KindProbe   = "probe"   // tries a jail as a worker has it
+	KindSecret  = "secret"  // whether a worker could have a value
 )
 
 // Request is what a service asks its launcher for.
@@ -38,10 +40,11 @@ type Request struct {
 	Manifest []byte              `json:"manifest,omitempty"` // KindWorker
 	Keys     *seal.History       `json:"keys,omitempty"`     // likewise, and KindRecords
 	Approval []byte              `json:"approval,omitempty"` // likewise
-	Sealed   map[api.Name][]byte `json:"sealed,omitempty"`   // KindWorker, KindFetch
+	Sealed   map[api.Name][]byte `json:"sealed,omitempty"`   // KindWorker, KindFetch, KindTools, KindSecret
 	Fetch    *Order              `json:"fetch,omitempty"`
 	Attempt  *Running            `json:"attempt,omitempty"` // KindEnd, KindFind
 	Records  [][]byte            `json:"records,omitempty"`
+	Check    *SecretCheck        `json:"check,omitempty"` // KindSecret
 }
 
 // Running is an attempt that the launcher started and that has processes left.
@@ -65,6 +68,7 @@ type Answer struct {
 	Lacks   []string            `json:"lacks,omitempty"`
 	Fetched *record.FetchResult `json:"fetched,omitempty"`
 	Running []Running           `json:"running,omitempty"`
+	Report  []byte              `json:"report,omitempty"`  // KindProbe, as the worker wrote it; with Lacks
 	Records uint64              `json:"records,omitempty"` // how many decisions it has
 }
 
@@ -99,7 +103,12 @@ func (r *Request) check(files int) error {
 		if r.Keys == nil {
 			return errors.New("request: records without the keys of their service")
 		}
-	case KindList:
+	case KindSecret:
+		only.Check, only.Sealed = r.Check, r.Sealed
+		if r.Check == nil {
+			return errors.New("request: names no secret")
+		}
+	case KindList, KindProbe:
 	default:
 		return fmt.Errorf("request: unknown kind %.40q", r.Kind)
 	}

@@ -28,7 +28,6 @@ const (
 type Server struct {
 	launcher *Launcher
 	idle     time.Duration
-	conns    sync.WaitGroup
 	// starting is held by requests that may start a worker, from their accept on. What asks for a
 	// worker waits for those before it: a service that was killed may have left one.
 	starting sync.RWMutex
@@ -42,49 +41,18 @@ func NewServer(l *Launcher, idle time.Duration) *Server { return &Server{launche
 
 // Serve serves requests until none comes for the idle time, or ctx ends. Workers outlive it.
 func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
-	stop := context.AfterFunc(ctx, func() { _ = listener.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	defer s.conns.Wait()
-	slots := make(chan struct{}, maxConns)
-	last, worked := time.Now(), true //nolint:forbidigo // the kernel's clock, for deadlines
-	for ctx.Err() == nil {
-		slots <- struct{}{}
-		if err := listener.SetDeadline(time.Now().Add(min(s.idle, reapEvery))); err != nil { //nolint:forbidigo // likewise
-			return err
-		}
-		conn, err := listener.AcceptUnix()
-		s.reap()
-		switch now := time.Now(); { //nolint:forbidigo // likewise
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			<-slots
-			if worked && len(slots) == 0 { // what requests used goes back to the kernel
-				debug.FreeOSMemory()
-				worked = false
-			}
-			if len(slots) > 0 {
-				last = now
-			} else if now.Sub(last) >= s.idle {
-				return s.launcher.tidy()
-			}
-			continue
-		case err != nil && durable.IsFault(err): // no descriptors left: those who are served give some back
-			<-slots
+	return unixframe.Serve(ctx, listener, unixframe.Serving{
+		Most: maxConns, Idle: s.idle, Every: reapEvery, Tick: s.reap,
+		Accepted: func(conn *net.UnixConn) func() {
+			s.starting.RLock()
+			return func() { s.serve(ctx, conn, sync.OnceFunc(s.starting.RUnlock)) }
+		},
+		Fault: func(err error) { // no descriptors left: those who are served give some back
 			s.launcher.cfg.Logger.WarnContext(ctx, "a request could not be accepted", slog.Any("err", err))
-			time.Sleep(reapEvery / 10) //nolint:forbidigo // the kernel has no event for it
-			continue
-		case err != nil:
-			<-slots
-			return err
-		default:
-			last, worked = now, true
-		}
-		s.starting.RLock()
-		s.conns.Go(func() {
-			defer func() { <-slots }()
-			s.serve(ctx, conn, sync.OnceFunc(s.starting.RUnlock))
-		})
-	}
-	return nil
+		},
+		Rest: debug.FreeOSMemory, // what requests used goes back to the kernel
+		End:  s.launcher.tidy,
+	})
 }
 
 // serve answers one request. It calls started when the request will start no worker any more.
@@ -169,6 +137,12 @@ func (s *Server) do(ctx context.Context, conn *net.UnixConn, r *Request, files [
 		return []*os.File{p.Handle}, nil
 	case KindRecords:
 		a.Records, err = l.follow(r)
+	case KindProbe:
+		ctx, stop := unixframe.WhileConnected(ctx, conn)
+		defer stop()
+		a.Report, a.Lacks, err = l.probe(ctx)
+	case KindSecret:
+		err = l.sys.check(ctx, *r.Check, r.Sealed)
 	case KindList:
 		a.Running, err = l.sys.blocks.running()
 	}
