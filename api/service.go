@@ -28,38 +28,41 @@ type CanAnswer struct {
 
 // ServiceStatus is the status of a running service.
 type ServiceStatus struct {
-	Version       string          `json:"version"`
-	PID           int             `json:"pid"`
-	Mode          string          `json:"mode"`
-	StartedAt     time.Time       `json:"startedAt"`
-	Ready         bool            `json:"ready"`
-	NotReady      string          `json:"notReady,omitempty"`
-	StateError    string          `json:"stateError,omitempty"` // why the state cannot be read; the members that come from it then say nothing
-	Revision      uint64          `json:"revision"`             // 0 before the first apply
-	RevisionID    Digest          `json:"revisionDigest,omitempty"`
-	CatalogError  string          `json:"catalogError,omitempty"`
-	LogEntries    uint64          `json:"logEntries"`
-	Log           *LogTree        `json:"log,omitempty"`
-	Anchors       []AnchorStatus  `json:"anchors,omitempty"`
-	Notify        []NotifyStatus  `json:"notify,omitempty"`
-	Evidence      *EvidenceStatus `json:"evidence,omitempty"`
-	Dispatches    map[string]int  `json:"dispatches"` // by state
-	Isolation     []string        `json:"isolation"`  // active isolation layers, one line each
-	Socket        string          `json:"socket"`
-	Remote        string          `json:"remote,omitempty"` // address of remote callers, over TLS; empty: none are served
-	StateDir      string          `json:"stateDir"`
-	CatalogDir    string          `json:"catalogDir"`
-	TrustRoot     string          `json:"trustRoot"`
-	DeployKeys    []string        `json:"deployKeys"`
-	SignThreshold int             `json:"signThreshold"`
-	ConfigFile    string          `json:"configFile,omitempty"`   // empty: defaults only
-	ConfigDigest  Digest          `json:"configDigest,omitempty"` // of its content when the service started
-	Metrics       string          `json:"metrics,omitempty"`      // address; empty: not served
-	Tracing       string          `json:"tracing,omitempty"`      // collector; empty: not exported
-	Disk          *DiskUse        `json:"disk,omitempty"`         // absent until measured
-	DiskError     string          `json:"diskError,omitempty"`    // why it could not be measured
-	OneShot       *OneShot        `json:"oneShot,omitempty"`      // absent without idle shutdown
-	Stops         []string        `json:"stops,omitempty"`        // ids of the emergency stops in force
+	Version      string          `json:"version"`
+	PID          int             `json:"pid"`
+	Mode         string          `json:"mode"`
+	StartedAt    time.Time       `json:"startedAt"`
+	Ready        bool            `json:"ready"`
+	NotReady     string          `json:"notReady,omitempty"`
+	StateError   string          `json:"stateError,omitempty"` // why the state cannot be read; the members that come from it then say nothing
+	Revision     uint64          `json:"revision"`             // 0 before the first apply
+	RevisionID   Digest          `json:"revisionDigest,omitempty"`
+	CatalogError string          `json:"catalogError,omitempty"`
+	LogEntries   uint64          `json:"logEntries"`
+	Log          *LogTree        `json:"log,omitempty"`
+	Anchors      []AnchorStatus  `json:"anchors,omitempty"`
+	Notify       []NotifyStatus  `json:"notify,omitempty"`
+	Evidence     *EvidenceStatus `json:"evidence,omitempty"`
+	Dispatches   map[string]int  `json:"dispatches"` // by state
+	Isolation    []string        `json:"isolation"`  // active isolation layers, one line each
+	// IsolationLacks are the layers and limits that an attempt lacks, each with its reason. Mode system alone has them: a service of
+	// mode same-user does not start without a layer.
+	IsolationLacks []string `json:"isolationLacks,omitempty"`
+	Socket         string   `json:"socket"`
+	Remote         string   `json:"remote,omitempty"` // address of remote callers, over TLS; empty: none are served
+	StateDir       string   `json:"stateDir"`
+	CatalogDir     string   `json:"catalogDir"`
+	TrustRoot      string   `json:"trustRoot"`
+	DeployKeys     []string `json:"deployKeys"`
+	SignThreshold  int      `json:"signThreshold"`
+	ConfigFile     string   `json:"configFile,omitempty"`   // empty: defaults only
+	ConfigDigest   Digest   `json:"configDigest,omitempty"` // of its content when the service started
+	Metrics        string   `json:"metrics,omitempty"`      // address; empty: not served
+	Tracing        string   `json:"tracing,omitempty"`      // collector; empty: not exported
+	Disk           *DiskUse `json:"disk,omitempty"`         // absent until measured
+	DiskError      string   `json:"diskError,omitempty"`    // why it could not be measured
+	OneShot        *OneShot `json:"oneShot,omitempty"`      // absent without idle shutdown
+	Stops          []string `json:"stops,omitempty"`        // ids of the emergency stops in force
 
 	Orchestrator *OrchestratorStatus `json:"orchestrator,omitempty"` // absent without an orchestrator
 	UndrivenRuns int                 `json:"undrivenRuns,omitempty"` // open runs that nothing continues: there is no orchestrator

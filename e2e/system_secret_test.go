@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +89,21 @@ envs:
 		if d := w.setSecret(name, value); d.status != 0 {
 			t.Fatal(d)
 		}
+	}
+
+	// The launcher says whether it can read a value, and what an attempt is isolated by. Controls: what it cannot.
+	for _, name := range []string{"git", "git-unit", "held", "shown"} {
+		if out := w.must("secret", "check", name); strings.Contains(out, gitToken) || strings.Contains(out, brokered) || strings.Contains(out, exposed) {
+			t.Errorf("secret check %s: %s", name, out)
+		}
+	}
+	w.refused(1, []string{"absent", "no credential absent", "bailiwick-launch.service"}, "secret", "check", "absent")
+	w.refused(1, []string{"variable", "use file:NAME"}, "secret", "check", "variable")
+	if st := w.status(); !slices.Contains(st.Isolation, "seccomp") || len(st.IsolationLacks) > 0 && strings.Contains(st.IsolationLacks[0], "unknown") {
+		t.Errorf("isolation %q, lacks %q", st.Isolation, st.IsolationLacks)
+	}
+	if out, err := s.sh(machine.Bob, "bailiwickd doctor"); !strings.Contains(out, "seccomp") || strings.Contains(out, "sudo bailiwickd doctor") {
+		t.Errorf("doctor: %v\n%s", err, out)
 	}
 
 	for _, source := range []string{"of-git", "of-git-unit"} {

@@ -200,7 +200,7 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus, missing []readiness.Need
 	t.Row("mode", "%s", modeText(s.Mode))
 	if s.StateError != "" {
 		t.Row("state", "%s\nCANNOT BE READ, so catalog, log, dispatches and runs are not shown", s.StateDir)
-		t.Row("isolation", "%s", strings.Join(s.Isolation, "\n"))
+		t.printIsolation(s)
 		t.Row("socket", "%s", s.Socket)
 		return
 	}
@@ -233,7 +233,7 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus, missing []readiness.Need
 	}
 	t.Row("dispatches", "%s", console.Joined(counts, ", ", "none"))
 	t.printRuns(s.Orchestrator, s.UndrivenRuns)
-	t.Row("isolation", "%s", strings.Join(s.Isolation, "\n"))
+	t.printIsolation(s)
 	t.printDisk(s.Disk, s.DiskError)
 	t.Row("socket", "%s", s.Socket)
 	t.OptionalRow("metrics", "%s", s.Metrics)
@@ -353,4 +353,12 @@ func modeText(mode string) string {
 		return "same-user: no protection is claimed against a program that runs as this account outside a jail"
 	}
 	return mode
+}
+
+// printIsolation prints what isolates an attempt, and what it lacks.
+func (t *serviceVerbs) printIsolation(s api.ServiceStatus) {
+	t.Row("isolation", "%s", strings.Join(s.Isolation, "\n"))
+	if len(s.IsolationLacks) > 0 {
+		t.Row("LACKS", "%s", strings.Join(s.IsolationLacks, "\n"))
+	}
 }

@@ -46,7 +46,7 @@ func (t *doctor) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus
 	}
 	out = append(out, runningCatalog(&s), runningRuns(&s), runningDisk(&s))
 	out = append(out, runningAnchors(&s, t.readsState())...)
-	out = append(out, check{name: "service layers", ok: true, found: strings.Join(s.Isolation, "\n")})
+	out = append(out, runningLayers(&s)...)
 	out = append(out, runningNotify(&s)...)
 	out = append(out, secretCheck(ctx, conn)...)
 	out = append(out, t.agentChecks(ctx, conn)...)
@@ -101,6 +101,17 @@ func (t *doctor) owner() int {
 		return 0 // gone, and its number may be another's
 	}
 	return pid
+}
+
+// runningLayers are what isolates an attempt: in mode system what the launcher tried, as a worker has it.
+func runningLayers(s *api.ServiceStatus) (out []check) {
+	if len(s.Isolation) > 0 {
+		out = append(out, check{name: "service layers", ok: true, found: strings.Join(s.Isolation, "\n")})
+	}
+	for _, lack := range s.IsolationLacks {
+		out = append(out, check{name: "layer", found: lack, advice: len(s.Isolation) > 0, fix: "see the log of the launcher: journalctl -u bailiwick-launch.service"})
+	}
+	return out
 }
 
 func runningCatalog(s *api.ServiceStatus) check {

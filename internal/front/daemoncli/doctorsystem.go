@@ -16,7 +16,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/installation"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
 // The accounts of an installation in mode system.
@@ -39,13 +38,8 @@ func systemPlaces(d api.Dirs) []place {
 }
 
 // systemChecks are doctor's checks of mode system: what its claims rest on. Each says what this
-// account can see.
+// account can see. What isolates an attempt the launcher tries for the running service.
 func (t *doctor) systemChecks(ctx context.Context) (out []check) {
-	if t.UID == 0 {
-		out = append(out, jailChecks(jail.Probe(ctx))...)
-	} else {
-		out = append(out, check{name: "jail", advice: true, found: "the launcher builds jails as root; this account cannot try one", fix: "run: sudo bailiwickd doctor"})
-	}
 	out = append(out, t.gitCheck(ctx), t.programCheck(), accountsCheck(t.UID))
 	for _, c := range []struct {
 		name string

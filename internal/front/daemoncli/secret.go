@@ -196,5 +196,6 @@ func (s *service) openSecrets() (err error) {
 	if s.secrets, err = s.t.secretStore(&s.set.Secrets, s.files, s.registry.Secret); err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the section secrets in %s", s.set.File)
 	}
+	s.checkSecret = readSecret(s.secrets) // wire has the launcher do it in mode system
 	return nil
 }

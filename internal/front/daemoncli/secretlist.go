@@ -22,7 +22,7 @@ import (
 type secretLister struct {
 	inForce  *inforce.Reader
 	registry *operator.Registry
-	store    *secret.Store
+	value    func(ctx context.Context, ref string, uses []api.SecretKind) error
 	files    *secret.Files
 }
 
@@ -52,7 +52,7 @@ func (s secretLister) list(ctx context.Context, check bool) (list api.SecretList
 			}
 		}
 		if check {
-			reading.Go(func() { checkSecret(ctx, s.store, u) })
+			reading.Go(func() { s.check(ctx, u) })
 		}
 	}
 	reading.Wait()
@@ -62,17 +62,22 @@ func (s secretLister) list(ctx context.Context, check bool) (list api.SecretList
 // fileRef is the reference of a value that bailiwick secret set stores.
 func fileRef(name api.Name) string { return string(api.SecretFile) + ":" + string(name) }
 
-// checkSecret reads the value of a secret, and keeps nothing of it.
-func checkSecret(ctx context.Context, from *secret.Store, u *api.SecretInfo) {
-	v, err := from.Resolve(ctx, u.Ref)
-	for _, use := range u.Uses {
-		if err == nil {
-			err = api.CheckSecretUse(use, v)
-		}
-	}
+// check has the value of a secret read as for a dispatch.
+func (s secretLister) check(ctx context.Context, u *api.SecretInfo) {
 	u.Checked = true
-	if err != nil {
+	if err := s.value(ctx, u.Ref, u.Uses); err != nil {
 		u.Problem = err.Error()
+	}
+}
+
+// readSecret reads the value of a secret in this process, and keeps nothing of it.
+func readSecret(from *secret.Store) func(ctx context.Context, ref string, uses []api.SecretKind) error {
+	return func(ctx context.Context, ref string, uses []api.SecretKind) error {
+		v, err := from.Resolve(ctx, ref)
+		if err == nil {
+			err = api.CheckSecretUses(uses, v)
+		}
+		return err
 	}
 }
 

@@ -95,7 +95,10 @@ type service struct {
 	retain    *retention.Collector
 	telemetry *telemetry.Telemetry
 	metrics   telemetry.Address // zero: not served
-	report    jail.Report
+	report    jail.Report       // of this process; in mode system trial
+	trial     trial
+	// checkSecret reads a value as a dispatch would; in mode system the launcher does.
+	checkSecret func(ctx context.Context, ref string, uses []api.SecretKind) error
 }
 
 func (t *tree) serve(ctx context.Context) error {
@@ -159,7 +162,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 	}
 	srv := server.New(server.Config{
 		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: apiRuns(s.runs), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, People: s.people.sessions, Provider: s.people.provider, Passkeys: s.people.passkeys, Map: s.people, Page: s.t.page(), Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.agree.Load().checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: func(context.Context) ([]byte, error) { return s.keys.trust(s.t.Dirs) },
-		Secrets: secretLister{s.inForce, s.registry, s.secrets, s.files}.list, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Secrets: secretLister{s.inForce, s.registry, s.checkSecret, s.files}.list, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -422,6 +425,9 @@ func (s *service) identity(socket string) api.ServiceStatus {
 
 func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st := s.identity(s.socket)
+	if s.t.Dirs.System() {
+		st.Isolation, st.IsolationLacks = s.trial.lines(ctx, s.t.Now())
+	}
 	st.Log = treeStatus(ctx, s.log.Load())
 	checked := s.evidence.checker.Status()
 	st.Evidence = &checked

@@ -46,7 +46,7 @@ func (s *service) wire(ctx context.Context) (err error) {
 	}
 	var hosts toolclient.Starter = toolclient.Plain{Program: s.t.program("bailiwick-toolhost"), Env: s.t.workerEnv(), Killed: sweep, Gate: s.toolGate}
 	if remote, ok := launcher.(*executor.Remote); ok {
-		hosts = executor.ToolHosts{Remote: remote}
+		hosts, s.trial.ask, s.checkSecret = executor.ToolHosts{Remote: remote}, remote.Probe, remote.CheckSecret
 	}
 	s.servers = toolcall.New(toolcall.Config{
 		Client:  toolclient.Config{Start: hosts, Records: s.registry.Chain.Since},

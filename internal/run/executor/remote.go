@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
+	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
@@ -235,4 +236,26 @@ func (c *Remote) End(ctx context.Context, who launch.Running) error {
 func (c *Remote) Running(ctx context.Context) ([]launch.Running, error) {
 	a, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindList})
 	return a.Running, err
+}
+
+// Probe has the launcher try a jail as an attempt has it, and returns the trial's report, and the limits that the control groups of an
+// attempt do not hold.
+func (c *Remote) Probe(ctx context.Context) (report jail.Report, lacks []string, err error) {
+	a, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindProbe})
+	if err == nil {
+		err = canon.Decode(a.Report, &report)
+	}
+	return report, a.Lacks, err
+}
+
+// CheckSecret has the launcher read the value that a reference names, and returns why a worker could not have it.
+func (c *Remote) CheckSecret(ctx context.Context, ref string, uses []api.SecretKind) error {
+	sealed, err := c.sealed(ref)
+	if err == nil {
+		err = c.follow(ctx)
+	}
+	if err == nil {
+		_, _, err = c.call(ctx, nil, launch.Request{Kind: launch.KindSecret, Check: &launch.SecretCheck{Ref: ref, Uses: uses}, Sealed: sealed})
+	}
+	return err
 }
