@@ -16,6 +16,14 @@ const (
 	ModeSystem   = "system"    // the service, its workers and the trust roots have accounts of their own
 )
 
+// StartRuns is what a person does so that a service in a mode continues runs: it starts an orchestrator.
+func StartRuns(mode string) string {
+	if mode == ModeSystem {
+		return "orchestrator: {} in /etc/bailiwick/service.yaml of its machine, then: sudo systemctl restart bailiwick.service"
+	}
+	return "bailiwick up --orchestrator"
+}
+
 // ModeVariable is the environment variable that chooses the mode of a program.
 const ModeVariable = "BAILIWICK_MODE"
 

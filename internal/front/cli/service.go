@@ -232,7 +232,7 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus, missing []readiness.Need
 		counts = append(counts, fmt.Sprintf("%d %s", s.Dispatches[state], state))
 	}
 	t.Row("dispatches", "%s", console.Joined(counts, ", ", "none"))
-	t.printRuns(s.Orchestrator, s.UndrivenRuns)
+	t.printRuns(s.Mode, s.Orchestrator, s.UndrivenRuns)
 	t.printIsolation(s)
 	t.printDisk(s.Disk, s.DiskError)
 	t.Row("socket", "%s", s.Socket)
@@ -310,13 +310,13 @@ func (t *serviceVerbs) notifyText(r *api.NotifyStatus) string {
 }
 
 // printRuns prints the number of runs and tasks, and how full the queues are.
-func (t *serviceVerbs) printRuns(s *api.OrchestratorStatus, undriven int) {
+func (t *serviceVerbs) printRuns(mode string, s *api.OrchestratorStatus, undriven int) {
 	switch {
 	case s == nil && undriven > 0:
-		t.Row("STALLED", "nothing continues %s: the service has no orchestrator; start one with: bailiwick up --orchestrator", record.Plural(undriven, "open run"))
+		t.Row("STALLED", "nothing continues %s: the service has no orchestrator; start one with: %s", record.Plural(undriven, "open run"), api.StartRuns(mode))
 		return
 	case s == nil:
-		t.Row("runs", "no orchestrator; start one with: bailiwick up --orchestrator")
+		t.Row("runs", "no orchestrator; start one with: %s", api.StartRuns(mode))
 		return
 	case s.Error != "":
 		t.Row("runs", "STOPPED until the service is restarted: %s", s.Error)

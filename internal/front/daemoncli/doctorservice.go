@@ -143,13 +143,21 @@ func (t *doctor) readyChecks(ctx context.Context) (out []check) {
 	return out
 }
 
+// restarting is how a person restarts the service with an orchestrator.
+func restarting(mode string) string {
+	if mode == api.ModeSystem {
+		return "sudo systemctl restart bailiwick.service"
+	}
+	return "bailiwick down, then " + api.StartRuns(mode)
+}
+
 func runningRuns(s *api.ServiceStatus) check {
 	c := check{name: "service runs", ok: true, found: "no orchestrator and no open run"}
 	switch {
 	case s.UndrivenRuns > 0:
-		c = check{name: c.name, advice: true, found: "no orchestrator: nothing continues " + record.Plural(s.UndrivenRuns, "open run"), fix: "run: " + continueRuns}
+		c = check{name: c.name, advice: true, found: "no orchestrator: nothing continues " + record.Plural(s.UndrivenRuns, "open run"), fix: "start one with: " + api.StartRuns(s.Mode)}
 	case s.Orchestrator != nil && s.Orchestrator.Error != "":
-		c = check{name: c.name, found: "the orchestrator has stopped: " + s.Orchestrator.Error, fix: "restart the service: bailiwick down, then " + continueRuns}
+		c = check{name: c.name, found: "the orchestrator has stopped: " + s.Orchestrator.Error, fix: "restart the service: " + restarting(s.Mode)}
 	case s.Orchestrator != nil:
 		c.found = fmt.Sprintf("orchestrator on, %s", record.Plural(s.Orchestrator.OpenRuns, "open run"))
 	}

@@ -161,6 +161,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
+		Mode:     s.t.mode(),
 		Dispatch: s.dispatch, InForce: s.inForce, Operator: s.me, Runs: apiRuns(s.runs), Reader: s.archive, Schedules: s.schedules, Registry: s.registry, Approvals: s.approvals, OAuth: s.issuer, People: s.people.sessions, Provider: s.people.provider, Passkeys: s.people.passkeys, Map: s.people, Page: s.t.page(), Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.agree.Load().checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: func(context.Context) ([]byte, error) { return s.keys.trust(s.t.Dirs) },
 		Secrets: secretLister{s.inForce, s.registry, s.checkSecret, s.files}.list, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),

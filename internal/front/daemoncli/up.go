@@ -68,7 +68,7 @@ func (t *starter) printUp(r *upReport) {
 	t.OptionalRow("config", "%s", r.ConfigFile)
 	runs := "orchestrator on"
 	if !r.Orchestrator {
-		runs = "no orchestrator; plans need: " + continueRuns
+		runs = "no orchestrator; plans need: " + api.StartRuns(api.ModeSameUser)
 	}
 	t.Row("runs", "%s", runs)
 	if r.UndrivenRuns > 0 {
@@ -81,12 +81,9 @@ func (t *starter) printUp(r *upReport) {
 	t.Row("next", "%s", r.Next)
 }
 
-// continueRuns is the command that makes open runs continue.
-const continueRuns = "bailiwick up --orchestrator"
-
 // undrivenText says that nothing continues n open runs, and what does.
 func undrivenText(n int) string {
-	return fmt.Sprintf("nothing continues %s: the service has no orchestrator; start one with: %s", record.Plural(n, "open run"), continueRuns)
+	return fmt.Sprintf("nothing continues %s: the service has no orchestrator; start one with: %s", record.Plural(n, "open run"), api.StartRuns(api.ModeSameUser))
 }
 
 // differences lists where a running service differs from what the flags and the
@@ -119,7 +116,7 @@ func (t *tree) differences(s *api.ServiceStatus, set settings) (list []string) {
 // next is the command that a user needs next.
 func (t *starter) next(ctx context.Context, conn *client.Conn, s *api.ServiceStatus) string {
 	if s.UndrivenRuns > 0 {
-		return continueRuns
+		return api.StartRuns(api.ModeSameUser)
 	}
 	l, err := readiness.Of(ctx, readiness.Config{Dirs: t.Dirs, Conn: conn})
 	if err != nil || l.Next == "" {

@@ -142,6 +142,7 @@ func (s *service) wireRuns(ctx context.Context) (err error) {
 // shown.
 func (s *service) wireSchedules(ctx context.Context) (err error) {
 	cfg := schedule.Config{
+		Mode:  s.t.mode(),
 		Store: s.store, Ledger: s.ledger, Rules: scheduleRules{s.inForce}, Stops: s.registry.StopsFor, RunState: s.archive.RunState, Logger: s.logger,
 		Now: failpoint.Clock(s.t.Now), Observe: s.telemetry.Slot,
 	}

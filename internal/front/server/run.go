@@ -90,7 +90,7 @@ func (c *runCalls) handlers() map[api.Call]handler {
 func (c *runCalls) runs() (Runs, error) {
 	if c.cfg.Runs == nil {
 		return nil, api.Errorf(api.CodeNotConfigured, "this service has no orchestrator: it shows runs and neither starts nor changes any").
-			WithHint("dispatch each subagent separately, or have a person run: bailiwick up --orchestrator")
+			WithHint("dispatch each subagent separately, or have a person start one with: %s", api.StartRuns(c.cfg.Mode))
 	}
 	return c.cfg.Runs, nil
 }

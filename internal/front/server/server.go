@@ -47,6 +47,7 @@ const (
 
 // Config is what a Server serves.
 type Config struct {
+	Mode      string // of the service, for hints
 	Dispatch  *dispatch.Service
 	InForce   *inforce.Reader // the catalog and the policy
 	Registry  *operator.Registry

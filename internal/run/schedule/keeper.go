@@ -34,6 +34,7 @@ type Rules interface {
 
 // Config is what a Keeper needs.
 type Config struct {
+	Mode   string // of the service, for hints
 	Store  *store.Store
 	Ledger *audit.Ledger
 	Rules  Rules

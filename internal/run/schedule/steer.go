@@ -52,7 +52,7 @@ func (k *Keeper) Run(ctx context.Context, by dispatch.Caller, name api.Name) (ap
 		return api.Slot{}, err
 	}
 	if k.cfg.Runs == nil {
-		return api.Slot{}, errUndriven()
+		return api.Slot{}, errUndriven(k.cfg.Mode)
 	}
 	s := &api.Slot{Schedule: name, By: by.Principal}
 	if err := k.change(ctx, by, name, d.Action(), func(b *batch, l *line) error {
@@ -183,6 +183,6 @@ func errNotFound(name api.Name) *api.Error {
 	return api.Errorf(api.CodeNotFound, "no such schedule %q", name).WithHint("see: bailiwick schedule list")
 }
 
-func errUndriven() *api.Error {
-	return api.Errorf(api.CodeNotConfigured, "this service has no orchestrator: it submits no runs of schedules").WithHint("have a person run: bailiwick up --orchestrator")
+func errUndriven(mode string) *api.Error {
+	return api.Errorf(api.CodeNotConfigured, "this service has no orchestrator: it submits no runs of schedules").WithHint("have a person start one with: %s", api.StartRuns(mode))
 }
