@@ -21,7 +21,7 @@ type Serving struct {
 	Tick  func()          // in between two connections
 	Fault func(err error) // of an accept that is tried again
 	Rest  func()          // once after connections, when none is served
-	End   func() error    // when the idle time is over
+	End   func() error    // when the idle time has passed
 	// Accepted is called with the connections in their order, and what it returns at the same time as others.
 	Accepted func(c *net.UnixConn) (serve func())
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
@@ -19,7 +20,7 @@ const (
 // trial is what the launcher of this machine can do for an attempt, as it was tried last. It is safe for concurrent use: one trial
 // runs at a time.
 type trial struct {
-	ask func(context.Context) (jail.Report, []string, error)
+	ask func(context.Context) (report []byte, lacks []string, err error)
 
 	mu            sync.Mutex
 	until         time.Time // guarded by mu, like those below
@@ -35,7 +36,11 @@ func (t *trial) lines(ctx context.Context, now time.Time) (layers, without []str
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialTime)
 	defer cancel()
-	report, without, err := t.ask(ctx)
+	var report jail.Report
+	doc, without, err := t.ask(ctx)
+	if err == nil {
+		err = canon.Decode(doc, &report)
+	}
 	if err != nil {
 		t.active, t.lacks, t.until = nil, []string{fmt.Sprintf("unknown: the launcher could not try a jail: %v", err)}, now.Add(trialRetry)
 		return t.active, t.lacks

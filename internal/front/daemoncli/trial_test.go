@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 )
 
@@ -15,12 +16,16 @@ import (
 // of a lack is a machine without one.
 func TestAStatusShowsWhatTheLauncherTried(t *testing.T) {
 	asked, report, lacks, fault := 0, jail.Report{Full: true, Layers: []jail.Layer{{Name: "seccomp", Active: true}}}, []string(nil), error(nil)
-	tr := &trial{ask: func(ctx context.Context) (jail.Report, []string, error) {
+	tr := &trial{ask: func(ctx context.Context) ([]byte, []string, error) {
 		asked++
 		if _, ok := ctx.Deadline(); !ok {
 			t.Error("it waits without a bound")
 		}
-		return report, lacks, fault
+		doc, err := canon.Marshal(report)
+		if err != nil {
+			t.Error(err)
+		}
+		return doc, lacks, fault
 	}}
 	now := time.Unix(1_700_000_000, 0)
 	for _, c := range []struct {

@@ -16,7 +16,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/document/record"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
-	"github.com/bailiwick-dev/bailiwick/internal/worker/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/launch"
 )
 
@@ -238,14 +237,11 @@ func (c *Remote) Running(ctx context.Context) ([]launch.Running, error) {
 	return a.Running, err
 }
 
-// Probe has the launcher try a jail as an attempt has it, and returns the trial's report, and the limits that the control groups of an
-// attempt do not hold.
-func (c *Remote) Probe(ctx context.Context) (report jail.Report, lacks []string, err error) {
+// Probe has the launcher try a jail as an attempt has it, and returns the trial's report as its worker wrote it, and the limits that the
+// control groups of an attempt do not hold.
+func (c *Remote) Probe(ctx context.Context) (report []byte, lacks []string, err error) {
 	a, _, err := c.call(ctx, nil, launch.Request{Kind: launch.KindProbe})
-	if err == nil {
-		err = canon.Decode(a.Report, &report)
-	}
-	return report, a.Lacks, err
+	return a.Report, a.Lacks, err
 }
 
 // CheckSecret has the launcher read the value that a reference names, and returns why a worker could not have it.
