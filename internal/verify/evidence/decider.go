@@ -37,7 +37,7 @@ func (v *verification) authorise() {
 	checkPolicies(v.entries, row)
 	accounts(v.world, row)
 	countCalls(v.ordered, v.options.Calls, v.rows[report.RowTools])
-	v.rows[report.RowAuthorisation].Right = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
+	v.rows[report.RowAuthorisation].Right = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; the service account could have bypassed the rules",
 		record.Plural(row.Checked, "decision"))
 	if len(s.admitted) == 0 {
 		row.Absent = "nothing was admitted"
