@@ -19,9 +19,25 @@ const (
 // StartRuns is what a person does so that a service in a mode continues runs: it starts an orchestrator.
 func StartRuns(mode string) string {
 	if mode == ModeSystem {
-		return "orchestrator: {} in /etc/bailiwick/service.yaml of its machine, then: sudo systemctl restart bailiwick.service"
+		return "orchestrator: {} in /etc/bailiwick/service.yaml of its machine, then: " + RestartService(mode)
 	}
 	return "bailiwick up --orchestrator"
+}
+
+// StartService is the command that starts the service of a mode.
+func StartService(mode string) string {
+	if mode == ModeSystem {
+		return "sudo systemctl start bailiwick.service"
+	}
+	return "bailiwick up"
+}
+
+// RestartService is the command that restarts the service of a mode.
+func RestartService(mode string) string {
+	if mode == ModeSystem {
+		return "sudo systemctl restart bailiwick.service"
+	}
+	return "bailiwick down, then bailiwick up"
 }
 
 // ModeVariable is the environment variable that chooses the mode of a program.

@@ -96,12 +96,13 @@ type Run struct {
 	Revision     uint64            `json:"revision"` // of the catalog, to which all names are pinned
 	SubmittedAt  time.Time         `json:"submittedAt"`
 	SettledAt    *time.Time        `json:"settledAt,omitempty"`
-	Sealed       bool              `json:"sealed,omitempty"`   // a signed checkpoint covers its end; not set in lists
-	Undriven     bool              `json:"undriven,omitempty"` // it is open and the service has no orchestrator: nothing continues it
-	Deadline     *time.Time        `json:"deadline,omitempty"` // when an unsettled run is cancelled
-	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it reuses
-	From         []TaskID          `json:"from,omitempty"`     // as of the RunRetry that made it
-	Changed      []string          `json:"changed,omitempty"`  // how its plan differs from RetryOf's plan, as text
+	Sealed       bool              `json:"sealed,omitempty"`    // a signed checkpoint covers its end; not set in lists
+	Undriven     bool              `json:"undriven,omitempty"`  // it is open and the service has no orchestrator: nothing continues it
+	StartWith    string            `json:"startWith,omitempty"` // if undriven: what a person does so that it continues
+	Deadline     *time.Time        `json:"deadline,omitempty"`  // when an unsettled run is cancelled
+	RetryOf      RunID             `json:"retryOf,omitempty"`   // the run whose finished tasks it reuses
+	From         []TaskID          `json:"from,omitempty"`      // as of the RunRetry that made it
+	Changed      []string          `json:"changed,omitempty"`   // how its plan differs from RetryOf's plan, as text
 	CancelBy     Actor             `json:"cancelledBy,omitempty"`
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`

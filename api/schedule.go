@@ -126,16 +126,17 @@ func ScheduleStemOf(id RunID) string {
 // ScheduleInfo is a schedule of the revision in force, with its state.
 type ScheduleInfo struct {
 	Schedule
-	Revision uint64      `json:"revision"`
-	Digest   Digest      `json:"digest"` // of its artifact
-	PausedBy Principal   `json:"pausedBy,omitempty"`
-	PausedAt *time.Time  `json:"pausedAt,omitempty"`
-	Ahead    *time.Time  `json:"ahead,omitempty"` // the clock was set back: slots until then were decided before
-	Stops    []string    `json:"stops,omitempty"` // ids of the emergency stops that cover it
-	Next     []time.Time `json:"next"`            // slots, in its zone
-	Last     *Slot       `json:"last,omitempty"`
-	Error    string      `json:"error,omitempty"`    // why it cannot be submitted
-	Undriven bool        `json:"undriven,omitempty"` // the service has no orchestrator: nothing is submitted
+	Revision  uint64      `json:"revision"`
+	Digest    Digest      `json:"digest"` // of its artifact
+	PausedBy  Principal   `json:"pausedBy,omitempty"`
+	PausedAt  *time.Time  `json:"pausedAt,omitempty"`
+	Ahead     *time.Time  `json:"ahead,omitempty"` // the clock was set back: slots until then were decided before
+	Stops     []string    `json:"stops,omitempty"` // ids of the emergency stops that cover it
+	Next      []time.Time `json:"next"`            // slots, in its zone
+	Last      *Slot       `json:"last,omitempty"`
+	Error     string      `json:"error,omitempty"`     // why it cannot be submitted
+	Undriven  bool        `json:"undriven,omitempty"`  // the service has no orchestrator: nothing is submitted
+	StartWith string      `json:"startWith,omitempty"` // if undriven: what a person does about it
 }
 
 // SlotState is the state of a slot.

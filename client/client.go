@@ -193,7 +193,7 @@ func HowToStart(err error) string {
 			return start
 		}
 	}
-	return "bailiwick up"
+	return api.StartService(api.ModeSameUser)
 }
 
 func (c *Conn) unreachable(ctx context.Context, err error) error {
@@ -217,9 +217,9 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*noServiceError](err); ok {
 		why = noService
 	}
-	start := "bailiwick up"
+	start := api.StartService(api.ModeSameUser)
 	if c.system {
-		start = "sudo systemctl start bailiwick.service"
+		start = api.StartService(api.ModeSystem)
 	}
 	return &failure{why, api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.Socket(), cause(err)).WithHint("run: %s", start)}
 }

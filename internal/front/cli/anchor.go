@@ -129,7 +129,7 @@ func (t *anchorVerbs) signFinding(ctx context.Context, f decideFlags, name strin
 		return nil, err
 	}
 	if finding.Found == "" {
-		return nil, api.Errorf(api.CodeConflict, "anchor %q agrees with the log: nothing is lost", name).WithHint("run: bailiwick up")
+		return nil, api.Errorf(api.CodeConflict, "anchor %q agrees with the log: nothing is lost", name).WithHint("run: %s", api.StartService(t.Dirs.Mode))
 	}
 	fmt.Fprintln(t.Stderr, console.Plain(finding.Message))
 	return t.signed(ctx, f, finding.Head, api.OperatorRecord{Verb: api.VerbAnchorLost, Anchor: name, Found: finding.Found})

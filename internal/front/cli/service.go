@@ -184,7 +184,7 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus, missing []readiness.Need
 	}
 	t.Row("service", "%s, process %d since %s (version %s)", ready, s.PID, t.Time(s.StartedAt), s.Version)
 	if s.Version != t.Version {
-		t.Row("DIFFERS", "the service is version %s, this program %s; restart it: bailiwick down, then bailiwick up", s.Version, t.Version)
+		t.Row("DIFFERS", "the service is version %s, this program %s; restart it: %s", s.Version, t.Version, api.RestartService(s.Mode))
 	}
 	if s.CatalogError != "" {
 		// The row about the catalog has the error and its hint.

@@ -146,7 +146,7 @@ func (t *doctor) readyChecks(ctx context.Context) (out []check) {
 // restarting is how a person restarts the service with an orchestrator.
 func restarting(mode string) string {
 	if mode == api.ModeSystem {
-		return "sudo systemctl restart bailiwick.service"
+		return api.RestartService(mode)
 	}
 	return "bailiwick down, then " + api.StartRuns(mode)
 }

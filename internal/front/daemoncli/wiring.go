@@ -122,7 +122,7 @@ func (s *service) launcher(ctx context.Context) (executor.Launcher, error) {
 func (s *service) wireRuns(ctx context.Context) (err error) {
 	if !s.t.wantsRuns(s.set) {
 		s.events.runs.drop()
-		s.archive = orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: s.store, Ledger: s.ledger, Rules: s.inForce, Now: s.t.Now, Approvals: s.approvals})
+		s.archive = orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: s.store, Ledger: s.ledger, Rules: s.inForce, Now: s.t.Now, Mode: s.t.Dirs.Mode, Approvals: s.approvals})
 		return nil
 	}
 	var seed [8]byte

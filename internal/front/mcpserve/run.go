@@ -256,7 +256,7 @@ func runAdvice(r *api.Run) string {
 	}
 	switch {
 	case r.Undriven:
-		return "nothing continues this run: the service has no orchestrator; a human starts one with: bailiwick up --orchestrator"
+		return "nothing continues this run: the service has no orchestrator; a human starts one with: " + r.StartWith
 	case r.State == api.RunPaused:
 		return "the run is paused; a human can resume it: bailiwick run resume " + string(r.RunID)
 	case !r.State.Settled():

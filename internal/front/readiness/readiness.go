@@ -94,7 +94,7 @@ func Of(ctx context.Context, cfg Config) (List, error) {
 	case cfg.Starts:
 		l.met("service", "none is running; a command that needs one starts it")
 	default:
-		l.missing("service", "bailiwick up", "no service is running at %s", cfg.Conn.Socket())
+		l.missing("service", api.StartService(cfg.Dirs.Mode), "no service is running at %s", cfg.Conn.Socket())
 		return l, nil
 	}
 	id, err := identify(ctx, cfg.Conn)

@@ -45,7 +45,7 @@ func (t *scheduleVerbs) printSchedules(list []api.ScheduleInfo) error {
 		return strings.Join([]string{string(s.Name), s.Cron, s.Zone, string(s.Principal), t.nextText(&s), last, scheduleState(&s)}, "\t")
 	})
 	if len(list) > 0 && list[0].Undriven {
-		fmt.Fprintln(t.Stderr, "note: this service has no orchestrator, so no slot is submitted; run: bailiwick up --orchestrator")
+		fmt.Fprintln(t.Stderr, console.Line("note: this service has no orchestrator, so no slot is submitted; start one with: "+list[0].StartWith))
 	}
 	return err
 }

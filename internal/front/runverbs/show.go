@@ -79,7 +79,7 @@ func (p runPrinter) print(ctx context.Context, r client.Runtime, run *api.Run, o
 func (p runPrinter) head(run *api.Run) {
 	p.Row("run", "%s %s", run.RunID, stateText(run))
 	if run.Undriven {
-		p.Row("STALLED", "%s", undrivenText(run.RunID))
+		p.Row("STALLED", "%s", console.Line(undrivenText(run)))
 	}
 	p.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
 	p.Row("queue", "%s", run.Queue)
@@ -229,12 +229,9 @@ func (p runPrinter) question(ctx context.Context, r client.Runtime, run *api.Run
 	p.Row("", "answer: bailiwick run answer %s --task %s TEXT", run.RunID, task.Task)
 }
 
-// continueRuns is the command that makes open runs continue.
-const continueRuns = "bailiwick up --orchestrator"
-
 // undrivenText says that nothing continues an open run, and what does.
-func undrivenText(id api.RunID) string {
-	return fmt.Sprintf("nothing continues run %s: the service has no orchestrator; start one with: %s", id, continueRuns)
+func undrivenText(run *api.Run) string {
+	return fmt.Sprintf("nothing continues run %s: the service has no orchestrator; start one with: %s", run.RunID, run.StartWith)
 }
 
 // stateText is the state of a run, and whether nothing continues it.
@@ -247,21 +244,21 @@ func stateText(run *api.Run) string {
 
 // warnStalled warns of the runs of a list that nothing continues.
 func warnStalled(to io.Writer, list []api.Run) {
-	n := 0
+	n, start := 0, ""
 	for i := range list {
 		if list[i].Undriven {
-			n++
+			n, start = n+1, list[i].StartWith
 		}
 	}
 	if n > 0 {
-		fmt.Fprintf(to, "nothing continues the %s in this list: the service has no orchestrator; start one with: %s\n", record.Plural(n, "stalled run"), continueRuns)
+		fmt.Fprintf(to, "nothing continues the %s in this list: the service has no orchestrator; start one with: %s\n", record.Plural(n, "stalled run"), console.Line(start))
 	}
 }
 
 // nextCommand suggests the next command about a run.
 func nextCommand(run *api.Run) string {
 	if run.Undriven {
-		return continueRuns
+		return console.Line(run.StartWith)
 	}
 	switch run.State {
 	case api.RunDone:

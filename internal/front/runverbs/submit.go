@@ -203,7 +203,11 @@ func (t *planVerbs) newRunID(a *console.Args, id string) api.RunID {
 // service.
 func retryHint(err error, id api.RunID, command string, args ...any) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
-		return e.WithHint("start the service: bailiwick up --orchestrator; then run this, which never starts %s twice: %s", id, fmt.Sprintf(command, args...))
+		start := client.HowToStart(err)
+		if start == api.StartService(api.ModeSameUser) {
+			start = api.StartRuns(api.ModeSameUser)
+		}
+		return e.WithHint("start the service: %s; then run this, which never starts %s twice: %s", start, id, fmt.Sprintf(command, args...))
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func (f *follower) wait(ctx context.Context, timeout time.Duration) error {
 			return err
 		}
 		if run.Undriven {
-			fmt.Fprintln(f.Stderr, console.Line(undrivenText(id)))
+			fmt.Fprintln(f.Stderr, console.Line(undrivenText(&run)))
 		}
 		for i := range run.Tasks {
 			if run.Tasks[i].Asks {

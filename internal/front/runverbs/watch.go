@@ -80,7 +80,7 @@ func (f *follower) watch(ctx context.Context, quiet bool) error {
 // A run that cannot be read is reported by what follows.
 func (f *follower) warnUndriven(ctx context.Context, id api.RunID) {
 	if run, err := f.conn.Runtime().Run(ctx, id, "", 1); err == nil && run.Undriven {
-		fmt.Fprintln(f.Stderr, console.Line(undrivenText(id)))
+		fmt.Fprintln(f.Stderr, console.Line(undrivenText(&run)))
 	}
 }
 

@@ -155,7 +155,7 @@ func (s *Server) admit(next http.Handler) http.Handler {
 }
 
 func errShuttingDown() *api.Error {
-	return api.Errorf(api.CodeUnavailable, "the service is shutting down; this request had no effect").WithHint("run the command again; if the service was stopped, run bailiwick up first")
+	return api.Errorf(api.CodeUnavailable, "the service is shutting down; this request had no effect").WithHint("run the command again; if the service was stopped, start it first")
 }
 
 // awaitIdle shuts the service down after the idle time, and returns once the

@@ -33,12 +33,12 @@ func TestRunsAreReadableWithoutAnEngine(t *testing.T) {
 		synctest.Wait()
 		driven, err := w.o.Describe(ctx, ann, "r1", "", 0)
 		w.must(err)
-		if driven.Undriven {
+		if driven.Undriven || driven.StartWith != "" {
 			t.Error("positive control: the engine drives r1")
 		}
 		w.desk.freeze()
 		w.must(w.o.Close())
-		a := orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: w.store, Ledger: w.ledger, Rules: w.desk.sit(), Now: w.config.Now})
+		a := orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: w.store, Ledger: w.ledger, Rules: w.desk.sit(), Now: w.config.Now, Mode: api.ModeSystem})
 		list, err := a.List(ctx, ann, api.RunFilter{Limit: 10})
 		w.must(err)
 		var got []api.RunID
@@ -53,7 +53,7 @@ func TestRunsAreReadableWithoutAnEngine(t *testing.T) {
 		}
 		r, err := a.Describe(ctx, ann, "r1", "", 0)
 		w.must(err)
-		if !r.Undriven || len(r.Tasks) != 4 || r.Counts[api.TaskRunning] != driven.Counts[api.TaskRunning] {
+		if !r.Undriven || r.StartWith != api.StartRuns(api.ModeSystem) || len(r.Tasks) != 4 || r.Counts[api.TaskRunning] != driven.Counts[api.TaskRunning] {
 			t.Errorf("r1 is %+v, and was %+v", r, driven)
 		}
 		events, err := a.Events(ctx, ann, "r0", "", 0)

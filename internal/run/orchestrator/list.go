@@ -48,7 +48,7 @@ func (a *Archive) List(ctx context.Context, p api.Principal, f api.RunFilter) ([
 			return nil
 		}
 		h := head(r)
-		h.Undriven = a.undriven(&h)
+		a.drive(&h)
 		return []listed{{r.seq, h}}
 	})
 	if err != nil {

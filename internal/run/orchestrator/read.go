@@ -38,6 +38,7 @@ type ArchiveConfig struct {
 	Ledger *audit.Ledger
 	Rules  Rules
 	Now    func() time.Time
+	Mode   string // of the service
 
 	Approvals Approvals // nil: nobody approves tasks
 }
@@ -202,12 +203,16 @@ func (a *Archive) show(ctx context.Context, id api.RunID, from, limit int) (api.
 		return api.Run{}, err
 	}
 	v := view(r, from, limit)
-	v.Undriven = a.undriven(&v)
+	a.drive(&v)
 	return v, nil
 }
 
-// undriven reports whether a run is open and nothing drives it.
-func (a *Archive) undriven(r *api.Run) bool { return a.driver == nil && r.SettledAt == nil }
+// drive says of an open run that nothing drives it, and what a person does about that.
+func (a *Archive) drive(r *api.Run) {
+	if r.Undriven = a.driver == nil && r.SettledAt == nil; r.Undriven {
+		r.StartWith = api.StartRuns(a.cfg.Mode)
+	}
+}
 
 // settledRuns caches the settled run that was read last, which is read page by page
 // and never changes.

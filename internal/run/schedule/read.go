@@ -67,6 +67,9 @@ func (r *Reader) stored(ctx context.Context) (lines map[api.Name]*line, err erro
 // info describes a schedule. l is what the database has of it; nil: nothing.
 func (r *Reader) info(ctx context.Context, rev *Snapshot, def api.Schedule, l *line, n int) (api.ScheduleInfo, error) {
 	info := api.ScheduleInfo{Schedule: def, Revision: rev.Number, Digest: rev.Artifact(def.Name), Next: []time.Time{}, Undriven: r.cfg.Runs == nil}
+	if info.Undriven {
+		info.StartWith = api.StartRuns(r.cfg.Mode)
+	}
 	info.Stops = r.cfg.Stops(subject(&def, r.cfg.Now()))
 	from := r.cfg.Now()
 	if l != nil {
