@@ -41,6 +41,10 @@ func TryRLock(f *os.File) error { return lock(f, shared) }
 // RLock waits until f can be locked together with other readers.
 func RLock(f *os.File) error { return lock(f, sharedWait) }
 
+// Release unlocks f and closes it. Closing alone leaves it locked while a process that was
+// just forked has not executed its program yet.
+func Release(f *os.File) error { return errors.Join(unlock(f), f.Close()) }
+
 // pollInterval is how often a held lock is tried again.
 const pollInterval = 5 * time.Millisecond
 

@@ -24,6 +24,8 @@ const (
 	sharedWait = unix.LOCK_SH
 )
 
+func unlock(f *os.File) error { return lock(f, unix.LOCK_UN) }
+
 func lock(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how) //nolint:gosec // G115: a descriptor fits

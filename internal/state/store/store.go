@@ -99,7 +99,7 @@ func Create(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if err := createFile(ctx, cfg.Dir); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, durable.Release(l))
 	}
 	return openLocked(ctx, cfg, l)
 }
@@ -190,7 +190,7 @@ func (s *Store) release() error {
 	if s.write != nil {
 		errs = append(errs, s.write.close())
 	}
-	return errors.Join(append(errs, s.lock.Close())...)
+	return errors.Join(append(errs, durable.Release(s.lock))...)
 }
 
 // closeWriteFirst closes the writer beside a reader that has the log open.
