@@ -2,6 +2,7 @@
 package prebuilt
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 )
 
+//nolint:gochecknoglobals // a flag
 var dir = flag.String("prebuilt", "", "directory with the programs in bin, those with failpoints in trial, those of tests in helpers, and the package in dist, instead of building them")
 
 // Dir returns the directory of -prebuilt, and "" where tests build programs.
@@ -28,7 +30,7 @@ func Program(at, pkg string) error {
 		}
 		return os.WriteFile(at, b, 0o755) //nolint:gosec // G306: a program
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", at, pkg) //nolint:gosec // G204: of a test
+	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-o", at, pkg) //nolint:gosec // G204: of a test
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
