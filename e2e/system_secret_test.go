@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,17 +93,22 @@ envs:
 	}
 
 	// The launcher says whether it can read a value, and what an attempt is isolated by. Controls: what it cannot.
-	for _, name := range []string{"git", "git-unit", "held", "shown"} {
-		if out := w.must("secret", "check", name); strings.Contains(out, gitToken) || strings.Contains(out, brokered) || strings.Contains(out, exposed) {
-			t.Errorf("secret check %s: %s", name, out)
+	checked := w.try("secret", "check", "-o", "json")
+	var list []api.SecretInfo
+	must(t, json.Unmarshal([]byte(checked.stdout), &list))
+	if checked.status != 1 || len(list) != 6 || strings.Contains(checked.String(), gitToken) || strings.Contains(checked.String(), brokered) || strings.Contains(checked.String(), exposed) {
+		t.Errorf("secret check: %s", checked)
+	}
+	problems := map[api.Name]string{"absent": "no credential absent", "variable": "use file:NAME"}
+	for _, secret := range list {
+		if want, bad := problems[secret.Name]; !secret.Checked || bad != (secret.Problem != "") || !strings.Contains(secret.Problem, want) {
+			t.Errorf("secret check %s: %+v, want a problem with %q", secret.Name, secret, want)
 		}
 	}
-	w.refused(1, []string{"absent", "no credential absent", "bailiwick-launch.service"}, "secret", "check", "absent")
-	w.refused(1, []string{"variable", "use file:NAME"}, "secret", "check", "variable")
 	if st := w.status(); !slices.Contains(st.Isolation, "seccomp") || len(st.IsolationLacks) > 0 && strings.Contains(st.IsolationLacks[0], "unknown") {
 		t.Errorf("isolation %q, lacks %q", st.Isolation, st.IsolationLacks)
 	}
-	if out, err := s.sh(machine.Bob, "bailiwickd doctor"); !strings.Contains(out, "seccomp") || strings.Contains(out, "sudo bailiwickd doctor") {
+	if out, err := s.sh(machine.Alice, "bailiwickd doctor"); !strings.Contains(out, "seccomp") || strings.Contains(out, "sudo bailiwickd doctor") {
 		t.Errorf("doctor: %v\n%s", err, out)
 	}
 
