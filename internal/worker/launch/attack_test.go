@@ -53,6 +53,34 @@ func TestARollbackOfTheCatalogEnds(t *testing.T) {
 	refused(t, err, api.CodeIntegrity, "revision 1 is below revision 2")
 }
 
+// A request reads the clock once it has the marks: one that waited for them while another noted
+// a newer revision is not earlier than that, and has its grace. The control is the clock before.
+//
+// proves R-P4
+func TestTheClockIsReadUnderTheMarks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // it takes root
+	}
+	w, p := newSystemWorld(t)
+	var l *Launcher
+	clock, free, held := w.cfg.Now, 0, 0
+	w.cfg.Now = func() time.Time {
+		switch {
+		case l == nil:
+		case l.sys.marks.mu.TryLock():
+			l.sys.marks.mu.Unlock()
+			free++
+		default:
+			held++
+		}
+		return clock()
+	}
+	l = p.given(w.launcher())
+	if _, err := w.start(l, w.attempt(w.manifest("edit"))); err != nil || free == 0 || held == 0 {
+		t.Errorf("%v; the clock was read %d times under the marks, %d times without them", err, held, free)
+	}
+}
+
 // A launcher serves one service: not another, not one whose keys went back, and not a key
 // that was replaced. The control is the service with its keys.
 //

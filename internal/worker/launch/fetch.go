@@ -25,7 +25,7 @@ func (l *Launcher) fetch(ctx context.Context, o Order, secret string, sealed map
 			return fmt.Errorf("revision %d is not in force: try again", rev.Number())
 		}
 		if l.sys != nil {
-			if err := l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now()); err != nil {
+			if err := l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now); err != nil {
 				return api.Errorf(api.CodeIntegrity, "source %q: %w", o.Source, err)
 			}
 		}

@@ -52,9 +52,10 @@ const maxMarks = 1 << 20
 
 // follow refuses a manifest that is signed by a key or names a revision that humans have
 // replaced, or whose authority they have withdrawn since. head and at are verified.
-func (k *Marks) follow(ctx context.Context, cat *catalog.Catalog, head, at *catalog.Revision, h *seal.History, by seal.KeyID, m *record.Manifest, now time.Time) error {
+func (k *Marks) follow(ctx context.Context, cat *catalog.Catalog, head, at *catalog.Revision, h *seal.History, by seal.KeyID, m *record.Manifest, clock func() time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	now := clock() // not before what a request at the same time has noted
 	if err := k.load(); err != nil {
 		return err
 	}

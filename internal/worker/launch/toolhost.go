@@ -28,7 +28,7 @@ func (l *Launcher) ToolHost(ctx context.Context, o Order, sealed map[api.Name][]
 	defer disk.Close() //nolint:errcheck // only names the disk
 	h, service := account.ToolHost{}, l.sys.marks.known()
 	err = l.revisions.read(ctx, o.Revision, true, func(cat *catalog.Catalog, rev, head *catalog.Revision) (err error) {
-		if err = l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now()); err != nil {
+		if err = l.sys.marks.follow(ctx, cat, head, rev, nil, "", nil, l.cfg.Now); err != nil {
 			return api.Errorf(api.CodeIntegrity, "tool host: %w", err)
 		}
 		if _, is, err := head.ToolServer(o.Source); rev.Number() < head.Number() {

@@ -61,7 +61,7 @@ func (l *Launcher) verify(ctx context.Context, a *Attempt) (v verified, err erro
 		if v.named, err = rev.Bind(m); err != nil || l.sys == nil {
 			return err
 		}
-		if err := l.sys.marks.follow(ctx, cat, head, rev, &a.Keys, by.ID, m, now); err != nil {
+		if err := l.sys.marks.follow(ctx, cat, head, rev, &a.Keys, by.ID, m, l.cfg.Now); err != nil {
 			return err
 		}
 		v.rule = head.Writes(m.Principal, v.named.Subagent.Effect)
