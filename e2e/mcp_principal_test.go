@@ -192,11 +192,7 @@ func tokenFileIdentifiesTheCaller(t *testing.T, uid int) {
 	s.refused(api.CodeNotFound, nil, "bailiwick_dispatch_describe", members{"dispatchId": string(own.ID)})
 	s.refused(api.CodeNotFound, nil, "bailiwick_dispatch_cancel", members{"dispatchId": string(own.ID)})
 	w.must("down")
-	mode := api.ModeSameUser
-	if w.unit != nil {
-		mode = api.ModeSystem
-	}
-	s.refused(api.CodeUnavailable, []string{api.StartService(mode)}, "bailiwick_subagents_list", members{})
+	s.refused(api.CodeUnavailable, []string{w.starts()}, "bailiwick_subagents_list", members{})
 	w.must("up")
 	s.ok("bailiwick_subagents_list", members{}, new(any))
 	var tokens []api.TokenInfo

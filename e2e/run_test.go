@@ -175,7 +175,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	for range 8 {
 		callers.Go(func() {
 			run, err := w.conn().Runtime().Submit(t.Context(), req)
-			if err != nil || run.RunID != "again" {
+			if err != nil || w.chosen(string(run.RunID)) != "again" {
 				t.Errorf("concurrently: %+v %v", run, err)
 			}
 			if !run.Existing {
@@ -196,12 +196,12 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	refused("another plan while it runs")
 	// The same plan encoded differently: order of members, explicit defaults.
 	spelled := fmt.Sprintf(`{"tasks": [{"subagent": "sh", "input": {"do": %q}, "id": "a", "retry": {"attempts": 1}}], "queue": "default", "source": {"name": "repo"}, "id": "again"}`, awaitGate("go"))
-	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{Plan: json.RawMessage(spelled)}); err != nil || run.RunID != "again" {
+	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{Plan: json.RawMessage(spelled)}); err != nil || w.chosen(string(run.RunID)) != "again" {
 		t.Errorf("the same plan encoded differently: %+v %v", run, err)
 	}
 	kill(t, w.status().PID)
 	w.upRuns()
-	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.RunID != "again" {
+	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || w.chosen(string(run.RunID)) != "again" {
 		t.Errorf("after a restart: %+v %v", run, err)
 	}
 	w.open("go")
@@ -214,10 +214,10 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		t.Errorf("the log has %d submissions and %d dispatches", n, m)
 	}
 	// An ID may also be given outside the plan, but not two different ones.
-	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", shellTask("a", "true"))).Plan}); err != nil || run.RunID != "beside" {
+	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", shellTask("a", "true"))).Plan}); err != nil || w.chosen(string(run.RunID)) != "beside" {
 		t.Errorf("an ID outside the plan: %+v %v", run, err)
 	}
-	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan}); err != nil || run.RunID != "two" || run.Existing {
+	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan}); err != nil || w.chosen(string(run.RunID)) != "two" || run.Existing {
 		t.Errorf("an ID instead of the plan's: %+v %v", run, err)
 	}
 	w.awaitSettled("two") // it leaves no worker
