@@ -32,7 +32,7 @@ func exempt() map[string]string {
 		"TestOneShotServiceLastsAfterUp": starts, "TestOneShotServiceRunsBesideTheCommandWithAMinimalEnvironment": starts, "TestAOneShotServiceYieldsToALastingOne": starts,
 		"TestUpAndDownSayWhatRuns": replies, "TestUpReplacesAOneShotServiceWithOtherSettings": replies, "TestUpSaysWhatIsNext": replies, "TestDoctorReportsTheService": replies,
 		"TestUpNamesWhatIsInItsWay": replies, "TestTheServiceSpeaksASCII": replies, "TestTheServiceInheritsNoDescriptor": starts, "TestFourVerbsAdviseTheSameCommand": replies,
-		"TestARefusedStateStartsByNoVerb": replies, "TestAStateWithoutItsConfigurationDoesNotStart": replies, "TestOrchestratorReplacesAPlainService": replies,
+		"TestARefusedStateStartsByNoVerb": replies, "TestAStateWithoutItsConfigurationDoesNotStart": replies, "TestOrchestratorReplacesAPlainService": replies, "TestOrchestratorIsOptIn": byHand,
 		"TestErrorsAreJSONOnRequest": replies, "TestWorkerVerifiesOnItsOwn": byHand, "TestWorkerResumesFromExactlyTheManifest": byHand, "TestWorkerWaitsForProceed": byHand,
 		"TestWorkerReceivesExactlyTheManifestsNeeds": byHand, "TestAWorkerRunsUnderABlock": byHand, "TestSecondServiceOnTheSameStateIsRefused": byHand, "TestStaleSocketIsReplaced": byHand,
 		"TestTheServiceStartsAndCollectsOnAFullDisk": byHand, "TestFirstHour": guide, "TestDocumentedCommandsRun": guide, "TestDemoPrintsAtMost150Lines": guide,

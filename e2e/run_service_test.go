@@ -23,7 +23,7 @@ func TestStatusShowsRuns(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.up()
-	if out := w.must("status"); !strings.Contains(out, "no orchestrator; start one with: bailiwick up --orchestrator") || w.status().Orchestrator != nil {
+	if out := w.must("status"); !strings.Contains(out, "no orchestrator; start one with: "+w.startsRuns()) || w.status().Orchestrator != nil {
 		t.Errorf("without one: %s", out)
 	}
 	if out := w.must("doctor"); !strings.Contains(out, "orchestrator       not enabled") {

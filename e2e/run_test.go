@@ -237,13 +237,13 @@ func TestSubmittingAPlanAgainSaysThatItsRunExists(t *testing.T) {
 	w.must("run", "submit", file, "--watch")
 	for _, flag := range []string{"--watch", "--wait=1m", "--quiet"} {
 		d := w.refused(5, []string{"run p5 already exists: done ", "1 of 1 tasks done", "bailiwick run retry p5", "--new", "--id NEW"}, "run", "submit", file, flag)
-		if d.stdout != "p5\n" || strings.Contains(d.stderr, "submitted") {
+		if w.chosen(d.stdout) != "p5\n" || strings.Contains(d.stderr, "submitted") {
 			t.Errorf("%s: %s", flag, d)
 		}
 	}
 	var run api.Run
 	decode(t, w.refused(5, nil, "run", "submit", file, "-o", "json").stdout, &run)
-	if !run.Existing || run.RunID != "p5" {
+	if !run.Existing || w.chosen(string(run.RunID)) != "p5" {
 		t.Errorf("as JSON: %+v", run)
 	}
 	if n := len(w.entries("--kind", "run.submitted")); n != 1 {
@@ -355,7 +355,7 @@ tasks:
   - {id: third, subagent: sh, input: {do: "exit 3"}, depends_on: [first]}
   - {id: fourth, subagent: sh, input: {do: "true"}, depends_on: [third]}
 `, 0o644)
-	if out := strings.TrimSpace(w.must("run", "submit", w.path("plan.yaml"), "-o", "name")); out != "by-hand" {
+	if out := strings.TrimSpace(w.must("run", "submit", w.path("plan.yaml"), "-o", "name")); w.chosen(out) != "by-hand" {
 		t.Errorf("submit prints %q", out)
 	}
 	w.refused(1, []string{"by-hand", "failed"}, "run", "wait", "by-hand")
@@ -370,7 +370,7 @@ tasks:
 	}
 	other := w.submit(planned("other", shellTask("a", "true")))
 	w.awaitSettled(other)
-	log := w.must("audit", "list", "--run", "by-hand")
+	log := w.chosen(w.must("audit", "list", "--run", "by-hand"))
 	if !strings.Contains(log, "submitted run by-hand with 4 tasks") || !strings.Contains(log, "run by-hand settled as failed") || strings.Contains(log, "run other") || strings.Count(log, "\n") != len(w.history("by-hand")) {
 		t.Errorf("the log is %s", log)
 	}
@@ -429,7 +429,7 @@ func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 	if n := len(w.entries("--kind", "dispatch.cancel_requested")); n != 0 {
 		t.Errorf("the log has %d requests to cancel", n)
 	}
-	if out := w.must("audit", "list", "--run", string(id)); !strings.Contains(out, "run late reached its limits.wall of 10s") || !strings.Contains(out, "cancelled by service") {
+	if out := w.chosen(w.must("audit", "list", "--run", string(id))); !strings.Contains(out, "run late reached its limits.wall of 10s") || !strings.Contains(out, "cancelled by service") {
 		t.Errorf("audit list: %s", out)
 	}
 	w.verifyEvidence(string(id))

@@ -23,10 +23,10 @@ func TestRunsStayReadableWithoutAnOrchestrator(t *testing.T) {
 	}
 	stalled := "open running (stalled)"
 	for verb, wants := range map[string][]string{
-		"status":               {"STALLED", "nothing continues 1 open run", "bailiwick up --orchestrator"},
-		"doctor":               {"note service runs", "nothing continues 1 open run", "bailiwick up --orchestrator"},
+		"status":               {"STALLED", "nothing continues 1 open run", w.startsRuns()},
+		"doctor":               {"note service runs", "nothing continues 1 open run", w.startsRuns()},
 		"run list":             {stalled, "old", "done"},
-		"run show open":        {"STALLED", "bailiwick up --orchestrator"},
+		"run show open":        {"STALLED", w.startsRuns()},
 		"run show old":         {"old done"},
 		"run patch old a":      {"+new"},
 		"run logs old a":       {"said"},
@@ -44,13 +44,13 @@ func TestRunsStayReadableWithoutAnOrchestrator(t *testing.T) {
 			t.Errorf("positive control: %s: %s", verb, d)
 		}
 	}
-	if d := w.try("run", "list"); !strings.Contains(d.stderr, "bailiwick up --orchestrator") {
+	if d := w.try("run", "list"); !strings.Contains(d.stderr, w.startsRuns()) {
 		t.Errorf("run list: %s", d)
 	}
 	w.must("audit", "export", "old", "--out", w.path("old.evidence"))
 	w.write("plan.yaml", "id: new\ntasks: [{id: a, subagent: sh, input: {do: 'true'}}]\n", 0o644)
 	for _, verb := range []string{"run cancel open", "run retry old", "run pause open", "run submit " + w.path("plan.yaml")} {
-		w.refused(1, []string{"no orchestrator", "bailiwick up --orchestrator"}, strings.Fields(verb)...)
+		w.refused(1, []string{"no orchestrator", w.startsRuns()}, strings.Fields(verb)...)
 	}
 	w.open("go")
 	w.must("up", "--orchestrator")

@@ -342,6 +342,14 @@ func (w *world) starts() string {
 	return "bailiwick up"
 }
 
+// startsRuns is what a hint says that starts an orchestrator.
+func (w *world) startsRuns() string {
+	if w.on != nil {
+		return api.StartRuns(api.ModeSystem)
+	}
+	return api.StartRuns(api.ModeSameUser)
+}
+
 // chosen returns a text with ids as the world's account chose them; see names.
 func (w *world) chosen(text string) string {
 	if w.on == nil {
