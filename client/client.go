@@ -224,9 +224,6 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	return &failure{why, api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.Socket(), cause(err)).WithHint("run: %s", start)}
 }
 
-// System reports whether a connection leads to the service of this machine, in mode system.
-func (c *Conn) System() bool { return c.system }
-
 // NoService reports whether a call failed because no service answers.
 func NoService(err error) bool {
 	f, ok := errors.AsType[*failure](err)

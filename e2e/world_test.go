@@ -336,18 +336,20 @@ func (w *world) named(path string) string {
 
 // starts is what a hint says that starts the service.
 func (w *world) starts() string {
-	if w.on != nil {
-		return "sudo systemctl start bailiwick.service"
-	}
-	return "bailiwick up"
+	return api.StartService(w.serviceMode())
 }
 
 // startsRuns is what a hint says that starts an orchestrator.
 func (w *world) startsRuns() string {
+	return api.StartRuns(w.serviceMode())
+}
+
+// serviceMode is the mode of the world's service.
+func (w *world) serviceMode() string {
 	if w.on != nil {
-		return api.StartRuns(api.ModeSystem)
+		return api.ModeSystem
 	}
-	return api.StartRuns(api.ModeSameUser)
+	return api.ModeSameUser
 }
 
 // chosen returns a text with ids as the world's account chose them; see names.

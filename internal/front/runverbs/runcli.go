@@ -81,8 +81,8 @@ func (t *commands) withConn(do func(*client.Conn) error) error {
 	c := t.Connect()
 	defer c.Close()
 	err := do(c)
-	if e, ok := errors.AsType[*api.Error](err); ok && client.NoService(err) && !c.System() { // which has its own hint
-		return e.WithHint("run: bailiwick up --orchestrator")
+	if e, ok := errors.AsType[*api.Error](err); ok && client.NoService(err) {
+		return e.WithHint("run: %s", startRuns(err))
 	}
 	return err
 }

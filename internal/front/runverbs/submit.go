@@ -199,15 +199,20 @@ func (t *planVerbs) newRunID(a *console.Args, id string) api.RunID {
 	return console.Parse(a, id, api.ParseRunID)
 }
 
+// startRuns is the command that starts the service, with an orchestrator in mode same-user: in
+// mode system its settings decide.
+func startRuns(err error) string {
+	if start := client.HowToStart(err); start != api.StartService(api.ModeSameUser) {
+		return start
+	}
+	return api.StartRuns(api.ModeSameUser)
+}
+
 // retryHint says how to repeat a request that may or may not have reached the
 // service.
 func retryHint(err error, id api.RunID, command string, args ...any) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
-		start := client.HowToStart(err)
-		if start == api.StartService(api.ModeSameUser) {
-			start = api.StartRuns(api.ModeSameUser)
-		}
-		return e.WithHint("start the service: %s; then run this, which never starts %s twice: %s", start, id, fmt.Sprintf(command, args...))
+		return e.WithHint("start the service: %s; then run this, which never starts %s twice: %s", startRuns(err), id, fmt.Sprintf(command, args...))
 	}
 	return err
 }

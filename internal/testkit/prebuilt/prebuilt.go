@@ -12,7 +12,7 @@ import (
 )
 
 //nolint:gochecknoglobals // a flag
-var dir = flag.String("prebuilt", "", "directory with the programs in bin, those with failpoints in trial, those of tests in helpers, and the package in dist, instead of building them")
+var dir = flag.String("prebuilt", "", "directory of built programs: bin, trial (with failpoints), helpers (of tests) and packages in dist; empty: tests build what they run")
 
 // Dir returns the directory of -prebuilt, and "" where tests build programs.
 func Dir() string { return *dir }

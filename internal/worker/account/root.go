@@ -101,7 +101,7 @@ func (r *root) prepare(mounts []Mount) error {
 	return nil
 }
 
-// maxSpaces bounds the namespaces that are kept: those of 32 starts at once.
+// maxSpaces bounds the namespaces that are kept, for 32 starts at once.
 const maxSpaces = 128
 
 // spaces keeps user namespaces for the next start under the same block. A namespace only maps ids and has no process.
