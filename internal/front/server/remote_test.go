@@ -295,6 +295,18 @@ func TestRemoteRatesAreBounded(t *testing.T) {
 	if n := throttled(api.SessionHeader, s.Session); n != 0 {
 		t.Errorf("%d requests of a session are throttled with those of its address", n)
 	}
+	token, _ := f.token("agent:claude", time.Hour)
+	present := func(token string) int {
+		return f.remote("POST", "/v1/session", text(t, api.SessionRequest{Token: token})).status
+	}
+	for range 2 * anonymousBurst {
+		if status := present(token); status != http.StatusOK {
+			t.Fatalf("a valid token is answered with %d at an address without requests left", status)
+		}
+	}
+	if status := present(api.TokenPrefix + "guessed"); status != http.StatusTooManyRequests {
+		t.Errorf("control: a guessed token is answered with %d", status)
+	}
 	b := newBounds(f.now)
 	for range principalOpen {
 		if !b.begin("human:ann") {

@@ -122,31 +122,52 @@ func noSession(format string, args ...any) *api.Error {
 	return e.WithHint("present the token again: POST /v1/session")
 }
 
-// exchange answers the one request that carries a token.
+// exchange answers the one request that carries a token. A remote caller whose token is
+// refused spends a request of its address; one whose token is valid spends one of its principal,
+// so that scripts of one office do not wait for each other.
 func (c *callers) exchange(w http.ResponseWriter, r *request) error {
+	p, _ := r.Context().Value(peerKey{}).(peer) // establish has checked it
+	opened, err := c.present(r, p)
+	if err != nil {
+		if p.remote && !c.remote.admit(p.address) {
+			return tooMany()
+		}
+		return err
+	}
+	if p.remote {
+		if !c.remote.begin(opened.principal) {
+			opened.process.close()
+			return tooMany()
+		}
+		defer c.remote.end(opened.principal)
+	}
+	handle, until := c.sessions.begin(opened)
+	w.Header().Set("Cache-Control", "no-store")
+	return answer(w, r.status, api.Session{Handle: handle, Principal: opened.principal, Ceiling: c.Registry.Consent(opened.principal), ExpiresAt: until.UTC()})
+}
+
+// present returns the session that the token in a request opens.
+func (c *callers) present(r *request, p peer) (session, error) {
 	if r.caller.byToken {
-		return &malformedError{api.Errorf(api.CodeInvalid, "session: the request already has one").WithHint("present the token without the header %s", api.SessionHeader)}
+		return session{}, &malformedError{api.Errorf(api.CodeInvalid, "session: the request already has one").WithHint("present the token without the header %s", api.SessionHeader)}
 	}
 	var req api.SessionRequest
 	if err := decode(r.Request, &req); err != nil {
 		// The decoder's message may quote the token.
-		return malformed(api.CodeInvalid, "session: want application/json with one member: token")
+		return session{}, malformed(api.CodeInvalid, "session: want application/json with one member: token")
 	}
-	p, _ := r.Context().Value(peerKey{}).(peer) // establish has checked it
 	process, err := openProcess(p)
 	if err != nil {
-		return &malformedError{api.Errorf(api.CodeInvalid, "session: cannot bind a handle to the calling process: %w", err).
+		return session{}, &malformedError{api.Errorf(api.CodeInvalid, "session: cannot bind a handle to the calling process: %w", err).
 			WithHint("run it where the service sees its processes, on Linux 5.3 or later")}
 	}
 	opened, err := c.authenticate(r.Context(), req.Token)
 	if err != nil {
 		process.close()
-		return c.refuseToken(r.Context(), opened.token, err)
+		return session{}, c.refuseToken(r.Context(), opened.token, err)
 	}
 	opened.peer, opened.process = p, process
-	handle, until := c.sessions.begin(opened)
-	w.Header().Set("Cache-Control", "no-store")
-	return answer(w, r.status, api.Session{Handle: handle, Principal: opened.principal, Ceiling: c.Registry.Consent(opened.principal), ExpiresAt: until.UTC()})
+	return opened, nil
 }
 
 // authenticate returns the session that a token opens. A token with the
