@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -14,15 +12,14 @@ import (
 // runNode runs a JavaScript program on an island.
 func (w *world) runNode(net *island, args ...string) (stdout, stderr string, status int) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Minute) // in case it hangs
-	defer cancel()
-	cmd := exec.CommandContext(ctx, node(w.t), args...)
-	cmd.Dir, cmd.Env = w.dir, w.env
+	cmd := w.command(node(w.t), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := net.start(cmd); err != nil {
 		w.t.Fatal(err)
 	}
+	hangs := time.AfterFunc(10*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer hangs.Stop()
 	_ = cmd.Wait() // the status is returned
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
