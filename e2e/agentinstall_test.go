@@ -133,7 +133,11 @@ grants:
 			}
 			w.refusesAnotherProgram()
 			w.must("agent", "install", "codex", "--version", r.version)
-			if list := w.must("agent", "list"); !strings.Contains(list, r.version) || !strings.Contains(list, w.path("data/bailiwick/agents/codex", r.version)) {
+			place := w.path("data/bailiwick")
+			if w.unit != nil {
+				place = "/var/lib/bailiwick-catalog"
+			}
+			if list := w.must("agent", "list"); !strings.Contains(list, r.version) || !strings.Contains(list, filepath.Join(place, "agents/codex", r.version)) {
 				t.Errorf("agent list: %s", list)
 			}
 			if _, err := os.Stat("/tmp/a-script-of-a-package-ran"); err == nil {
