@@ -42,7 +42,8 @@ type Config struct {
 	UIDs []int
 	// Spawn starts a service when none answers, or finds the one that another
 	// client has just started, and returns its socket. When nil, an unreachable
-	// service is an error. See retry.go for which calls are retried.
+	// service is an error, except one that the unit of a machine restarts. See retry.go for
+	// which calls are retried.
 	Spawn func(context.Context) (socket string, err error)
 	// Remote is a service on another machine, in place of a socket.
 	Remote *Remote
@@ -57,11 +58,12 @@ type Conn struct {
 
 // link is what all Conns derived from one share.
 type link struct {
-	system bool // the service is the machine's
-	uids   []int
-	trace  api.Trace
-	spawn  func(context.Context) (string, error)
-	http   *http.Client
+	system   bool // the service is the machine's
+	restarts bool // and its unit restarts it, on a socket that the unit keeps
+	uids     []int
+	trace    api.Trace
+	spawn    func(context.Context) (string, error)
+	http     *http.Client
 
 	remote  *Remote // nil: a socket
 	opening opening // of remote
@@ -79,6 +81,7 @@ func New(cfg Config) *Conn {
 		c.places, c.socket = nil, cfg.Remote.URL
 		return c
 	}
+	c.restarts = c.system && c.spawn == nil
 	if cfg.Socket == "" {
 		c.places = cfg.Dirs.Sockets()
 	}
@@ -244,8 +247,11 @@ func readError(resp *http.Response) error {
 	if err := json.Unmarshal(b, &e); err != nil || e.Code == "" {
 		return api.Errorf(api.CodeInternal, "the service answered %s: %s", resp.Status, strings.TrimSpace(string(b)))
 	}
-	if e.Code == api.CodeUnavailable {
+	switch {
+	case e.Code == api.CodeUnavailable && resp.Header.Get("Retry-After") != "":
 		return &failure{shuttingDown, &e}
+	case e.Code == api.CodeUnavailable:
+		return &failure{unavailable, &e}
 	}
 	return &e
 }

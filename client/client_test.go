@@ -73,6 +73,12 @@ func leave(http.ResponseWriter, *http.Request) {
 }
 
 func refuse(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", "1")
+	diskFull(w, nil)
+}
+
+// diskFull fails as a service that stays, and that may have done something.
+func diskFull(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_ = json.NewEncoder(w).Encode(api.Errorf(api.CodeUnavailable, "ending"))
@@ -98,6 +104,7 @@ func TestACallIsRetriedOnlyIfThatIsSafe(t *testing.T) {
 		"one breaks, and it might be done twice":   {[]http.HandlerFunc{once(leave, accept)}, unnamed, false, 1},
 		"none ever stays":                          {slices.Repeat([]http.HandlerFunc{refuse}, maxTries), unnamed, false, maxTries - 1},
 		"none can be started":                      {[]http.HandlerFunc{refuse}, unnamed, false, 1},
+		"one fails, and stays":                     {[]http.HandlerFunc{diskFull, accept}, named, false, 1},
 	} {
 		s, conn := newStage(t, c.services...)
 		d, err := conn.Runtime().Dispatch(t.Context(), c.request)

@@ -53,6 +53,7 @@ type why int
 const (
 	noService    why = iota // no service listens: nothing was sent
 	shuttingDown            // the service refused it while shutting down: nothing was done
+	unavailable             // the service could not do it, such as on a full disk
 	brokenCall              // the connection broke before the answer: the effect is unknown
 	brokenStream            // the connection broke within the answer
 )
@@ -84,9 +85,15 @@ func ofConsumer(err error) error {
 // its predecessor to exit, so this is no busy loop.
 const maxTries = 8
 
-// send makes a call. When this client may start services, it repeats the call
-// with the next one if the call provably had no effect, or if its effect is
-// unknown and it is repeatable. The caller closes the response's body.
+// restartTries bounds how often a call is sent while the unit of a machine restarts the
+// service, with followPause between: ten seconds. A call that the next service has not
+// accepted yet waits at its socket, which the unit keeps, and is not counted.
+const restartTries = 100
+
+// send makes a call, and repeats it with the next service if the call provably had no
+// effect, or if its effect is unknown and it is repeatable. A client that may start services
+// starts the next one; on a machine the unit of the service does. Where nothing listens on a
+// machine nothing is restarted either. The caller closes the response's body.
 func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 	var payload []byte
 	if call.body != nil {
@@ -98,16 +105,25 @@ func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 		}
 		payload = b.Bytes()
 	}
+	var ended *failure // of a service that its unit restarts
 	for try := 1; ; try++ {
 		resp, err := c.authorized(ctx, call, payload)
 		f, failed := errors.AsType[*failure](err)
-		if !failed || c.spawn == nil || try == maxTries || f.why == brokenCall && !call.repeatable {
+		if !failed || f.why == unavailable || f.why == brokenCall && !call.repeatable {
 			return resp, err
 		}
-		if f.why == brokenCall {
-			continue // the next try finds out whether a service has to be started
+		switch {
+		case c.spawn != nil && try < maxTries:
+			err = c.successor(ctx, f)
+		case c.restarts && f.why != noService && try < restartTries:
+			ended = f
+			err = pause(ctx, try+1)
+		case ended != nil:
+			return nil, &failure{ended.why, ended.err.WithHint("run: systemctl status bailiwick.service")}
+		default:
+			return nil, err
 		}
-		if err := c.next(ctx); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -161,8 +177,11 @@ func (c *Conn) once(ctx context.Context, call call, payload []byte, handle strin
 	return nil, readError(resp)
 }
 
-// next starts or finds the successor of a service that is gone.
-func (c *Conn) next(ctx context.Context) error {
+// successor starts or finds the successor of a service that is gone.
+func (c *Conn) successor(ctx context.Context, f *failure) error {
+	if f.why == brokenCall {
+		return nil // the next try finds out whether a service has to be started
+	}
 	c.http.CloseIdleConnections()
 	socket, err := c.spawn(ctx)
 	if err != nil {

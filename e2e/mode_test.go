@@ -65,7 +65,7 @@ func (w *world) keepSocket() {
 	}
 	u := w.unit
 	path := u.w.path("run/bailiwick/api.sock")
-	f, err := u.listenAt("/run/bailiwick", "api.sock")
+	f, err := listenAt("/run/bailiwick/api.sock", [2]string{u.Path("/run"), "/run"}, [2]string{u.w.path("/run/bailiwick"), "/run/bailiwick"})
 	must(u.t, errors.Join(err, os.Chown(path, machine.Service, machine.Service), os.Chmod(path, 0o666)))
 	u.mu.Lock()
 	u.api = f
@@ -99,8 +99,9 @@ func (w *world) keepSocket() {
 	})
 }
 
-// listenAt makes a socket that has the name which a directory of the world has on the machine.
-func (u *unit) listenAt(dir, name string) (f *os.File, err error) {
+// listenAt makes a socket that has the name which it has on a machine, whose directories are
+// elsewhere for the test: each bind says from where and at which place.
+func listenAt(path string, binds ...[2]string) (f *os.File, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -111,10 +112,12 @@ func (u *unit) listenAt(dir, name string) (f *os.File, err error) {
 		if err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return
 		}
-		if err = errors.Join(unix.Mount(u.Path("/run"), "/run", "", unix.MS_BIND, ""), unix.Mount(u.w.path(dir), dir, "", unix.MS_BIND, "")); err != nil {
-			return
+		for _, b := range binds {
+			if err = unix.Mount(b[0], b[1], "", unix.MS_BIND, ""); err != nil {
+				return
+			}
 		}
-		l, fault := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
+		l, fault := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if err = fault; err != nil {
 			return
 		}

@@ -28,6 +28,7 @@ type team struct {
 	net               *internet // where its programs run; nil: the network of the test
 	uidsFrom          int       // the first uid of its workers
 	socket            *os.File  // of the launcher, which systemd keeps
+	api               *os.File  // of the service, if systemd keeps it; nil: the service makes it
 	service, launcher *program
 }
 
@@ -133,11 +134,23 @@ func (p *program) kill() {
 // startService starts the service, and returns when it listens.
 func (s *team) startService() {
 	s.t.Helper()
-	s.service = s.start(machine.Service, `exec "$@"`, nil, filepath.Join(bin, "bailiwickd"), "serve", "--system")
+	script, files := `exec "$@"`, []*os.File(nil)
+	if s.api != nil {
+		script, files = `export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=api; exec "$@"`, []*os.File{s.api}
+	}
+	s.service = s.start(machine.Service, script, files, filepath.Join(bin, "bailiwickd"), "serve", "--system")
 	if line, _ := s.service.out.ReadString('\n'); line != "listening on /run/bailiwick/api.sock\n" {
 		s.service.end()
 		s.t.Fatalf("%q\n%s", line, s.service.errs.String())
 	}
+}
+
+// keepSocket makes the socket of the API, which stays while no service runs, as its unit does.
+func (s *team) keepSocket() {
+	path, err := "/run/bailiwick/api.sock", error(nil)
+	s.api, err = listenAt(path, [2]string{s.Path("/run"), "/run"})
+	must(s.t, errors.Join(err, os.Chown(s.Path(path), machine.Service, machine.Service), os.Chmod(s.Path(path), 0o666)))
+	s.t.Cleanup(func() { _ = s.api.Close() })
 }
 
 // listen makes the socket of the launcher, as its unit does.

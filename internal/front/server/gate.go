@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -140,7 +141,7 @@ func (s *Server) admit(next http.Handler) http.Handler {
 				h.ServeHTTP(w, r)
 				return
 			}
-			s.fail(w, r, caller{}, errShuttingDown())
+			s.fail(w, r, caller{}, errLeaving)
 			return
 		}
 		defer s.gate.exit(r.URL.Path == api.CallStatus.Path() || !strings.HasPrefix(r.URL.Path, "/v1/"))
@@ -153,6 +154,9 @@ func (s *Server) admit(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// errLeaving refuses a request that reaches a closed gate.
+var errLeaving = errors.New("the gate is closed")
 
 func errShuttingDown() *api.Error {
 	return api.Errorf(api.CodeUnavailable, "the service is shutting down; this request had no effect").WithHint("run the command again; if the service was stopped, start it first")

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,4 +113,40 @@ func TestABrokenIdleServiceShutsDownAtOnce(t *testing.T) {
 			t.Error("a service after Stay shut down")
 		}
 	})
+}
+
+// What a closing gate refuses or breaks off had no effect, and says that the next service can
+// answer it. Control: a failure of the disk, and an answer, say no such thing.
+func TestAClosedGateSaysThatTheNextServiceCanAnswer(t *testing.T) {
+	s := &Server{gate: newGate(time.Now, 0)}
+	reads := make(chan struct{})
+	answer := s.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			close(reads)
+			<-r.Context().Done()
+			s.fail(w, r, caller{}, r.Context().Err())
+		}
+		if r.URL.Path == "/disk" {
+			s.fail(w, r, caller{}, syscall.ENOSPC)
+		}
+	}))
+	ask := func(method, path string, status int, next bool) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		answer.ServeHTTP(w, httptest.NewRequest(method, path, http.NoBody))
+		if w.Code != status || (w.Header().Get("Retry-After") != "") != next {
+			t.Errorf("%s %s: %d, %v", method, path, w.Code, w.Header())
+		}
+	}
+	ask(http.MethodPost, "/", http.StatusOK, false)
+	ask(http.MethodPost, "/disk", http.StatusServiceUnavailable, false)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ask(http.MethodGet, "/", http.StatusServiceUnavailable, true)
+	}()
+	<-reads
+	s.gate.close(nil)
+	<-done
+	ask(http.MethodPost, "/", http.StatusServiceUnavailable, true)
 }

@@ -224,8 +224,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, err er
 	if e == nil && durable.IsFault(err) {
 		e = api.Errorf(api.CodeUnavailable, "%w", err).WithHint("%s", store.Advice(err))
 	}
-	if e == nil && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
+	if errors.Is(err, errLeaving) || e == nil && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
 		e = errShuttingDown()
+		w.Header().Set("Retry-After", "1") // the next service can answer it
 	}
 	if e == nil {
 		if r.Context().Err() != nil {
