@@ -2,7 +2,6 @@ package account
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +20,7 @@ func CheckFile(f *os.File, uid uint32, check func(fd int, st *unix.Stat_t) error
 	ctlErr := raw.Control(func(p uintptr) {
 		fd, st := int(p), unix.Stat_t{} //nolint:gosec // G115: a descriptor
 		if err = unix.Fstat(fd, &st); err == nil && st.Uid != uid {
-			err = fmt.Errorf("it belongs to uid %d, not to the service's uid %d", st.Uid, uid)
+			err = otherOwner(st.Uid, int(uid))
 		}
 		if err == nil {
 			err = check(fd, &st)
@@ -33,12 +32,8 @@ func CheckFile(f *os.File, uid uint32, check func(fd int, st *unix.Stat_t) error
 // Listening returns an error unless the file is a listening stream socket of this machine.
 func Listening(fd int, _ *unix.Stat_t) error {
 	for _, o := range []struct{ option, want int }{{unix.SO_DOMAIN, unix.AF_UNIX}, {unix.SO_TYPE, unix.SOCK_STREAM}, {unix.SO_ACCEPTCONN, 1}} {
-		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)
-		if err == nil && got != o.want {
-			err = errors.New("want a unix stream socket that listens")
-		}
-		if err != nil {
-			return err
+		if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option); err != nil || got != o.want {
+			return errors.New("want a unix stream socket that listens")
 		}
 	}
 	return nil

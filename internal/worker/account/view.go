@@ -78,7 +78,7 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("show %s: %w", p.At, err)
+			return nil, p.refused(err)
 		}
 		m := Mount{At: p.At, From: f, As: Self, Write: p.Write}
 		all = append(all, m)
@@ -89,7 +89,7 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 		switch {
 		case int(st.Uid) == service && !p.Links:
 		case p.Write || p.Agent || p.Trusted && st.Uid != 0:
-			return nil, fmt.Errorf("show %s: it belongs to uid %d, not to the service's uid %d", p.At, st.Uid, service)
+			return nil, p.refused(otherOwner(st.Uid, service))
 		default:
 			all[len(all)-1].As = Nobody
 		}
@@ -135,9 +135,24 @@ func sameFile(f, want *os.File) error {
 	}
 	st, err := want.Stat()
 	if err == nil && !os.SameFile(there, st) {
-		err = errors.New("the given directory is another")
+		err = api.Errorf(api.CodeInvalid, "it is not the directory whose descriptor was given")
 	}
 	return err
+}
+
+func otherOwner(uid uint32, service int) error {
+	return api.Errorf(api.CodeInvalid, "it belongs to uid %d, not to the service's uid %d", uid, service)
+}
+
+// refused is the error for a path that cannot be shown.
+func (p Path) refused(err error) error {
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return api.Errorf(api.CodeInvalid, "show %s: it is, or is below, a symbolic link", p.At).WithHint("no link is followed there: move what it leads to there, or mount that")
+	case api.CodeOf(err) == api.CodeInvalid, errors.Is(err, fs.ErrNotExist):
+		return api.Errorf(api.CodeInvalid, "show %s: %w", p.At, err).WithHint("the service does not make it so: find out who changes its files")
+	}
+	return fmt.Errorf("show %s: %w", p.At, err)
 }
 
 func duplicate(f *os.File) (*os.File, error) {

@@ -34,9 +34,9 @@ func TestOnlyTheServicesFilesAreMapped(t *testing.T) {
 		{"root's, to trust", Path{At: "/usr", Trusted: true}, Nobody, ""},
 		{"a link of a person to the service's", Path{At: link, Links: true}, Nobody, ""},
 		{"given too", Path{At: own, From: opened(t, own)}, Self, ""},
-		{"given as another", Path{At: own, From: opened(t, others)}, 0, "the given directory is another"},
-		{"a link that is not followed", Path{At: link}, 0, "symbolic links"},
-		{"below a link", Path{At: link + "/a"}, 0, "symbolic links"},
+		{"given as another", Path{At: own, From: opened(t, others)}, 0, "not the directory whose descriptor was given"},
+		{"a link that is not followed", Path{At: link}, 0, "a symbolic link"},
+		{"below a link", Path{At: link + "/a"}, 0, "a symbolic link"},
 		{"missing", Path{At: own + "/c"}, 0, "no such file"},
 	} {
 		opened, err := Open(service, []Path{c.path})

@@ -53,7 +53,7 @@ func (a *Attempt) check(uid uint32) error {
 		}},
 	} {
 		if err := account.CheckFile(f.file, uid, f.check); err != nil {
-			return api.Errorf(api.CodeInvalid, "the %s of the attempt: %w", f.what, err)
+			return api.Errorf(api.CodeInvalid, "the %s of the attempt: %w", f.what, err).WithHint("the service gives no such descriptor: find out what else runs under its account")
 		}
 	}
 	return nil
