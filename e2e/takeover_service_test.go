@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,14 +67,21 @@ func asAccount(uid int, do func()) {
 	<-done
 }
 
-// ask sends a request to the launcher.
-func (a *takenService) ask(r launch.Request, files ...*os.File) (answer launch.Answer, handles []*os.File, err error) {
-	r.V = launch.Version
-	var conn *net.UnixConn
+// dial connects to the launcher as the account of the service.
+func (a *takenService) dial() (conn *net.UnixConn) {
+	a.s.t.Helper()
+	var err error
 	asAccount(machine.Service, func() {
 		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: a.s.Path("/run/bailiwick-launch/launch.sock"), Net: "unix"})
 	})
 	must(a.s.t, err)
+	return conn
+}
+
+// ask sends a request to the launcher.
+func (a *takenService) ask(r launch.Request, files ...*os.File) (answer launch.Answer, handles []*os.File, err error) {
+	r.V = launch.Version
+	conn := a.dial()
 	defer conn.Close()
 	sent := unixframe.Write(conn, r, files...)
 	if handles, err = unixframe.Read(conn, &answer, time.Minute); err != nil {
@@ -106,46 +114,90 @@ func (a *takenService) sign(m record.Manifest, by seal.Signer) []byte {
 	return envelope
 }
 
-// start asks for the worker of a manifest as the service does, after a change of the request.
-func (a *takenService) start(m record.Manifest, change func(*launch.Request)) (launch.Answer, *os.File, error) {
+// offer is what a service sends to start an attempt.
+type offer struct {
+	r                 launch.Request
+	dir, control, log *os.File
+}
+
+// offer prepares the attempt of a manifest as the service does.
+func (a *takenService) offer(m record.Manifest, change func(*launch.Request)) offer {
 	s, t := a.s, a.s.t
 	t.Helper()
-	dirs := api.SystemDirs(func(string) string { return "/" })
-	dir := s.Path(dirs.Dispatch(m.ID, m.Attempt))
+	dir := a.dir(m)
 	if _, err := os.Stat(dir); err != nil {
-		s.MkdirAll(filepath.Dir(dirs.Dispatch(m.ID, m.Attempt)), machine.Service, machine.Service, 0o700)
-		s.MkdirAll(dirs.Dispatch(m.ID, m.Attempt), machine.Service, machine.Service, 0o700)
+		name := systemDirs().Dispatch(m.ID, m.Attempt)
+		s.MkdirAll(filepath.Dir(name), machine.Service, machine.Service, 0o700)
+		s.MkdirAll(name, machine.Service, machine.Service, 0o700)
 	}
-	at := a.file(dir, os.O_RDONLY, 0)
-	log := a.file(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	r := launch.Request{Kind: launch.KindWorker, Manifest: a.sign(m, a.key), Keys: &a.keys}
+	o := offer{
+		r:   launch.Request{Kind: launch.KindWorker, Manifest: a.sign(m, a.key), Keys: &a.keys},
+		dir: a.file(dir, os.O_RDONLY, 0), log: a.file(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600),
+	}
 	if change != nil {
-		change(&r)
+		change(&o.r)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, record.WorkManifest), r.Manifest, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, record.WorkManifest), o.r.Manifest, 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, record.WorkInput), []byte("{}"), 0o600))
 	for _, name := range []string{record.WorkManifest, record.WorkInput} {
 		must(t, os.Chown(filepath.Join(dir, name), machine.Service, machine.Service))
 	}
-	through := fmt.Sprintf("/proc/self/fd/%d/%s", at.Fd(), record.WorkSocket)
+	through := fmt.Sprintf("/proc/self/fd/%d/%s", o.dir.Fd(), record.WorkSocket)
 	_ = os.Remove(through)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: through, Net: "unix"})
 	must(t, err)
 	l.SetUnlinkOnClose(false)
 	defer l.Close()
 	must(t, os.Chown(through, machine.Service, machine.Service))
-	control, err := l.File()
+	o.control, err = l.File()
 	must(t, err)
-	defer control.Close()
-	if err := unix.Fchown(int(control.Fd()), machine.Service, machine.Service); err != nil { //nolint:gosec // G115: a descriptor
-		t.Fatal(err)
-	}
-	answer, handles, err := a.ask(r, at, control, log)
+	t.Cleanup(func() { _ = o.control.Close() })
+	must(t, unix.Fchown(int(o.control.Fd()), machine.Service, machine.Service)) //nolint:gosec // G115: a descriptor
+	return o
+}
+
+// start asks for the worker of a manifest as the service does, after a change of the request.
+func (a *takenService) start(m record.Manifest, change func(*launch.Request)) (launch.Answer, *os.File, error) {
+	o := a.offer(m, change)
+	return a.send(o.r, o.dir, o.control, o.log)
+}
+
+// send asks for a worker with descriptors.
+func (a *takenService) send(r launch.Request, files ...*os.File) (launch.Answer, *os.File, error) {
+	answer, handles, err := a.ask(r, files...)
 	if err != nil {
 		return answer, nil, err
 	}
-	t.Cleanup(func() { _ = handles[0].Close() })
+	a.s.t.Cleanup(func() { _ = handles[0].Close() })
 	return answer, handles[0], nil
+}
+
+func systemDirs() api.Dirs { return api.SystemDirs(func(string) string { return "/" }) }
+
+// dir is where the directory of an attempt is for the test.
+func (a *takenService) dir(m record.Manifest) string {
+	return a.s.Path(systemDirs().Dispatch(m.ID, m.Attempt))
+}
+
+// stored returns the manifest of a dispatch as the service kept it.
+func (a *takenService) stored(digest api.Digest) (m record.Manifest) {
+	t := a.s.t
+	t.Helper()
+	envelope, err := os.ReadFile(a.s.Path("/var/lib/bailiwick/blobs/blobs/sha256/" + digest.Hex()))
+	must(t, err)
+	payload, err := seal.Payload(envelope, seal.Manifest)
+	must(t, err)
+	must(t, canon.DecodeExact(payload, &m))
+	return m
+}
+
+// next returns a genuine manifest for a new dispatch.
+func next(genuine record.Manifest) record.Manifest {
+	m := genuine
+	m.Artifacts, m.Secrets, m.Egress = slices.Clone(m.Artifacts), slices.Clone(m.Secrets), slices.Clone(m.Egress)
+	now := time.Now().UTC()
+	m.ID, m.NotBefore, m.Expires = api.NewDispatchID(now), now.Add(-time.Second).Truncate(time.Second), now.Add(5*time.Minute).Truncate(time.Second)
+	return m
 }
 
 // end ends an attempt.
@@ -159,7 +211,7 @@ func (a *takenService) end(m record.Manifest) {
 func (a *takenService) proceed(m record.Manifest) net.Conn {
 	t := a.s.t
 	t.Helper()
-	at, err := os.Open(a.s.Path(api.SystemDirs(func(string) string { return "/" }).Dispatch(m.ID, m.Attempt)))
+	at, err := os.Open(a.dir(m))
 	must(t, err)
 	defer at.Close()
 	var conn net.Conn
@@ -201,15 +253,10 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 	w.awaitLog(id, "begun")
 	w.must("dispatch", "cancel", id)
 	w.awaitEnd(id)
-	stored := w.show(id).Manifest.Hex()
+	stored := w.show(id).Manifest
 
 	a := s.takeService()
-	envelope, err := os.ReadFile(s.Path("/var/lib/bailiwick/blobs/blobs/sha256/" + stored))
-	must(t, err)
-	payload, err := seal.Payload(envelope, seal.Manifest)
-	must(t, err)
-	var genuine record.Manifest
-	must(t, canon.DecodeExact(payload, &genuine))
+	genuine := a.stored(stored)
 	files, err := filepath.Glob(s.Path("/var/lib/bailiwick/secrets/*.age"))
 	if err != nil || len(files) != 2 {
 		t.Fatalf("sealed values: %q, %v", files, err)
@@ -219,16 +266,7 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 		values[i], err = os.ReadFile(files[i])
 		must(t, err)
 	}
-	// next is the genuine manifest for a new dispatch.
-	next := func() record.Manifest {
-		m := genuine
-		m.Artifacts = append([]record.Pin(nil), genuine.Artifacts...)
-		m.Secrets = append(genuine.Secrets[:0:0], genuine.Secrets...)
-		m.Egress = append([]string(nil), genuine.Egress...)
-		now := time.Now().UTC()
-		m.ID, m.NotBefore, m.Expires = api.NewDispatchID(now), now.Add(-time.Second).Truncate(time.Second), now.Add(5*time.Minute).Truncate(time.Second)
-		return m
-	}
+	next := func() record.Manifest { return next(genuine) }
 	give := func(r *launch.Request) { r.Sealed = map[api.Name][]byte{"token": values[0]} }
 	refused := func(what, want string, m record.Manifest, change func(*launch.Request)) {
 		t.Helper()
@@ -315,7 +353,7 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 	for lines := json.NewDecoder(conn); ; {
 		var event record.WorkerMessage
 		if err := lines.Decode(&event); err != nil {
-			said, _ := os.ReadFile(s.Path(api.SystemDirs(func(string) string { return "/" }).Dispatch(m.ID, 1) + "/" + record.WorkErrors))
+			said, _ := os.ReadFile(filepath.Join(a.dir(m), record.WorkErrors))
 			t.Fatalf("it began nothing: %v\n%s", err, said)
 		}
 		if event.Event == "log" {
@@ -368,7 +406,7 @@ func TestATakenOverServiceStartsOnlyWhatPeopleSigned(t *testing.T) {
 	refused("with another nonce", "was started with manifest", again, nil)
 	s.restartLauncher()
 	refused("after a restart of the launcher", "its worker has begun", m, nil)
-	must(t, os.RemoveAll(s.Path(api.SystemDirs(func(string) string { return "/" }).Dispatch(m.ID, 1)))) // as a restored backup lacks it
+	must(t, os.RemoveAll(a.dir(m))) // as a restored backup lacks it
 	refused("after a restore of the state", "its worker has begun", m, nil)
 	refused("what the service signed long ago", "expired at", genuineAt(genuine), nil)
 	late := next()
