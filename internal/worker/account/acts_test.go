@@ -25,15 +25,15 @@ func ownGroups([]string) error {
 		if err := os.Mkdir(child, 0o755); err != nil {
 			return err
 		}
-		if err := writeFile(child, "cgroup.procs", "0"); err != nil {
+		back, list := h.point, "tasks"
+		if h.version == 2 {
+			back, list = filepath.Join(h.point, leafName), "cgroup.procs"
+		}
+		if err := writeFile(child, list, "0"); err != nil {
 			return err
 		}
 		fmt.Println(h.version, h.controllers, child)
-		back := h.point
-		if h.version == 2 {
-			back = filepath.Join(h.point, leafName)
-		}
-		if err := errors.Join(writeFile(back, "cgroup.procs", "0"), unix.Rmdir(child)); err != nil {
+		if err := errors.Join(writeFile(back, list, "0"), unix.Rmdir(child)); err != nil {
 			return err
 		}
 	}

@@ -82,6 +82,7 @@ func attacks() map[string]func(target) error {
 			return unix.Mount("", t.ReadOnly, "", unix.MS_REMOUNT|unix.MS_BIND, "")
 		},
 		"uncover":       func(t target) error { return unix.Unmount(t.ReadOnly, unix.MNT_DETACH) },
+		"uncover root":  func(target) error { return unix.Unmount("/", unix.MNT_DETACH) },
 		"make a device": func(t target) error { return unix.Mknod(t.Own+"/device", unix.S_IFBLK|0o600, 254<<8) },
 		"a setuid file": func(t target) error { // of an id that the directory does not map
 			return os.Chown(t.Own+"/a", os.Getuid()+1, os.Getgid()+1)

@@ -27,14 +27,10 @@ func (g *Groups) Open(name string) (*Group, error) {
 	}
 	found := &Group{name: name}
 	for _, p := range g.parents {
-		d := groupDir{parent: p, path: filepath.Join(p.dir, name)}
-		if _, err := os.Lstat(d.path); err != nil {
-			continue
+		d := p.child(name)
+		if _, err := os.Lstat(d.path); err == nil {
+			found.dirs = append(found.dirs, d)
 		}
-		if d.leaf = d.path; p.version == 2 {
-			d.leaf = filepath.Join(d.path, leafName)
-		}
-		found.dirs = append(found.dirs, d)
 	}
 	if len(found.dirs) == 0 {
 		return nil, fmt.Errorf("control group %s: %w", name, fs.ErrNotExist)

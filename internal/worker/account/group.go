@@ -97,11 +97,10 @@ func (p *parent) delegate(path string) error {
 
 // Group is the control groups of one program.
 type Group struct {
-	name   string
-	points []string // where the hierarchies of dirs are mounted
-	dirs   []groupDir
-	made   func() error // returns once the groups are made; nil: they were found
-	Lacks  []string     // the limits that nothing holds, each with its reason
+	name  string
+	dirs  []groupDir
+	made  func() error // returns once the groups are made; nil: they were found
+	Lacks []string     // the limits that nothing holds, each with its reason
 }
 
 // Wait returns once the groups are made, with the error of that. [Start] waits by itself.
@@ -120,6 +119,21 @@ type groupDir struct {
 
 const leafName = "program"
 
+// child returns the group of a name below the parent.
+func (p parent) child(name string) groupDir {
+	d := groupDir{parent: p, path: filepath.Join(p.dir, name)}
+	if d.leaf = d.path; p.version == 2 && p.delegates() {
+		d.leaf = filepath.Join(d.path, leafName)
+	}
+	return d
+}
+
+// delegates reports whether a program sees its group here and makes groups of its own below, as its jails do for everything but
+// the disk.
+func (p parent) delegates() bool {
+	return slices.ContainsFunc(p.controllers, func(c string) bool { return c != disk })
+}
+
 // Create makes the groups of a program, with their limits, and lets the first id of the block make groups of its own below them. A
 // name is the caller's: a letter or digit, and then also dots, dashes and underscores.
 func (g *Groups) Create(name string, b Block, l Limits) (*Group, error) {
@@ -130,9 +144,6 @@ func (g *Groups) Create(name string, b Block, l Limits) (*Group, error) {
 // Begin is Create, but returns before the groups are made. The caller waits for them, or starts a program in them.
 func (g *Groups) Begin(name string, b Block, l Limits) *Group {
 	made := &Group{name: name}
-	for _, p := range g.parents {
-		made.points = append(made.points, p.point)
-	}
 	made.made = sync.OnceValue(func() error {
 		err := validName(name)
 		for i := 0; err == nil && i < len(g.parents); i++ {
@@ -150,8 +161,7 @@ func (g *Groups) Begin(name string, b Block, l Limits) *Group {
 
 // add makes the group below a parent.
 func (g *Group) add(p parent, b Block) error {
-	d := groupDir{parent: p, path: filepath.Join(p.dir, g.name)}
-	d.leaf = d.path
+	d := p.child(g.name)
 	err := os.Mkdir(d.path, 0o755)      //nolint:gosec // as every control group
 	if errors.Is(err, fs.ErrNotExist) { // another caller of this place has ended, and removed it
 		if err = p.delegate(strings.TrimPrefix(p.dir, p.point+"/")); err == nil {
@@ -161,15 +171,10 @@ func (g *Group) add(p parent, b Block) error {
 	if err != nil {
 		return err
 	}
-	if p.version == 2 {
-		d.leaf = filepath.Join(d.path, leafName)
-	}
 	g.dirs = append(g.dirs, d)
-	if p.version == 2 {
-		for _, c := range p.controllers {
-			if err := writeFile(d.path, "cgroup.subtree_control", "+"+c); err != nil {
-				return fmt.Errorf("delegate %s: %w", c, err)
-			}
+	if d.leaf != d.path {
+		if err := writeFile(d.path, "cgroup.subtree_control", "+"+strings.Join(p.controllers, " +")); err != nil {
+			return fmt.Errorf("delegate %s: %w", p.controllers, err)
 		}
 		if err := os.Mkdir(d.leaf, 0o755); err != nil { //nolint:gosec // likewise
 			return err
@@ -190,18 +195,21 @@ func validName(name string) error {
 	return nil
 }
 
-// give delegates the groups to the program: it makes and fills groups below, and cannot change its own limits or leave.
+// give delegates the group to the program: it makes and fills groups below, and cannot change its own limits or leave.
 func (d groupDir) give(b Block) error {
-	var errs []error
-	for _, dir := range slices.Compact([]string{d.path, d.leaf}) {
-		for _, name := range []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks"} {
-			err := os.Chown(filepath.Join(dir, name), b.host(Self), b.host(Self))
-			if !errors.Is(err, fs.ErrNotExist) { // each version has some of them
-				errs = append(errs, err)
-			}
+	if !d.delegates() {
+		return nil
+	}
+	files := []string{d.path, filepath.Join(d.path, "tasks")}
+	if d.version == 2 {
+		files = []string{d.path, filepath.Join(d.path, "cgroup.procs"), filepath.Join(d.leaf, "cgroup.procs")}
+	}
+	for _, name := range files {
+		if err := os.Chown(name, b.host(Self), b.host(Self)); err != nil {
+			return err
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // limit sets each limit in the hierarchy that has its controller.

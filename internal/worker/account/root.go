@@ -56,12 +56,13 @@ type tree struct {
 	fd int
 }
 
-// root is a root directory in the making, in a mount namespace of the calling thread.
+// root is a root directory in the making.
 type root struct {
 	block  Block
 	spaces map[owners]*space // user namespaces for idmapped mounts
+	top    int               // its own file system, detached: mount points and links
 	trees  []tree
-	links  map[string]string
+	made   map[string]bool // directories of top
 }
 
 // owners are the uid and gid on disk of what is shown, and the host's id that it appears as.
@@ -104,12 +105,13 @@ func (r *root) prepare(mounts []Mount) error {
 // maxSpaces bounds the namespaces that are kept, for 32 starts at once.
 const maxSpaces = 128
 
-// spaces keeps user namespaces for the next start under the same block. A namespace only maps ids and has no process.
+// spaces keeps namespaces for the next start, those of users for one under the same block. They have no process.
 var spaces = kept{files: map[owners]*os.File{}} //nolint:gochecknoglobals // a cache of the process
 
 type kept struct {
 	mu    sync.Mutex
 	files map[owners]*os.File // guarded by mu
+	bare  *os.File            // a mount namespace with one empty directory; nil before the first start; guarded by mu
 }
 
 // take returns a namespace that is kept, or nil. It is the caller's.
@@ -156,32 +158,42 @@ func (r *root) close() {
 	for _, t := range r.trees {
 		_ = unix.Close(t.fd)
 	}
+	_ = unix.Close(r.top)
 }
 
 // buildRoot gives the calling thread a mount namespace whose root shows the system's programs and configuration, a few devices,
 // the thread's groups, /proc without the processes of others, and the program's mounts. Root owns the namespace. A program that
-// is cloned from the thread into a user namespace gets a copy in which every mount is locked. The thread enters the groups, which are
-// perhaps made meanwhile, before the host's paths are gone: leaf is as of Group.enter.
+// is cloned from the thread into a user namespace gets a copy in which every mount is locked. The thread enters the groups, which
+// are perhaps made meanwhile, before the host's paths are gone: leaf is as of Group.enter.
 func (p *Program) buildRoot() (leaf int, err error) {
-	r := &root{block: *p.Block, spaces: map[owners]*space{}, links: map[string]string{}}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return -1, fmt.Errorf("take a root directory of its own: %w", err)
+	}
+	defer unix.Umask(unix.Umask(0o022)) // of this thread alone: the program passes the directories that are made
+	r := &root{block: *p.Block, spaces: map[owners]*space{}, top: -1, made: map[string]bool{"/": true}}
 	defer r.close()
 	if err := r.gather(p); err != nil { // in the caller's namespace: of another, nothing that is open can be cloned
 		return -1, err
 	}
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		return -1, fmt.Errorf("make a mount namespace: %w", err)
+	if leaf, err = p.Group.enter(); err == nil {
+		err = r.enter()
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return -1, fmt.Errorf("make mounts private: %w", err)
-	}
-	defer unix.Umask(unix.Umask(0o022)) // of this thread alone: the program passes the directories that are made
-	return r.enter(p.Group)
+	return leaf, err
 }
 
 // gather opens everything that the root will show.
 func (r *root) gather(p *Program) error {
-	if err := r.prepare(p.Mounts); err != nil {
+	err := r.prepare(p.Mounts)
+	if err != nil {
 		return err
+	}
+	if r.top, err = mounttree.New("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755", "size", "1m"); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/proc", "/dev", "/sys"} { // every root has them
+		if err := r.makeDir(dir); err != nil {
+			return err
+		}
 	}
 	for _, path := range System() {
 		if err := r.system(path); err != nil {
@@ -200,8 +212,7 @@ func (r *root) gather(p *Program) error {
 	if err != nil {
 		return err
 	}
-	r.trees = append(r.trees, tree{"/proc", proc})
-	if err := r.programDir(p); err != nil {
+	if err := errors.Join(r.add("/proc", proc), r.programDir(p)); err != nil {
 		return err
 	}
 	mounts := slices.SortedFunc(slices.Values(p.Mounts), func(a, b Mount) int { return cmp.Compare(len(a.At), len(b.At)) }) // parents first
@@ -210,7 +221,42 @@ func (r *root) gather(p *Program) error {
 			return fmt.Errorf("mount %s at %s: %w", m.From.Name(), m.At, err)
 		}
 	}
+	return r.groups(p.Group)
+}
+
+// add takes a mount over and makes the mount point, unless that is below another mount. Nothing is attached yet, so no link of
+// others is on the way.
+func (r *root) add(at string, fd int) error {
+	below := r.shown(at)
+	r.trees = append(r.trees, tree{at, fd})
+	if below {
+		return nil
+	}
+	directory, err := mounttree.IsDirectory(fd)
+	switch {
+	case err == nil && directory:
+		err = r.makeDir(at)
+	case err == nil:
+		if err = r.makeDir(filepath.Dir(at)); err == nil {
+			err = unix.Mknodat(r.top, at[1:], unix.S_IFREG|0o444, 0)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make the mount point %s: %w", at, err)
+	}
 	return nil
+}
+
+// makeDir makes a directory of the root with those above it, unless it was made.
+func (r *root) makeDir(path string) error {
+	if r.made[path] {
+		return nil
+	}
+	if err := r.makeDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	r.made[path] = true
+	return unix.Mkdirat(r.top, path[1:], 0o755)
 }
 
 // system shows a directory of the system, or copies its symbolic link.
@@ -225,7 +271,10 @@ func (r *root) system(path string) error {
 	if st.Mode()&os.ModeSymlink == 0 {
 		return r.clone(path, mounttree.ReadOnly)
 	}
-	r.links[path], err = os.Readlink(path)
+	target, err := os.Readlink(path)
+	if err == nil {
+		err = unix.Symlinkat(target, r.top, path[1:])
+	}
 	return err
 }
 
@@ -253,12 +302,15 @@ func (r *root) shown(path string) bool {
 
 // clone shows a path of the host at the same path.
 func (r *root) clone(path string, attr uint64) error {
+	return r.cloneTo(path, path, attr)
+}
+
+func (r *root) cloneTo(at, path string, attr uint64) error {
 	fd, err := mounttree.Clone(path)
 	if err != nil {
 		return err
 	}
-	r.trees = append(r.trees, tree{path, fd})
-	return mounttree.SetAttr(fd, attr)
+	return errors.Join(r.add(at, fd), mounttree.SetAttr(fd, attr))
 }
 
 // mount shows a mount of the program.
@@ -271,7 +323,9 @@ func (r *root) mount(m Mount) error {
 	if err != nil {
 		return err
 	}
-	r.trees = append(r.trees, tree{m.At, fd})
+	if err := r.add(m.At, fd); err != nil {
+		return err
+	}
 	attr := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 	switch {
 	case !m.Write:
@@ -300,148 +354,91 @@ func (r *root) mount(m Mount) error {
 	return err
 }
 
-// show shows the program its own groups and nothing above them, where the system has them.
-func (g *Group) show(top int) error {
-	if g == nil {
-		return nil
+// groups shows the program its own groups and nothing above them, where the system has them.
+func (r *root) groups(g *Group) error {
+	if err := g.Wait(); g == nil || err != nil {
+		return err
 	}
 	for _, d := range g.dirs {
-		fd, err := mounttree.Clone(d.path)
-		if err != nil {
-			return err
-		}
-		err = mounttree.SetAttr(fd, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-		if err == nil {
-			err = (&tree{d.point, fd}).attach(top)
-		}
-		if err = errors.Join(err, unix.Close(fd)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stage returns a directory to build on, which covers nothing that is opened later: control groups.
-func stage() (string, error) {
-	for _, dir := range []string{"/mnt", "/run", "/tmp"} {
-		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
-			return dir, nil
-		}
-	}
-	return "", errors.New("the host has none of /mnt, /run and /tmp to build on")
-}
-
-// enter builds the root, makes it the root of the thread and unmounts the host's.
-func (r *root) enter(g *Group) (leaf int, err error) {
-	dir, err := stage()
-	if err != nil {
-		return -1, err
-	}
-	const attr = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	fd, err := mounttree.New("tmpfs", attr, "mode", "0755", "size", "1m")
-	if err != nil {
-		return -1, err
-	}
-	if err := mounttree.Attach(fd, dir); err != nil {
-		return -1, err
-	}
-	if err := r.fill(dir, g); err != nil {
-		return -1, err
-	}
-	if leaf, err = g.enter(); err == nil {
-		err = pivot(dir)
-	}
-	return leaf, err
-}
-
-// fill shows everything below dir.
-func (r *root) fill(dir string, g *Group) error {
-	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(top) }()
-	for path, target := range r.links {
-		if err := unix.Symlinkat(target, top, path[1:]); err != nil {
-			return &os.PathError{Op: "make link", Path: path, Err: err}
-		}
-	}
-	if err := r.points(top, g); err != nil {
-		return err
-	}
-	for _, t := range r.trees {
-		if err := t.attach(top); err != nil {
-			return err
-		}
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	return g.show(top)
-}
-
-// pivot makes dir the root of the thread, read-only, and unmounts the host's.
-func pivot(dir string) error {
-	if err := unix.Mount("", dir, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil { // no mount of the host comes later
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &unix.MountAttr{Attr_set: mounttree.ReadOnly}); err != nil {
-		return fmt.Errorf("make the root read-only: %w", err)
-	}
-	if err := unix.Chdir(dir); err != nil {
-		return err
-	}
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("drop the host's root: %w", err)
-	}
-	return unix.Chdir("/")
-}
-
-// points makes the mount points that are not below another mount, and directories that every root has. Nothing is attached yet, so
-// no link of others is on the way.
-func (r *root) points(top int, g *Group) error {
-	made, dirs := map[string]bool{"/": true}, []string{"/proc", "/dev", "/sys"}
-	if g != nil {
-		dirs = append(dirs, g.points...)
-	}
-	for _, dir := range dirs {
-		if err := makeDir(top, dir, made); err != nil {
-			return err
-		}
-	}
-	for i, t := range r.trees {
-		if slices.ContainsFunc(r.trees[:i], func(o tree) bool { return within(t.at, o.at) }) {
+		if !d.delegates() {
 			continue
 		}
-		directory, err := mounttree.IsDirectory(t.fd)
-		switch {
-		case err == nil && directory:
-			err = makeDir(top, t.at, made)
-		case err == nil:
-			if err = makeDir(top, filepath.Dir(t.at), made); err == nil {
-				err = unix.Mknodat(top, t.at[1:], unix.S_IFREG|0o444, 0)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("make the mount point %s: %w", t.at, err)
+		if err := r.cloneTo(d.point, d.path, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// makeDir makes a directory below top with those above it, unless it was made.
-func makeDir(top int, path string, made map[string]bool) error {
-	if made[path] {
-		return nil
+// enter makes the root that of the thread, in a mount namespace without the host's mounts.
+func (r *root) enter() error {
+	if err := spaces.leaveHost(); err != nil {
+		return fmt.Errorf("leave the host's mounts: %w", err)
 	}
-	if err := makeDir(top, filepath.Dir(path), made); err != nil {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := (&tree{"/", r.top}).move(unix.AT_FDCWD, "/"); err != nil {
 		return err
 	}
-	made[path] = true
-	return unix.Mkdirat(top, path[1:], 0o755)
+	if err := errors.Join(unix.Fchdir(r.top), unix.Chroot(".")); err != nil {
+		return fmt.Errorf("enter the root: %w", err)
+	}
+	for _, t := range r.trees {
+		if err := t.attach(r.top); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil { // no mount of the host comes later
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.MountSetattr(r.top, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: mounttree.ReadOnly}); err != nil {
+		return fmt.Errorf("make the root read-only: %w", err)
+	}
+	return nil
+}
+
+// leaveHost moves the calling thread to the bare namespace, which the caller copies before it mounts anything. So a start neither
+// copies all mounts of the host nor waits until the kernel has dropped them.
+func (k *kept) leaveHost() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.bare != nil {
+		return unix.Setns(int(k.bare.Fd()), unix.CLONE_NEWNS) //nolint:gosec // a descriptor
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	bare, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return err
+	}
+	if err := dropHost(); err != nil {
+		return errors.Join(err, bare.Close())
+	}
+	k.bare = bare
+	return nil
+}
+
+// dropHost makes an empty directory the root of the thread's mount namespace, and unmounts everything else.
+func dropHost() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	empty, err := mounttree.New("tmpfs", mounttree.ReadOnly, "mode", "0555", "size", "4k", "nr_inodes", "1")
+	if err != nil {
+		return err
+	}
+	if err := mounttree.Attach(empty, "/proc"); err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Chdir("/proc"), unix.PivotRoot(".", ".")); err != nil {
+		return err
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return err
+	}
+	return unix.Chdir("/")
 }
 
 // attach attaches a mount below the directory top. A point below another mount must exist there, and no symbolic link is followed.
@@ -453,7 +450,11 @@ func (t *tree) attach(top int) error {
 		return &os.PathError{Op: "open mount point", Path: t.at, Err: err}
 	}
 	defer func() { _ = unix.Close(point) }()
-	if err := unix.MoveMount(t.fd, "", point, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+	return t.move(point, "")
+}
+
+func (t *tree) move(dir int, path string) error {
+	if err := unix.MoveMount(t.fd, "", dir, path, unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
 		return &os.PathError{Op: "attach mount at", Path: t.at, Err: err}
 	}
 	return nil
