@@ -171,8 +171,23 @@ type remoteCaller struct {
 // line types one line. Words that are of files are below the caller's own directory.
 func (c *remoteCaller) line(text string) done {
 	c.t.Helper()
-	text, input, _ := strings.Cut(strings.ReplaceAll(text, "@", c.name), " < ")
-	args := strings.Fields(text)
+	args, input := c.args(text)
+	cmd := c.command(filepath.Join(bin, "bailiwick"), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	start := cmd.Start
+	if c.net != nil {
+		start = func() error { return c.net.start(cmd) }
+	}
+	must(c.t, start())
+	_ = cmd.Wait() // the status says it
+	return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// args returns the arguments that a line has for its caller, and its standard input.
+func (c *remoteCaller) args(text string) (args []string, input string) {
+	text, input, _ = strings.Cut(strings.ReplaceAll(text, "@", c.name), " < ")
+	args = strings.Fields(text)
 	for i, a := range args {
 		stem, more, _ := strings.Cut(a, ".")
 		key, value, set := strings.Cut(stem, "=")
@@ -185,16 +200,7 @@ func (c *remoteCaller) line(text string) done {
 			}
 		}
 	}
-	cmd := c.command(filepath.Join(bin, "bailiwick"), args...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	start := cmd.Start
-	if c.net != nil {
-		start = func() error { return c.net.start(cmd) }
-	}
-	must(c.t, start())
-	_ = cmd.Wait() // the status says it
-	return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+	return args, input
 }
 
 // watches types a line that watches until it is interrupted. It returns once the line has
@@ -240,17 +246,36 @@ func (c *remoteCaller) owns(repo string) {
 		c.words[name] = c.path("own-" + strings.ToLower(name) + ".yaml")
 		c.write("own-"+strings.ToLower(name)+".yaml", text, 0o644)
 	}
-	if c.unit != nil { // git reads no repository of another account
-		if d := c.exec("git", "clone", "-q", repo, c.words["CLONE"]); d.status != 0 {
-			c.t.Fatal(d)
-		}
-	} else if out, err := exec.Command("git", "clone", "-q", repo, c.words["CLONE"]).CombinedOutput(); err != nil {
-		c.t.Fatalf("%v: %s", err, out)
-	}
+	must(c.t, exec.Command("cp", "-r", repo, c.words["CLONE"]).Run()) // git clones no repository of another account
 	must(c.t, exec.Command("chown", "-R", fmt.Sprint(c.uid), c.words["CLONE"]).Run())
 	for _, key := range []string{"SPARE", "OTHER"} {
 		c.words[key+"ID"] = strings.TrimSpace(c.must("operator", "keygen", "--key", c.words[key], "--name", strings.ToLower(key), "--insecure-unencrypted", "-o", "name"))
 	}
+}
+
+// asksOnce is a subagent that asks, and changes a file once it was answered.
+func asksOnce() subagent {
+	return subagent{name: "asks", script: "if [ -f inputs/resume.json ]; then echo two >> a.txt; exit 0; fi\nmkdir -p .bailiwick\nprintf '{\"question\": \"Which?\", \"options\": [\"red\", \"blue\"]}' > .bailiwick/question.json\n"}
+}
+
+const nightlySchedule = "schedules:\n  - {name: nightly, cron: \"0 2 * * 1-5\", zone: UTC, plan: nightly.yaml, principal: \"ci:nightly\"}\n"
+
+// verbGrants adds the grants of the callers that are programs, and more lines.
+func (w *world) verbGrants(more string) {
+	w.t.Helper()
+	w.write("project/nightly.yaml", "source: {name: repo}\ntasks:\n  - {id: a, subagent: sh, input: {do: 'true'}}\n", 0o644)
+	w.replace(manifest, "grants:\n", "grants:\n"+more+
+		"  - {principal: \"agent:far\", subagents: [sh, asks], envs: [colours], sources: [repo], targets: [local], ceiling: reversible}\n"+
+		"  - {principal: \"ci:nightly\", subagents: [sh], sources: [repo], targets: [local], ceiling: reversible}\n")
+}
+
+// verbPrincipals creates the programs, and a token of the one that types.
+func (w *world) verbPrincipals() {
+	w.t.Helper()
+	w.must("principal", "add", "ci:nightly")
+	w.must("ceiling", "set", "ci:nightly", "reversible")
+	w.token("agent:far")
+	w.must("ceiling", "set", "agent:far", "reversible")
 }
 
 // Every verb of bailiwick works from another machine as at the socket, for a person who
@@ -262,18 +287,12 @@ func (c *remoteCaller) owns(repo string) {
 func TestEveryVerbWorksRemotely(t *testing.T) {
 	t.Parallel()
 	far, here := wire(t)
-	w := newOffice(t, here, subagent{name: "asks", script: "if [ -f inputs/resume.json ]; then echo two >> a.txt; exit 0; fi\nmkdir -p .bailiwick\nprintf '{\"question\": \"Which?\", \"options\": [\"red\", \"blue\"]}' > .bailiwick/question.json\n"})
-	w.write("project/nightly.yaml", "source: {name: repo}\ntasks:\n  - {id: a, subagent: sh, input: {do: 'true'}}\n", 0o644)
+	w := newOffice(t, here, asksOnce())
 	w.replace(manifest, "{group: dev, subagents: [sh], sources: [repo], targets: [local]", "{group: dev, subagents: [sh, typed, brief, checked, asks], envs: [colours], sources: [repo], targets: [local, looking]")
-	w.replace(manifest, "grants:\n", "grants:\n"+
-		"  - {principal: \"agent:far\", subagents: [sh, asks], envs: [colours], sources: [repo], targets: [local], ceiling: reversible}\n"+
-		"  - {principal: \"ci:nightly\", subagents: [sh], sources: [repo], targets: [local], ceiling: reversible}\n")
-	w.replace(manifest, "identities:\n", "schedules:\n  - {name: nightly, cron: \"0 2 * * 1-5\", zone: UTC, plan: nightly.yaml, principal: \"ci:nightly\"}\nidentities:\n")
+	w.verbGrants("")
+	w.replace(manifest, "identities:\n", nightlySchedule+"identities:\n")
 	w.must("catalog", "apply", "-f", w.path(manifest))
-	w.must("principal", "add", "ci:nightly")
-	w.must("ceiling", "set", "ci:nightly", "reversible")
-	w.token("agent:far")
-	w.must("ceiling", "set", "agent:far", "reversible")
+	w.verbPrincipals()
 	_, public := w.operatorKey("ann")
 	w.must("operators", "add", public, "--principal", "human:ann")
 
@@ -298,16 +317,10 @@ func TestEveryVerbWorksRemotely(t *testing.T) {
 	ann.write("config/bailiwick/operator.key", w.read("home/ann.key"), 0o600)
 
 	// What people decide about. Nobody approves an own run.
-	ask := func(by *remoteCaller, voter string, run string) string {
-		w.t.Helper()
-		by.write("vote.yaml", "source: {name: repo}\ntasks:\n  - {id: ship, approval: {by: [\""+voter+"\"]}}\n", 0o644)
-		by.must("run", "submit", by.path("vote.yaml"), "--id", run, "-q")
-		return w.awaitAsked(api.RunID(run), "ship")
-	}
 	for key, run := range map[string]string{"ASKED": "vote-", "DENIED": "deny-"} {
-		ann.words[key] = ask(home, "human:ann", run+"ann")
+		ann.words[key] = home.asks(w.world, "human:ann", run+"ann")
 		program.words[key] = ann.words[key]
-		home.words[key] = ask(ann, w.me(), run+"home")
+		home.words[key] = ann.asks(w.world, w.me(), run+"home")
 	}
 	program.words["DECISION"] = "l-aaaaaaaaaaaa"
 
@@ -324,9 +337,9 @@ func TestEveryVerbWorksRemotely(t *testing.T) {
 			if c.program && mark == "~" {
 				continue
 			}
-			c.before(w, line)
+			c.before(w.world, line)
 			results[c.name] = c.line(line)
-			c.after(w, line, results[c.name])
+			c.after(w.world, line, results[c.name])
 		}
 		a, h, p := results["ann"], results["home"], results["far"]
 		if a.status != h.status || ann.failure(a) != home.failure(h) {
@@ -352,7 +365,7 @@ func TestEveryVerbWorksRemotely(t *testing.T) {
 		t.Errorf("%d lines worked", worked)
 	}
 	ann.watches("audit.read", func() { w.must("audit", "list") }, "audit", "watch")
-	ann.watches("watched", func() { ask(home, "human:ann", "watched") }, "approval", "watch")
+	ann.watches("watched", func() { home.asks(w.world, "human:ann", "watched") }, "approval", "watch")
 
 	w.listed(executed, ann)
 	for _, c := range []*remoteCaller{ann, program} {
@@ -373,7 +386,7 @@ func TestEveryVerbWorksRemotely(t *testing.T) {
 }
 
 var (
-	named  = regexp.MustCompile(`(human:ann|local:root|local:alice|agent:far)\b|\b(ann|home|far)(-[a-z]+|-1)(-[a-z0-9]{20})?\b`)
+	named  = regexp.MustCompile(`(human:ann|local:(?:root|alice|bob)|agent:far)\b|\b(ann|home|far|bob)(-[a-z]+|-1)(-[a-z0-9]{20})?\b`)
 	failed = regexp.MustCompile(`(?m)^bailiwick: .*$`)
 )
 
@@ -383,7 +396,7 @@ func (c *remoteCaller) failure(d done) string {
 }
 
 // before makes a decision wait for a signature: it is stale after the next one.
-func (c *remoteCaller) before(w *office, line string) {
+func (c *remoteCaller) before(w *world, line string) {
 	c.t.Helper()
 	if c.program || !strings.HasSuffix(line, " DECISION") {
 		return
@@ -405,7 +418,7 @@ func (c *remoteCaller) before(w *office, line string) {
 }
 
 // after learns the ids that a line made, or waits for what the next line is about.
-func (c *remoteCaller) after(w *office, line string, d done) {
+func (c *remoteCaller) after(w *world, line string, d done) {
 	c.t.Helper()
 	switch {
 	case strings.HasPrefix(line, "run submit ASKS"):
@@ -430,7 +443,7 @@ func (c *remoteCaller) after(w *office, line string, d done) {
 	}
 }
 
-func (c *remoteCaller) awaitTask(w *office, run string, state api.TaskState) {
+func (c *remoteCaller) awaitTask(w *world, run string, state api.TaskState) {
 	c.t.Helper()
 	for range polling(time.Minute) {
 		if w.run(api.RunID(run)).Tasks[0].State == state {
@@ -438,6 +451,14 @@ func (c *remoteCaller) awaitTask(w *office, run string, state api.TaskState) {
 		}
 	}
 	c.t.Errorf("run %s: %+v", run, w.run(api.RunID(run)).Tasks)
+}
+
+// asks submits a run that a voter is asked about, and returns the id of the request.
+func (c *remoteCaller) asks(w *world, voter, run string) string {
+	c.t.Helper()
+	c.write("vote.yaml", "source: {name: repo}\ntasks:\n  - {id: ship, approval: {by: [\""+voter+"\"]}}\n", 0o644)
+	c.must("run", "submit", c.path("vote.yaml"), "--id", run, "-q")
+	return w.awaitAsked(api.RunID(run), "ship")
 }
 
 // listed fails unless every verb was executed from another machine, or says why it acts on

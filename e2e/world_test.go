@@ -312,7 +312,7 @@ func (w *world) me() string {
 	case w.uid == 0:
 		return "local:root"
 	case w.on != nil:
-		return "local:" + map[int]string{machine.Alice: "alice", machine.Bob: "bob"}[w.uid]
+		return "local:" + map[int]string{machine.Alice: "alice", machine.Bob: "bob", machine.Carol: "carol"}[w.uid]
 	}
 	return fmt.Sprintf("local:uid:%d", w.uid)
 }

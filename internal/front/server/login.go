@@ -159,7 +159,7 @@ func (c *loginCalls) end(ctx context.Context, r *request) (none, error) {
 		return none{}, err
 	}
 	if owner := c.People.Owner(id); !all && (owner != r.caller.Principal || r.caller.byToken) {
-		id = ""
+		return none{}, login.NoSuch(id)
 	}
 	return none{}, c.People.End(ctx, r.caller.Principal, id)
 }

@@ -316,9 +316,14 @@ func (s *Sessions) Owner(id string) api.Principal {
 func (s *Sessions) End(ctx context.Context, by api.Principal, id string) error {
 	err := s.end(ctx, by, id, "logout")
 	if errors.Is(err, errNoSession) {
-		return api.Errorf(api.CodeNotFound, "no such session %.40q", id).WithHint("see: bailiwick session list")
+		return NoSuch(id)
 	}
 	return err
+}
+
+// NoSuch is the error for a session that is not open, or that a caller may not see.
+func NoSuch(id string) error {
+	return api.Errorf(api.CodeNotFound, "no such session %.40q", id).WithHint("see: bailiwick session list")
 }
 
 // end ends a session now, and then logs it: a session must not outlive a log that is full.

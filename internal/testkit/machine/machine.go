@@ -25,6 +25,7 @@ const (
 	Deploy  = 64303 // the group bailiwick-deploy
 	Alice   = 64311 // a person in the group bailiwick-deploy
 	Bob     = 64312 // a person in no group
+	Carol   = 64313 // another one
 )
 
 // Machine is a machine of its own. Its directories are below a temporary one.
@@ -64,6 +65,7 @@ func New(t testing.TB) *Machine {
 		{"bailiwick-web", Page, "/nonexistent"},
 		{"alice", Alice, "/home/alice"},
 		{"bob", Bob, "/home/bob"},
+		{"carol", Carol, "/home/carol"},
 	} {
 		fmt.Fprintf(&passwd, "%s:x:%d:%d::%s:/bin/sh\n", a.name, a.id, a.id, a.home)
 		fmt.Fprintf(&group, "%s:x:%d:\n", a.name, a.id)
@@ -118,7 +120,7 @@ func (m *Machine) Command(ctx context.Context, uid int, argv ...string) *exec.Cm
 	if uid != Root {
 		id := strconv.Itoa(uid)
 		args = append(args, "setpriv", "--reuid", id, "--regid", id, "--init-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
-		home = map[int]string{Service: "/var/lib/bailiwick", Page: "/nonexistent", Alice: "/home/alice", Bob: "/home/bob"}[uid]
+		home = map[int]string{Service: "/var/lib/bailiwick", Page: "/nonexistent", Alice: "/home/alice", Bob: "/home/bob", Carol: "/home/carol"}[uid]
 	}
 	cmd := exec.CommandContext(ctx, "unshare", append(args, argv...)...) //nolint:gosec // G204: of a test
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + home, "LANG=C.UTF-8"}
