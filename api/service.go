@@ -48,21 +48,25 @@ type ServiceStatus struct {
 	// IsolationLacks are the layers and limits that an attempt lacks, each with its reason. Mode system alone has them: a service of
 	// mode same-user does not start without a layer.
 	IsolationLacks []string `json:"isolationLacks,omitempty"`
-	Socket         string   `json:"socket"`
-	Remote         string   `json:"remote,omitempty"` // address of remote callers, over TLS; empty: none are served
-	StateDir       string   `json:"stateDir"`
-	CatalogDir     string   `json:"catalogDir"`
-	TrustRoot      string   `json:"trustRoot"`
-	DeployKeys     []string `json:"deployKeys"`
-	SignThreshold  int      `json:"signThreshold"`
-	ConfigFile     string   `json:"configFile,omitempty"`   // empty: defaults only
-	ConfigDigest   Digest   `json:"configDigest,omitempty"` // of its content when the service started
-	Metrics        string   `json:"metrics,omitempty"`      // address; empty: not served
-	Tracing        string   `json:"tracing,omitempty"`      // collector; empty: not exported
-	Disk           *DiskUse `json:"disk,omitempty"`         // absent until measured
-	DiskError      string   `json:"diskError,omitempty"`    // why it could not be measured
-	OneShot        *OneShot `json:"oneShot,omitempty"`      // absent without idle shutdown
-	Stops          []string `json:"stops,omitempty"`        // ids of the emergency stops in force
+	// LauncherRefused is the attempt that the launcher refused last, since it is not what people signed; empty once another one was
+	// started. Mode system alone has it.
+	LauncherRefused string `json:"launcherRefused,omitempty"`
+
+	Socket        string   `json:"socket"`
+	Remote        string   `json:"remote,omitempty"` // address of remote callers, over TLS; empty: none are served
+	StateDir      string   `json:"stateDir"`
+	CatalogDir    string   `json:"catalogDir"`
+	TrustRoot     string   `json:"trustRoot"`
+	DeployKeys    []string `json:"deployKeys"`
+	SignThreshold int      `json:"signThreshold"`
+	ConfigFile    string   `json:"configFile,omitempty"`   // empty: defaults only
+	ConfigDigest  Digest   `json:"configDigest,omitempty"` // of its content when the service started
+	Metrics       string   `json:"metrics,omitempty"`      // address; empty: not served
+	Tracing       string   `json:"tracing,omitempty"`      // collector; empty: not exported
+	Disk          *DiskUse `json:"disk,omitempty"`         // absent until measured
+	DiskError     string   `json:"diskError,omitempty"`    // why it could not be measured
+	OneShot       *OneShot `json:"oneShot,omitempty"`      // absent without idle shutdown
+	Stops         []string `json:"stops,omitempty"`        // ids of the emergency stops in force
 
 	Orchestrator *OrchestratorStatus `json:"orchestrator,omitempty"` // absent without an orchestrator
 	UndrivenRuns int                 `json:"undrivenRuns,omitempty"` // open runs that nothing continues: there is no orchestrator

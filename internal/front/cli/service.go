@@ -361,4 +361,7 @@ func (t *serviceVerbs) printIsolation(s api.ServiceStatus) {
 	if len(s.IsolationLacks) > 0 {
 		t.Row("LACKS", "%s", strings.Join(s.IsolationLacks, "\n"))
 	}
+	if s.LauncherRefused != "" {
+		t.Row("launcher", "REFUSED %s", s.LauncherRefused)
+	}
 }

@@ -111,6 +111,12 @@ func runningLayers(s *api.ServiceStatus) (out []check) {
 	for _, lack := range s.IsolationLacks {
 		out = append(out, check{name: "layer", found: lack, advice: len(s.Isolation) > 0, fix: "see the log of the launcher: journalctl -u bailiwick-launch.service"})
 	}
+	if s.LauncherRefused != "" {
+		out = append(out, check{
+			name: "service launcher", found: "REFUSED " + s.LauncherRefused, invalid: true,
+			fix: "put back what was changed in " + filepath.Dir(s.TrustRoot) + ", the catalog or the state; a message means what the section about the launcher in docs/operations-system.md says; see: journalctl -u bailiwick-launch.service",
+		})
+	}
 	return out
 }
 

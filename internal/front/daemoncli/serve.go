@@ -99,6 +99,8 @@ type service struct {
 	trial     trial
 	// checkSecret reads a value as a dispatch would; in mode system the launcher does.
 	checkSecret func(ctx context.Context, ref string, uses []api.SecretKind) error
+	// refused says which attempt the launcher refused last; nil in mode same-user.
+	refused func() string
 }
 
 func (t *tree) serve(ctx context.Context) error {
@@ -428,6 +430,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st := s.identity(s.socket)
 	if s.t.Dirs.System() {
 		st.Isolation, st.IsolationLacks = s.trial.lines(ctx, s.t.Now())
+		st.LauncherRefused = s.refused()
 	}
 	st.Log = treeStatus(ctx, s.log.Load())
 	checked := s.evidence.checker.Status()

@@ -46,7 +46,7 @@ func (s *service) wire(ctx context.Context) (err error) {
 	}
 	var hosts toolclient.Starter = toolclient.Plain{Program: s.t.program("bailiwick-toolhost"), Env: s.t.workerEnv(), Killed: sweep, Gate: s.toolGate}
 	if remote, ok := launcher.(*executor.Remote); ok {
-		hosts, s.trial.ask, s.checkSecret = executor.ToolHosts{Remote: remote}, remote.Probe, remote.CheckSecret
+		hosts, s.trial.ask, s.checkSecret, s.refused = executor.ToolHosts{Remote: remote}, remote.Probe, remote.CheckSecret, remote.Refused
 	}
 	s.servers = toolcall.New(toolcall.Config{
 		Client:  toolclient.Config{Start: hosts, Records: s.registry.Chain.Since},
@@ -96,7 +96,7 @@ func (s *service) launcher(ctx context.Context) (executor.Launcher, error) {
 		return nil, err
 	}
 	r := &executor.Remote{
-		Path: dirs.LauncherSocket(), Keys: s.keys.history, Records: s.registry.Chain.Since, Logger: s.logger,
+		Path: dirs.LauncherSocket(), Keys: s.keys.history, Records: s.registry.Chain.Since, Now: s.t.Now, Logger: s.logger,
 		Sealed: func(name api.Name) ([]byte, error) {
 			d, ok := s.registry.Secret(name)
 			if !ok {

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/canon"
@@ -30,10 +32,43 @@ type Remote struct {
 	// Approval returns what people approved to start m; nil: nothing.
 	Approval func(ctx context.Context, m *record.Manifest) ([]byte, error)
 	Keys     seal.History // of the service
+	Now      func() time.Time
 	Logger   *slog.Logger
 
 	mu   sync.Mutex
 	sent uint64 // how many decisions the launcher has; guarded by mu
+
+	refused atomic.Pointer[string] // see Refused
+}
+
+// refusal is an error that the launcher answered.
+type refusal struct{ err *api.Error }
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// Refused returns which attempt the launcher refused last because something was not what people
+// signed, when, and why; empty once it has started another one.
+func (c *Remote) Refused() string {
+	if s := c.refused.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// noted logs that the launcher refused an attempt, and says so to who waits for it.
+func (c *Remote) noted(ctx context.Context, who launch.Running, err error) error {
+	r, ok := errors.AsType[*refusal](err)
+	if !ok {
+		return err
+	}
+	c.Logger.WarnContext(ctx, "the launcher refused an attempt", slog.String("dispatch", string(who.Dispatch)), slog.Int("attempt", who.Attempt), slog.Any("err", err))
+	if r.err.Code != api.CodeIntegrity { // such as a secret that has no value
+		return err
+	}
+	s := fmt.Sprintf("dispatch %s attempt %d at %s: %s", who.Dispatch, who.Attempt, c.Now().UTC().Format(time.RFC3339), r.err.Message)
+	c.refused.Store(&s)
+	return api.Errorf(api.CodeIntegrity, "the launcher refused it, and no worker was started: %s; an administrator looks at: bailiwick doctor", r.err.Message)
 }
 
 var errNoAnswer = errors.New("launcher: it does not answer")
@@ -82,7 +117,7 @@ func (c *Remote) ask(ctx context.Context, r launch.Request, files ...*os.File) (
 		return a, nil, errors.Join(errNoAnswer, err)
 	case a.Error != nil:
 		unixframe.CloseAll(handles)
-		return a, nil, a.Error
+		return a, nil, &refusal{a.Error}
 	}
 	return a, handles, nil
 }
@@ -159,17 +194,18 @@ func (c *Remote) Worker(ctx context.Context, a *launch.Attempt) (*launch.Process
 	if r.Sealed, err = c.sealed(refs...); err == nil {
 		r.Approval, err = c.Approval(ctx, &m)
 	}
+	who := launch.Running{Dispatch: m.ID, Attempt: m.Attempt}
 	if err == nil {
 		err = c.follow(ctx)
 	}
 	if err != nil {
-		return nil, err
+		return nil, c.noted(ctx, who, err)
 	}
-	who := launch.Running{Dispatch: m.ID, Attempt: m.Attempt}
 	got, handles, err := c.call(ctx, &who, r, a.Dir, a.Control, a.Log)
 	if err != nil {
-		return nil, err
+		return nil, c.noted(ctx, who, err)
 	}
+	c.refused.Store(nil)
 	p, err := c.process(ctx, who, got, handles)
 	if err != nil {
 		return nil, err
