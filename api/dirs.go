@@ -203,9 +203,6 @@ func (d Dirs) Private() string { return filepath.Join(d.State, "private") }
 // Scratch is the directory of temporary files. The service empties it at its start.
 func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }
 
-// Tool has one directory for each version of bailiwick-tool that a jail was shown.
-func (d Dirs) Tool() string { return filepath.Join(d.State, "tool") }
-
 // ToolServer is the directory of what the tool hosts of a server keep: which approvals were
 // used.
 func (d Dirs) ToolServer(name Name) string {

@@ -24,7 +24,6 @@ const (
 	WorkResult   = "result"       // the signed result; appears last, atomically
 	WorkErrors   = "worker.err"   // the worker's own output
 	WorkNetwork  = "network"      // one api.NetworkLine a line, for each request of the agent; the Network of a result
-	WorkTool     = "bin"          // folder in which bailiwick-tool is copied, until all attempts share it
 	WorkSession  = "session"      // state of the agent's own session, of a resumed attempt
 )
 

@@ -40,7 +40,7 @@ func (b *builder) etc() error {
 		if err == nil && st.Mode().IsRegular() {
 			err = b.copyFile(source, path)
 		} else if err == nil {
-			err = b.expose(source, path)
+			err = b.expose(source, source, path)
 		}
 		if err != nil {
 			return err

@@ -19,10 +19,10 @@ import (
 
 const exposeLayer = "host files by overlay (no host sockets, pipes or devices)"
 
-// expose shows the host file or directory source at path in the jail. An overlay does not cross mounts, and the kernel hides
-// what an ordinary user would uncover below one: a directory with mounts below it is recreated, and its entries are shown one
-// by one.
-func (b *builder) expose(source, path string) error {
+// expose shows the host file or directory source, which the host has at name, at path in the jail. An overlay does not cross
+// mounts, and the kernel hides what an ordinary user would uncover below one: a directory with mounts below it is recreated, and
+// its entries are shown one by one.
+func (b *builder) expose(source, name, path string) error {
 	fd, err := openHost(source)
 	if err != nil {
 		return err
@@ -34,10 +34,10 @@ func (b *builder) expose(source, path string) error {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return b.exposeFile(fd, source, path)
+		return b.exposeFile(fd, source, name, path)
 	case unix.S_IFDIR:
 		if b.mounts.Below(source) {
-			return b.exposeEntries(source, path)
+			return b.exposeEntries(source, name, path)
 		}
 		return b.exposeDir(fd, path)
 	default:
@@ -73,10 +73,10 @@ func cloneHost(path string) (int, error) {
 }
 
 // exposeFile shows the regular file that fd refers to.
-func (b *builder) exposeFile(fd int, source, path string) error {
+func (b *builder) exposeFile(fd int, source, name, path string) error {
 	own := -1
-	for _, name := range []string{source, path} { // as root the source is a mount of the file alone
-		if own = b.besideOverlay(fd, name); own >= 0 {
+	for _, at := range []string{source, name} { // as root the source is a mount of the file alone
+		if own = b.besideOverlay(fd, at); own >= 0 {
 			break
 		}
 	}
@@ -174,7 +174,7 @@ func (b *builder) view(fd int) (int, error) {
 
 // exposeEntries shows what is in a directory with mounts below it, in a directory of its own. Left out are entries that are no
 // files, directories or symbolic links, and those that the jail may not reach.
-func (b *builder) exposeEntries(source, path string) error {
+func (b *builder) exposeEntries(source, name, path string) error {
 	entries, err := os.ReadDir(source)
 	if err != nil && !errors.Is(err, unix.EACCES) {
 		return err
@@ -196,7 +196,7 @@ func (b *builder) exposeEntries(source, path string) error {
 				err = os.Symlink(target, b.root+to)
 			}
 		case e.Type().IsRegular(), e.IsDir():
-			err = b.expose(from, to)
+			err = b.expose(from, filepath.Join(name, e.Name()), to)
 		}
 		if err != nil && !errors.Is(err, unix.EACCES) && !errors.Is(err, errSpecial) {
 			return err

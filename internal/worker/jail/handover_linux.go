@@ -27,8 +27,8 @@ func (s Spec) shown() (all []Mount, err error) {
 		if m.Host, err = filepath.EvalSymlinks(m.Host); err != nil {
 			return nil, fmt.Errorf("mount at %s: %w", m.Jail, err)
 		}
-		if st, err := os.Stat(m.Host); err != nil || !st.IsDir() {
-			return nil, errors.Join(fmt.Errorf("mount at %s: %s is not a directory", m.Jail, m.Host), err)
+		if st, err := os.Stat(m.Host); err != nil || !st.IsDir() && !st.Mode().IsRegular() {
+			return nil, errors.Join(fmt.Errorf("mount at %s: %s is neither a regular file nor a directory", m.Jail, m.Host), err)
 		}
 		all = append(all, m)
 	}

@@ -145,7 +145,7 @@ func TestMountsAreValidated(t *testing.T) {
 		"is shown there too":                        {Mounts: []Mount{at(MountsDir + "/a"), at(MountsDir + "/a/b")}},
 		`"/opt/bailiwick/a/b" is shown there too`:   {Mounts: []Mount{at(MountsDir + "/a/b"), at(MountsDir + "/a")}},
 		`"/opt" is shown there too; name`:           {Mounts: []Mount{at(MountsDir + "/a")}, ReadOnly: []string{"/opt"}},
-		"file is not a directory":                   {Mounts: []Mount{{dir + "/file", MountsDir + "/a"}}},
+		"is neither a regular file nor a directory": {Mounts: []Mount{{dir + "/stream", MountsDir + "/a"}}},
 		"mount at /opt/bailiwick/a: lstat /nowhere": {Mounts: []Mount{{"/nowhere", MountsDir + "/a"}}},
 	} {
 		if j, err := Start(t.Context(), s); err == nil || !strings.Contains(err.Error(), want) {

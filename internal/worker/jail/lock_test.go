@@ -125,6 +125,7 @@ func TestLocksAndWatchesStayInTheJail(t *testing.T) {
 	}{
 		{"a read-only directory", file, file, Spec{ReadOnly: []string{dir}}},
 		{"a read-only file", file, file, Spec{ReadOnly: []string{file}}},
+		{"a mounted file", MountsDir + "/bin/program", file, Spec{Mounts: []Mount{{file, MountsDir + "/bin/program"}}}},
 		{"a lower directory", WorkspaceDir + "/file", file, Spec{Lower: []string{dir}}},
 		{"a program", "/usr/bin/env", "/usr/bin/env", Spec{}},
 		{"a file in /etc", "/etc/ld.so.cache", "/etc/ld.so.cache", Spec{}},

@@ -194,7 +194,7 @@ func (b *builder) toolchain() error {
 			}
 			continue
 		}
-		if err := b.expose(path, path); err != nil {
+		if err := b.expose(path, path, path); err != nil {
 			return err
 		}
 	}
@@ -212,7 +212,7 @@ func (b *builder) shownPaths() error {
 				return err
 			}
 		}
-		if err := b.expose(source, m.Jail); err != nil {
+		if err := b.expose(source, m.Host, m.Jail); err != nil {
 			return fmt.Errorf("show %s at %s: %w", m.Host, m.Jail, err)
 		}
 	}

@@ -21,7 +21,7 @@ const (
 	LevelFull = "full"
 	// ListenPort is where the listener of a jail is, on 127.0.0.1. It is below the ports that the kernel hands out by itself.
 	ListenPort = 19514
-	// MountsDir is where a jail shows the directories of Spec.Mounts.
+	// MountsDir is where a jail shows what Spec.Mounts has.
 	MountsDir = "/opt/bailiwick"
 )
 
@@ -54,7 +54,7 @@ type Spec struct {
 	reapTime time.Duration
 }
 
-// Mount shows the host directory Host at Jail, a path below MountsDir.
+// Mount shows the host's directory or regular file Host at Jail, a path below MountsDir.
 type Mount struct{ Host, Jail string }
 
 // File is a file to write below WorkspaceDir or HomeDir.

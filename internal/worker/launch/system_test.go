@@ -44,7 +44,7 @@ func newSystemWorld(t testing.TB) (*world, *people) {
 		root.Keys = append(root.Keys, key)
 	}
 	must(t, seal.CreateTrustRoot(w.dirs.OperatorRoot(), root))
-	for _, dir := range []string{w.dirs.LauncherState(), w.dirs.Checkouts(), w.dirs.Tool()} {
+	for _, dir := range []string{w.dirs.LauncherState(), w.dirs.Checkouts()} {
 		must(t, os.MkdirAll(dir, 0o700))
 	}
 	must(t, seal.EnsureIdentity(filepath.Join(w.dirs.LauncherState(), Identity), w.dirs.SecretsRecipient()))

@@ -7,11 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -32,7 +30,8 @@ const (
 )
 
 // toolMount shows bailiwick-tool in the agent's jail. An agent that counts on it must not
-// start without it, unless humans show something else in its place.
+// start without it, unless humans show something else in its place. The jail shows a file
+// by an overlay, so the installed program shares no lock with it.
 func (a *attempt) toolMount() ([]jail.Mount, error) {
 	for _, shown := range a.plan.target.ReadOnly {
 		if strings.HasPrefix(toolDir+"/", shown+"/") || strings.HasPrefix(shown, toolDir+"/") {
@@ -40,67 +39,11 @@ func (a *attempt) toolMount() ([]jail.Mount, error) {
 			return nil, nil
 		}
 	}
-	shared := a.cfg.Dirs.Tool()
-	if a.cfg.Scratch != a.cfg.Dir {
-		shared = "" // the service's, which could put another program there
-	}
-	dir, err := placeTool(a.cfg.Tool, filepath.Join(a.cfg.Scratch, record.WorkTool), shared)
+	program, err := filepath.EvalSymlinks(a.cfg.Tool)
 	if err != nil {
 		return nil, fail(api.ReasonSetup, "%w: put bailiwick-tool beside bailiwick-worker", err)
 	}
-	return []jail.Mount{{Host: dir, Jail: toolDir}}, nil
-}
-
-// placeTool returns a directory with nothing but a copy of the program: a jail shows a
-// directory by an overlay, but a single file by its inode on the host. All attempts
-// share it. temp is on the same file system as shared; without one the copy is in temp.
-func placeTool(program, temp, shared string) (string, error) {
-	path, err := filepath.EvalSymlinks(program)
-	if err != nil {
-		return "", err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	stat, _ := info.Sys().(*syscall.Stat_t)
-	dir := filepath.Join(shared, fmt.Sprintf("%x-%x-%x-%x", stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano()))
-	if _, err := os.Stat(dir); err == nil && shared != "" {
-		return dir, nil
-	}
-	const mode = 0o755
-	if err := errors.Join(os.Mkdir(temp, mode), os.Chmod(temp, mode)); err != nil { //nolint:gosec // G301, G302: jails read it as others
-		return "", err
-	}
-	if err := copyTool(path, filepath.Join(temp, filepath.Base(program))); err != nil {
-		return "", err
-	}
-	if shared == "" {
-		return temp, nil
-	}
-	if err := os.MkdirAll(shared, mode); err != nil { //nolint:gosec // G301: likewise
-		return "", err
-	}
-	err = os.Rename(temp, dir)
-	if _, found := os.Stat(dir); found == nil {
-		return dir, nil // made by this attempt, or by another at the same time
-	}
-	return "", err
-}
-
-func copyTool(path, to string) error {
-	from, err := os.Open(path) //nolint:gosec // G304: beside our own program
-	if err != nil {
-		return err
-	}
-	defer from.Close() //nolint:errcheck // only read
-	const mode = 0o755
-	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // G302: jails read it as others
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, from)
-	return errors.Join(err, f.Chmod(mode), f.Close())
+	return []jail.Mount{{Host: program, Jail: toolDir + "/" + filepath.Base(a.cfg.Tool)}}, nil
 }
 
 // channel carries the agent's messages to the service, over the latest connection that

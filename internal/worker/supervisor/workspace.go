@@ -60,7 +60,7 @@ const (
 
 // scratch returns the directories that are not kept.
 func scratch() []string {
-	return []string{"overlay", resumedDir, checkDir, "git", ownCheckouts, ownWorktree, record.WorkTool}
+	return []string{"overlay", resumedDir, checkDir, "git", ownCheckouts, ownWorktree}
 }
 
 // removeScratch removes them, and lets the cache remove the checkout.
