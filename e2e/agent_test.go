@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -220,6 +221,7 @@ func (w *world) runAgent(net *island, a agent, config, model string) string {
 	t := w.t
 	t.Helper()
 	home := "home-" + a.name
+	w.mkdir(home)
 	w.mkdir(home + "/work")
 	w.mkdir(home + "/tmp")
 	w.write(filepath.Join(home, a.config), config, 0o600)
@@ -233,8 +235,12 @@ func (w *world) runAgent(net *island, a agent, config, model string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // in case it hangs
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	if w.on != nil {
+		cmd = w.on.Command(ctx, w.uid, args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
 	cmd.Dir = w.path(home, "work")
-	cmd.Env = []string{"HOME=" + w.path(home), "TMPDIR=" + w.path(home, "tmp"), "PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "TERM=xterm-256color", "NO_COLOR=1"}
+	cmd.Env = append(cmd.Env, "HOME="+w.path(home), "TMPDIR="+w.path(home, "tmp"), "PATH="+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "TERM=xterm-256color", "NO_COLOR=1")
 	for _, e := range a.env {
 		cmd.Env = append(cmd.Env, strings.ReplaceAll(e, "MODEL", model))
 	}
