@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/base/ownedpath"
 	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/mounttree"
 )
@@ -26,7 +26,8 @@ type Path struct {
 	Agent    bool // the agents of its jails get it in their workspace
 	Optional bool // it may be missing
 	Trusted  bool // root's or the service's: the program takes it for root's
-	// Links follows symbolic links to At. They may be other people's, so it is never shown as more than everybody may read.
+	// Links follows symbolic links to At. Each belongs to root or to the owner of what it leads to. It is never shown as more
+	// than everybody may read.
 	Links bool
 }
 
@@ -105,27 +106,40 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 }
 
 func (p Path) open() (*os.File, error) {
+	at, owner, err := p.At, uint32(0), error(nil)
 	if p.Links {
-		real, err := filepath.EvalSymlinks(p.At)
-		if err != nil {
+		if at, owner, err = ownedpath.Resolve(p.At); err != nil {
 			return nil, err
 		}
-		return os.OpenFile(real, unix.O_PATH|unix.O_NOFOLLOW, 0) //nolint:gosec // G304: named by humans
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, p.At, &unix.OpenHow{
+	fd, err := unix.Openat2(unix.AT_FDCWD, at, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), p.At) //nolint:gosec // a descriptor
-	if p.From != nil {
+	switch {
+	case p.From != nil:
 		err = sameFile(f, p.From)
+	case p.Links:
+		err = belongs(f, owner)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+func belongs(f *os.File, want uint32) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if owner, err := ownedpath.Of(st); err != nil || owner != want {
+		return errors.Join(errors.New("it was replaced by what belongs to another account"), err)
+	}
+	return nil
 }
 
 func sameFile(f, want *os.File) error {

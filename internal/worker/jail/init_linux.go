@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/landlock"
 )
 
 // initName is argv[0] of pid 1 of a jail. Forging it gains nothing: without a control socket the process exits.
@@ -283,7 +285,7 @@ func missing(layer string, err error) error {
 func fix(layer string) string {
 	switch {
 	case strings.Contains(layer, "landlock"):
-		return "use Linux 5.13 or later with landlock in CONFIG_LSM or lsm="
+		return landlock.Fix
 	case layer == exposeLayer:
 		return "use Linux 5.11 or later with overlayfs, and a path that is not itself on an overlay over an overlay"
 	case layer == "seccomp":

@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/base/landlock"
 )
 
 // spawner is a thread of pid 1 under all restrictions of the agent, which only starts commands and sends signals. Its
@@ -121,16 +123,16 @@ func confineThread(s *setup) ([]string, error) {
 		return nil, err
 	}
 	layers := []string{"no capabilities", "no_new_privs"}
-	abi := landlockABI()
+	abi := landlock.ABI()
 	if abi == 0 {
-		return nil, &MissingError{Layer: "landlock", Detail: "the kernel has no landlock", Fix: fix("landlock")}
+		return nil, &MissingError{Layer: "landlock", Detail: landlock.ErrMissing.Error(), Fix: fix("landlock")}
 	}
 	set, err := landlockRuleset(abi, !s.MemoryCgroup)
 	if err != nil {
 		return nil, missing("landlock", err)
 	}
-	defer func() { _ = unix.Close(set) }()
-	if err := landlockRestrict(set); err != nil {
+	defer set.Close() //nolint:errcheck // only a descriptor
+	if err := set.Restrict(); err != nil {
 		return nil, missing("landlock", err)
 	}
 	reserved, err := highestThread()
