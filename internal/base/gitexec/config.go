@@ -140,7 +140,7 @@ func (r *reader) met(condition, dir string) bool {
 		flags = "(?i)"
 	case "gitdir":
 	case "onbranch":
-		head, _ := firstLine(filepath.Join(r.gitDir, "HEAD"))
+		head, _ := firstLine(filepath.Join(r.gitDir, "HEAD"), ReadFile)
 		branch, ok := strings.CutPrefix(head, "ref: refs/heads/")
 		return ok && r.gitDir != "" && glob("", pattern, branch)
 	default:

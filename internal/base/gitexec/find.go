@@ -16,12 +16,15 @@ import (
 // work tree, a linked work tree or a bare repository; the directories above it are
 // not searched. Its .git is a directory, a file, or a symbolic link to either. Find
 // runs no program and checks no owner.
-func Find(path string) (gitDir, common string, err error) {
-	if gitDir, err = gitDirOf(path); err != nil {
+func Find(path string) (gitDir, common string, err error) { return FindWith(path, ReadFile) }
+
+// FindWith is Find with a function that reads the files that name directories, and may refuse them.
+func FindWith(path string, read func(path string) ([]byte, error)) (gitDir, common string, err error) {
+	if gitDir, err = gitDirOf(path, read); err != nil {
 		return "", "", err
 	}
 	common = gitDir
-	switch line, err := firstLine(filepath.Join(gitDir, "commondir")); {
+	switch line, err := firstLine(filepath.Join(gitDir, "commondir"), read); {
 	case err == nil:
 		common = AbsFrom(gitDir, line)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -37,7 +40,7 @@ func Find(path string) (gitDir, common string, err error) {
 
 // gitDirOf returns the git directory of the work tree at path, or path. A symbolic link
 // is resolved here, once, so a later change of the link has no effect on what was checked.
-func gitDirOf(path string) (string, error) {
+func gitDirOf(path string, read func(string) ([]byte, error)) (string, error) {
 	dotGit := filepath.Join(path, ".git")
 	st, err := os.Lstat(dotGit)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +61,7 @@ func gitDirOf(path string) (string, error) {
 	case !st.Mode().IsRegular():
 		return "", fmt.Errorf("%s is neither a directory nor a file", dotGit)
 	}
-	line, err := firstLine(real)
+	line, err := firstLine(real, read)
 	if err != nil {
 		return "", err
 	}
@@ -77,8 +80,8 @@ func AbsFrom(base, p string) string {
 	return filepath.Join(base, p)
 }
 
-func firstLine(path string) (string, error) {
-	b, err := ReadFile(path)
+func firstLine(path string, read func(string) ([]byte, error)) (string, error) {
+	b, err := read(path)
 	line, _, _ := strings.Cut(string(b), "\n")
 	return line, err
 }
@@ -91,13 +94,18 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
+	return Read(f)
+}
+
+// Read is ReadFile for a file that is open.
+func Read(f *os.File) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	const most = 64 << 20
 	if !st.Mode().IsRegular() || st.Size() > most {
-		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, int64(most))
+		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", f.Name(), int64(most))
 	}
 	return io.ReadAll(io.LimitReader(f, most))
 }

@@ -104,7 +104,9 @@ func (g Git) Environ() []string {
 // Cmd is a git that is prepared to start. Its error stream is taken.
 type Cmd struct {
 	*exec.Cmd
+	git    Git
 	ctx    context.Context
+	ended  chan struct{} // closed at the end of a git that is confined; else nil
 	verb   string
 	stderr cuttext.Head
 }
@@ -136,7 +138,7 @@ func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("git program: %w; install git 2.39 or later", err)
 	}
-	c := &Cmd{Cmd: exec.CommandContext(ctx, bin, Args(args...)...), ctx: ctx, verb: args[0]} //nolint:gosec // G204: the program is git; for the arguments see the package comment
+	c := &Cmd{Cmd: exec.CommandContext(ctx, bin, Args(args...)...), git: g, ctx: ctx, verb: args[0]} //nolint:gosec // G204: the program is git; for the arguments see the package comment
 	c.stderr.Most = maxStderr
 	c.Env, c.Stdin, c.Stdout, c.Stderr = g.Environ(), g.Stdin, g.Stdout, &c.stderr
 	if g.Repo.dir == "" { // git must not search for a repository
@@ -196,9 +198,22 @@ func oneLine(text string) string {
 	}, strings.Join(strings.Fields(text), " "))
 }
 
-// Start starts git.
+// Start starts git. Wait follows.
 func (c *Cmd) Start() (err error) {
+	if c.git.Repo.lent != nil {
+		return c.startConfined()
+	}
 	onLastingThread(func() { err = c.Cmd.Start() })
+	return err
+}
+
+// Wait waits for its end, once.
+func (c *Cmd) Wait() error {
+	err := c.Cmd.Wait()
+	if c.ended != nil {
+		close(c.ended)
+		c.ended = nil
+	}
 	return err
 }
 

@@ -14,6 +14,21 @@ import (
 type Repo struct {
 	dir     string
 	objects string // where objects are read and written; empty: in dir
+	lent    *lent  // nil: git may read all that its account may
+}
+
+// lent is what git may read of another account.
+type lent struct {
+	owner uint32
+	dirs  []string
+}
+
+// Confined returns the repository whose git reads, except for itself, its work tree, its index and the system's programs, only
+// what lies in dirs. Each belongs to owner when git starts. The kernel holds it to that: a link, or a directory that
+// was replaced, leads nowhere else. A missing directory is left out.
+func (r Repo) Confined(owner uint32, dirs []string) Repo {
+	r.lent = &lent{owner, dirs}
+	return r
 }
 
 // Dir returns the git directory.

@@ -20,7 +20,7 @@ func house() [][]room {
 		{{"api", [][]string{{"api"}}}, {"packaging", [][]string{{"packaging"}}}},
 		{{"internal/base", [][]string{
 			{"uidblock"},
-			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "installation", "mountinfo", "redact", "visibletext"}, // failpoint is empty in what is shipped
+			{"background", "canon", "cron", "cuttext", "durable", "egress", "eventstream", "failpoint", "hostcommand", "installation", "landlock", "mountinfo", "ownedpath", "redact", "visibletext"}, // failpoint is empty in what is shipped
 			{"gitexec", "httpguard", "mcpwire", "strictyaml", "unixframe", "usererror"},
 		}}},
 		{
@@ -119,8 +119,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/front/cli": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/front/signin", "internal/base/strictyaml", "internal/base/visibletext"},
-		"cmd/bailiwick":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/front/signin", "internal/base/strictyaml", "internal/base/visibletext"},
+		"internal/front/cli": {"api", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/ownedpath", "internal/base/landlock", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/front/signin", "internal/base/strictyaml", "internal/base/visibletext"},
+		"cmd/bailiwick":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/ownedpath", "internal/base/landlock", "internal/front/cli", "internal/front/console", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/verify/receipt", "internal/base/usererror", "internal/base/gitexec", "internal/document/logproof", "internal/rule/plan", "internal/front/readiness", "internal/document/record", "internal/front/runverbs", "internal/front/signin", "internal/base/strictyaml", "internal/base/visibletext"},
 		// What the page shows, without a request or a socket.
 		"internal/front/webpage/graph":   {"api", "internal/base/cuttext"},
 		"internal/front/webpage/logview": {"api", "internal/base/cuttext", "internal/base/visibletext"},
@@ -136,8 +136,8 @@ func closure() map[string][]string {
 		"internal/worker/launch": launcher(),
 		"cmd/bailiwick-launch":   append(launcher(), "internal/base/usererror", "internal/worker/launch"),
 		// They run what a human signed, each with one credential or one server, and decide nothing.
-		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/sourcefetch"},
-		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/rule/policy", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/mcpclient", "internal/worker/toolhost"},
+		"cmd/bailiwick-fetch":    {"api", "internal/base/cuttext", "internal/base/canon", "internal/base/ownedpath", "internal/base/landlock", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/failpoint", "internal/base/gitexec", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/record", "internal/worker/capture", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/sourcefetch"},
+		"cmd/bailiwick-toolhost": {"api", "internal/base/background", "internal/base/cuttext", "internal/base/canon", "internal/base/landlock", "internal/base/durable", "internal/base/uidblock", "internal/base/egress", "internal/base/eventstream", "internal/base/failpoint", "internal/base/mcpwire", "internal/base/mountinfo", "internal/base/redact", "internal/base/usererror", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/rule/policy", "internal/state/blob", "internal/worker/broker", "internal/worker/jail", "internal/worker/mounttree", "internal/worker/mcpclient", "internal/worker/toolhost"},
 		"cmd/bailiwick-mcp":      {"api", "internal/base/installation", "internal/base/cuttext", "client", "internal/base/canon", "internal/base/egress", "internal/base/usererror", "internal/base/httpguard", "internal/front/mcphttp", "internal/front/mcpserve", "internal/base/mcpwire"},
 		// What a browser speaks to.
 		"internal/front/webpage": {"api", "internal/base/cuttext", "internal/base/strictyaml", "internal/front/websetting", "client", "internal/base/canon", "internal/base/egress", "internal/base/httpguard", "internal/base/visibletext", "internal/front/webpage/graph", "internal/front/webpage/logview", "internal/front/webpage/patch"},
@@ -149,7 +149,7 @@ func closure() map[string][]string {
 // network, and of what is unsigned they parse frames alone.
 func launcher() []string {
 	return []string{
-		"api", "internal/base/canon", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/unixframe", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/launchsetting", "internal/worker/mounttree",
+		"api", "internal/base/canon", "internal/base/ownedpath", "internal/base/cuttext", "internal/base/durable", "internal/base/failpoint", "internal/base/mountinfo", "internal/base/strictyaml", "internal/base/uidblock", "internal/base/unixframe", "internal/base/visibletext", "internal/document/ballot", "internal/document/record", "internal/document/seal", "internal/rule/catalog", "internal/state/blob", "internal/worker/account", "internal/worker/launchsetting", "internal/worker/mounttree",
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"os"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
@@ -43,10 +44,11 @@ func CreateRepo(ctx context.Context, dir, sourceRepo string) (*Repo, error) {
 			return nil, err
 		}
 	}
-	return s.repo(dir)
+	return s.CreateRepo(dir)
 }
 
-func (s *Source) repo(dir string) (*Repo, error) {
+// CreateRepo is CreateRepo for a source that is open.
+func (s *Source) CreateRepo(dir string) (*Repo, error) {
 	var borrowed []string
 	if s.objects != "" {
 		borrowed = []string{s.objects}
@@ -54,6 +56,9 @@ func (s *Source) repo(dir string) (*Repo, error) {
 	own, err := gitexec.Create(dir, s.format, borrowed...)
 	if err != nil {
 		return nil, err
+	}
+	if borrowed != nil && int(s.owner) != os.Geteuid() {
+		own = own.Confined(s.owner, s.lent)
 	}
 	return &Repo{own: own, source: s, dir: own.Dir(), format: s.format, trees: map[string]*tree{}}, nil
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/base/visibletext"
 )
 
@@ -42,7 +41,7 @@ func (s *Source) ResolveTree(ctx context.Context, commitish, scratch string) (co
 		return "", "", err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // at worst an empty repository is left in a temporary directory
-	r, err := s.repo(filepath.Join(dir, "repo"))
+	r, err := s.CreateRepo(filepath.Join(dir, "repo"))
 	if err != nil {
 		return "", "", err
 	}
@@ -124,12 +123,7 @@ func (s *Source) ref(name string, depth int) (string, error) {
 // looseRef reads the file of a ref below dir. It does not follow symbolic links out
 // of the repository.
 func (s *Source) looseRef(dir, name string) (string, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close() //nolint:errcheck // only read
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	f, err := s.open(dir, name)
 	if err != nil {
 		if errors.Is(err, syscall.ENOTDIR) {
 			return "", fs.ErrNotExist
@@ -156,7 +150,7 @@ func (s *Source) looseRef(dir, name string) (string, error) {
 }
 
 func (s *Source) packedRef(name string) (string, error) {
-	b, err := gitexec.ReadFile(filepath.Join(s.common, "packed-refs"))
+	b, err := s.read(s.common, "packed-refs")
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", ErrNoCommit
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/internal/base/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/base/ownedpath"
 )
 
 // Source is a repository that workspaces start from. It is not trusted: its refs
@@ -22,6 +23,9 @@ type Source struct {
 	gitDir  string // HEAD is here
 	common  string // refs and objects are here; differs in a linked work tree
 	objects string
+	owner   uint32   // of everything above
+	lent    []string // every directory that git reads objects from, of the same owner
+	whole   bool
 	format  string // sha1 or sha256
 	partial bool   // a partial clone: objects may be missing
 	remote  string // that a partial clone would fetch from; may be empty
@@ -30,33 +34,107 @@ type Source struct {
 // OpenSource opens the repository at an absolute path: a work tree, a linked work
 // tree or a bare repository. Every directory that provides objects must belong to
 // the owner of that path, so that a repository cannot expose, through us, objects
-// of another that its owner may not read.
+// of another that its owner may not read. Git is kept to these directories unless
+// they are this account's own, and every other file is opened below one of them.
 func OpenSource(ctx context.Context, repoPath string) (_ *Source, err error) {
 	defer wrap(&err, "source "+Printable(repoPath))
 	if !filepath.IsAbs(repoPath) {
 		return nil, errors.New("the path is not absolute")
 	}
 	s := &Source{path: repoPath}
-	if s.gitDir, s.common, err = gitexec.Find(repoPath); err != nil {
+	real, owner, err := ownedpath.Resolve(repoPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("not a git repository: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.owner = owner
+	if s.gitDir, s.common, err = gitexec.FindWith(real, s.readOwned); err != nil {
 		return nil, err
 	}
 	s.objects = filepath.Join(s.common, "objects")
-	if err := s.checkOwner(); err != nil {
+	if err := s.checkOwner(real); err != nil {
 		return nil, err
 	}
+	s.whole = real == filepath.Clean(repoPath) && s.within(real)
 	return s, s.readFormat(ctx)
+}
+
+// Whole reports whether all of the repository lies below its path, so that a process that is shown the path alone has it all.
+func (s *Source) Whole() bool { return s.whole }
+
+func (s *Source) within(real string) bool {
+	for _, dir := range append([]string{s.gitDir, s.common}, s.lent...) {
+		to, err := filepath.EvalSymlinks(dir)
+		for _, at := range []string{dir, to} {
+			if rel, relErr := filepath.Rel(real, at); err != nil || relErr != nil || !filepath.IsLocal(rel) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// readOwned reads a file that names directories of the repository, and so belongs to its owner.
+func (s *Source) readOwned(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // G304: its owner is checked
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	if err := s.owns(f); err != nil {
+		return nil, err
+	}
+	return gitexec.Read(f)
+}
+
+// owns refuses what is open and belongs to another account than the repository.
+func (s *Source) owns(f interface{ Stat() (fs.FileInfo, error) }) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	uid, err := ownedpath.Of(st)
+	if err == nil && uid != s.owner {
+		err = fmt.Errorf("%s belongs to user %d and the repository to user %d; give both one owner", Printable(st.Name()), uid, s.owner)
+	}
+	return err
+}
+
+// open opens a file below dir, a directory of the owner. No symbolic link leads out of it.
+func (s *Source) open(dir, name string) (*os.File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // only read
+	top, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close() //nolint:errcheck // only read
+	if err := s.owns(top); err != nil {
+		return nil, err
+	}
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+}
+
+func (s *Source) read(dir, name string) ([]byte, error) {
+	f, err := s.open(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	return gitexec.Read(f)
 }
 
 // checkOwner refuses a repository that combines directories of several owners, by
 // alternates or symbolic links.
-func (s *Source) checkOwner() error {
-	owner, err := ownerOf(s.path)
-	if err != nil {
-		return err
-	}
+func (s *Source) checkOwner(real string) error {
 	// Who made .git, if it is a symbolic link, chose the repository.
-	if st, err := os.Lstat(filepath.Join(s.path, ".git")); err == nil {
-		if sys, ok := st.Sys().(*syscall.Stat_t); !ok || sys.Uid != owner {
+	if st, err := os.Lstat(filepath.Join(real, ".git")); err == nil {
+		if uid, err := ownedpath.Of(st); err != nil || uid != s.owner {
 			return errors.New("its .git and its directory belong to different users; give both one owner")
 		}
 	}
@@ -77,13 +155,14 @@ func (s *Source) checkOwner() error {
 		if err != nil {
 			return err
 		}
-		if uid != owner {
-			return fmt.Errorf("%s belongs to user %d and the repository to user %d; make the repository self-contained (git repack -a -d, without alternates) or give both one owner", Printable(dir), uid, owner)
+		if uid != s.owner {
+			return fmt.Errorf("%s belongs to user %d and the repository to user %d; make the repository self-contained (git repack -a -d, without alternates) or give both one owner", Printable(dir), uid, s.owner)
 		}
 		if i < 2 {
 			continue
 		}
-		more, err := alternates(dir)
+		s.lent = append(s.lent, dir)
+		more, err := s.alternates(dir)
 		if err != nil {
 			return err
 		}
@@ -100,15 +179,14 @@ func ownerOf(path string) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok || !st.IsDir() {
+	if !st.IsDir() {
 		return 0, fmt.Errorf("%s: not a directory", path)
 	}
-	return sys.Uid, nil
+	return ownedpath.Of(st)
 }
 
-func alternates(objects string) ([]string, error) {
-	b, err := gitexec.ReadFile(filepath.Join(objects, "info", "alternates"))
+func (s *Source) alternates(objects string) ([]string, error) {
+	b, err := s.read(objects, "info/alternates")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
@@ -132,7 +210,7 @@ func alternates(objects string) ([]string, error) {
 // partial clone, and nothing else of its configuration.
 func (s *Source) readFormat(ctx context.Context) error {
 	s.format = "sha1"
-	text, err := gitexec.ReadFile(filepath.Join(s.common, "config"))
+	text, err := s.read(s.common, "config")
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,12 @@ package capture
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // worktreeConfig is the configuration of the agent's own repository.
@@ -22,7 +25,7 @@ const worktreeConfig = `[core]
 // Worktree creates dir/.git, which makes the checkout in or under dir a git work
 // tree for the agent: one commit (full object name) without its history, on the
 // branch "work". It borrows no objects, so the source repository is not reachable
-// through it, and nothing ever reads it back.
+// through it. Nothing reads back what an agent made of it.
 func (r *Repo) Worktree(ctx context.Context, commit, dir string) (err error) {
 	defer r.wrapGit(&err, "work tree of "+commit)
 	own := filepath.Join(dir, ".git")
@@ -37,7 +40,18 @@ func (r *Repo) Worktree(ctx context.Context, commit, dir string) (err error) {
 	if err := list.Run(ctx, "rev-list", "--objects", "--no-walk", "--end-of-options", commit); err != nil {
 		return err
 	}
-	if err := pack.Run(ctx, "pack-objects", "-q", "--window=0", filepath.Join(own, "objects/pack/pack")); err != nil {
+	// A git that is kept to some directories renames within one alone.
+	packs, prefix := filepath.Join(r.dir, "objects", "pack"), "worktree"+rand.Text()
+	if err := pack.Run(ctx, "pack-objects", "-q", "--window=0", filepath.Join(packs, prefix)); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(packs)
+	for _, f := range files {
+		if rest, ok := strings.CutPrefix(f.Name(), prefix); ok {
+			err = errors.Join(err, os.Rename(filepath.Join(packs, f.Name()), filepath.Join(own, "objects", "pack", "pack"+rest)))
+		}
+	}
+	if err != nil {
 		return err
 	}
 	for name, content := range map[string]string{
