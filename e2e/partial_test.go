@@ -20,11 +20,9 @@ func TestAPartialCloneIsASourceOnceItIsComplete(t *testing.T) {
 		w.repository("origin", map[string]string{"a.txt": "one\n", "b.txt": "two\n"})
 		w.git("origin", "config", "uploadpack.allowFilter", "true")
 		w.git(".", "clone", "-q", "--no-checkout", "--filter=blob:none", "file://"+w.path("origin"), "repo")
-		if w.unit == nil { // an attempt of a machine sees the source's own directory alone
-			must(t, os.Rename(w.path("repo/.git"), w.path("store")))
-			must(t, os.Symlink("../store", w.path("repo/.git")))
-			must(t, os.Lchown(w.path("repo/.git"), uid, uid))
-		}
+		must(t, os.Rename(w.path("repo/.git"), w.path("store")))
+		must(t, os.Symlink("../store", w.path("repo/.git")))
+		must(t, os.Lchown(w.path("repo/.git"), w.uid, w.uid))
 		w.git("repo", "config", "remote.origin.uploadpack", "touch "+w.path("ran")+"; git-upload-pack")
 		w.catalog(subagent{name: "edit", script: "echo changed > a.txt"})
 		w.up()

@@ -44,8 +44,12 @@ func TestTheServicePreparesCheckoutsForWorkersOfOtherAccounts(t *testing.T) {
 		want int
 	}{{api.ModeSameUser, 0}, {api.ModeSystem, 1}} {
 		g.cfg.Dirs.Mode = c.mode
-		g.prepareCheckout(r, m)
+		started := false
+		g.withCheckout(r, m, func() { started = true })
 		g.work.Wait()
+		if !started {
+			t.Errorf("mode %s: not started", c.mode)
+		}
 		list, err := checkoutcache.New(g.cfg.Dirs.Checkouts()).List()
 		if err != nil || len(list) != c.want {
 			t.Errorf("mode %s: %d checkouts, want %d: %v", c.mode, len(list), c.want, err)

@@ -22,10 +22,9 @@ const secretTime = 2 * time.Minute
 // launch starts the worker of an admitted attempt with the values that the secrets
 // of its manifest have now. A secret store that does not answer delays no caller.
 func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
-	l.prepareCheckout(r, m)
 	job := l.files.job(l.life, r, m)
 	if len(m.Secrets) == 0 || l.cfg.Secrets == nil { // nil: the launcher has the values
-		l.start(adm, r, job)
+		l.withCheckout(r, m, func() { l.start(adm, r, job) })
 		return
 	}
 	ctx, cancel := context.WithTimeout(l.life, secretTime)
@@ -40,14 +39,14 @@ func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 		switch {
 		case l.life.Err() != nil: // the next service starts it
 		case err != nil:
-			l.failSecrets(r, err)
+			l.failStart(r, api.ReasonFetch, err)
 		default:
 			l.start(adm, r, job)
 		}
 	})
 }
 
-// secretReads is the dispatches whose secrets are being read: how to end that. The zero
+// secretReads is the dispatches whose secrets or checkouts are being read: how to end that. The zero
 // value has none.
 type secretReads struct {
 	mu  sync.Mutex
@@ -69,7 +68,7 @@ func (s *secretReads) done(id api.DispatchID) {
 	delete(s.end, id)
 }
 
-// cancel ends the reading of the secrets of a cancelled dispatch.
+// cancel ends the reading for a cancelled dispatch.
 func (s *secretReads) cancel(id api.DispatchID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,13 +83,13 @@ func (s *secretReads) count() int {
 	return len(s.end)
 }
 
-// failSecrets ends an attempt whose worker was not started.
-func (l *lifecycle) failSecrets(r row, err error) {
+// failStart ends an attempt whose worker was not started.
+func (l *lifecycle) failStart(r row, reason api.Reason, err error) {
 	err = l.endLatest(context.WithoutCancel(l.life), r, func(_ context.Context, now row) (outcome, error) {
 		if now.record.CancelBy != "" {
 			return cancelled(now.record), nil
 		}
-		return outcome{event: api.EventFailed, reason: api.ReasonFetch, message: err.Error()}, nil
+		return outcome{event: api.EventFailed, reason: reason, message: err.Error()}, nil
 	})
 	if err != nil {
 		l.logUnrecorded(r, err)

@@ -544,7 +544,9 @@ func TestAReaderOfTheStoreUsesWhatIsReadyAndAddsNothing(t *testing.T) {
 		t.Errorf("without a checkout: %v %s; the store has %q", err, out, s.names())
 	}
 	scratch := filepath.Join(t.TempDir(), "scratch")
-	must(t, s.store.Prepare(t.Context(), s.source, s.source, s.commit, scratch, 0))
+	src, err := capture.OpenSource(t.Context(), s.source)
+	must(t, err)
+	must(t, s.store.Prepare(t.Context(), src, s.source, s.commit, scratch, 0))
 	if _, err := os.Lstat(scratch); err == nil {
 		t.Error("scratch is left")
 	}
@@ -554,7 +556,10 @@ func TestAReaderOfTheStoreUsesWhatIsReadyAndAddsNothing(t *testing.T) {
 	before := s.one()
 	old := before.LastUsed.Add(-time.Hour)
 	must(t, os.Chtimes(s.store.path(before.Key), old, old))
-	must(t, s.store.Prepare(t.Context(), "/nowhere", s.source, s.commit, scratch, 0)) // it is there, and only marked as used
+	must(t, s.store.Prepare(t.Context(), src, s.source, s.commit, scratch, 0)) // it is there, and only marked as used
+	if _, err := os.Stat(filepath.Join(s.store.path(before.Key), gitDir)); err == nil {
+		t.Error("control: a repository that lies at its path is copied")
+	}
 	if used := s.one().LastUsed; !used.After(old) {
 		t.Errorf("used at %v, prepared again after %v", used, old)
 	}
@@ -562,13 +567,43 @@ func TestAReaderOfTheStoreUsesWhatIsReadyAndAddsNothing(t *testing.T) {
 	if out, err := s.reader(); err == nil || !strings.Contains(out, ErrReadOnly.Error()) {
 		t.Errorf("a changed checkout: %v %s", err, out)
 	}
-	must(t, s.store.Prepare(t.Context(), s.source, s.source, s.commit, scratch, 0)) // it was checked a moment ago
+	must(t, s.store.Prepare(t.Context(), src, s.source, s.commit, scratch, 0)) // it was checked a moment ago
 	if out, err := s.reader(); err == nil {
 		t.Errorf("control: still changed: %s", out)
 	}
 	must(t, os.Chtimes(filepath.Join(s.store.path(before.Key), bootFile), old, old))
-	must(t, s.store.Prepare(t.Context(), s.source, s.source, s.commit, scratch, 0))
+	must(t, s.store.Prepare(t.Context(), src, s.source, s.commit, scratch, 0))
 	if out, err := s.reader(); err != nil {
 		t.Errorf("made again: %v %s", err, out)
 	}
+}
+
+// A reader needs no source: what Prepare made of a linked work tree has all objects of the commit.
+//
+// proves R-S4
+func TestAReaderHasTheObjectsOfASourceThatLiesElsewhere(t *testing.T) {
+	s := newScene(t, 20)
+	linked := filepath.Join(t.TempDir(), "Größe und Maß")
+	git(t, s.source, "worktree", "add", "-q", "--detach", linked)
+	src, err := capture.OpenSource(t.Context(), linked)
+	must(t, err)
+	for range 2 { // the second finds it
+		must(t, s.store.Prepare(t.Context(), src, linked, s.commit, filepath.Join(t.TempDir(), "scratch"), 0))
+	}
+	if got := s.store.Repository(linked, s.commit); got != "" {
+		t.Errorf("control: the owner of the store is sent to %s", got)
+	}
+	s.store.readOnly = true
+	if got := s.store.Repository(s.source, s.commit); got != "" {
+		t.Errorf("control: another source is at %s", got)
+	}
+	must(t, os.RemoveAll(s.source+"/.git"))
+	repo, err := capture.CreateRepo(t.Context(), filepath.Join(t.TempDir(), "repo"), s.store.Repository(linked, s.commit))
+	must(t, err)
+	c, err := s.store.Acquire(t.Context(), repo, linked, s.commit)
+	must(t, err)
+	defer c.Close()
+	out := t.TempDir()
+	must(t, repo.Checkout(t.Context(), s.commit, out))
+	s.same(out)
 }

@@ -99,31 +99,49 @@ func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit 
 	return c, nil
 }
 
-// Prepare makes the checkout of a commit of the repository at path, for processes that may only read the store, and marks it as
-// used now. It is for the account that owns the store. scratch is a directory that does not exist; most bounds the checkout's
-// bytes. What is there is checked once a minute, and made again if it was changed: readers refuse it, each at the cost of its own.
-func (s *Store) Prepare(ctx context.Context, path, source, commit, scratch string, most int64) error {
+// Prepare makes the checkout of a commit of an open source, for processes that may only read the store, and marks it as used now. It
+// is for the account that owns the store. What lies elsewhere than at the path of its source also gets the repository that
+// Repository returns. scratch is a directory that does not exist; most bounds the checkout's bytes. What is there is checked once a
+// minute, and made again if it was changed: readers refuse it, each at the cost of its own.
+func (s *Store) Prepare(ctx context.Context, src *capture.Source, source, commit, scratch string, most int64) error {
 	key, err := keyOf(source, commit)
 	if err != nil {
 		return err
 	}
 	dir := s.path(key)
-	if s.checkedLately(dir) {
+	if s.checkedLately(dir) && (src.Whole() || s.verified(filepath.Join(dir, gitDir))) {
 		now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 		if err := unix.UtimesNanoAt(unix.AT_FDCWD, dir, now, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) { // else it was removed at this moment
 			return err
 		}
 	}
-	repo, err := capture.CreateRepo(ctx, scratch, path)
+	repo, err := src.CreateRepo(scratch)
 	if err != nil {
 		return err
 	}
 	repo.MaxCheckout = most
 	c, err := s.Acquire(ctx, repo, source, commit)
 	if err == nil {
-		err = errors.Join(s.writeBoot(dir), c.Close())
+		if !src.Whole() {
+			_, err = c.Worktree(ctx, repo)
+		}
+		err = errors.Join(err, s.writeBoot(dir), c.Close())
 	}
 	return errors.Join(err, os.RemoveAll(scratch))
+}
+
+// Repository returns where a process that may only read the store has the objects of a commit, if Prepare put them here: those of
+// its source are where the process cannot read them. Empty: the process reads the source.
+func (s *Store) Repository(source, commit string) string {
+	key, err := keyOf(source, commit)
+	if err != nil || !s.readOnly {
+		return ""
+	}
+	dir := filepath.Join(s.path(key), gitDir)
+	if !s.verified(dir) {
+		return ""
+	}
+	return filepath.Join(dir, treeDir)
 }
 
 // Worktree returns a directory with a .git that, laid over Tree, makes it a git

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -17,7 +18,11 @@ import (
 // checkout gets the source's commit from the cache of checkouts, or adds it. The
 // worker uses it until it exits, so that it is not removed meanwhile.
 func (ws *workspace) checkout(ctx context.Context) (err error) {
-	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(ws.scratch, "git"), ws.dirs.Repository(ws.plan.source)); err != nil {
+	shared, repository := checkoutcache.New(ws.dirs.Checkouts()), ws.dirs.Repository(ws.plan.source)
+	if from := ws.manifest.Source; from != nil {
+		repository = cmp.Or(shared.Repository(ws.plan.source.Repo, from.Commit), repository)
+	}
+	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(ws.scratch, "git"), repository); err != nil {
 		return err
 	}
 	ws.repo.MaxCheckout = int64(ws.manifest.Limits.Disk)
@@ -26,8 +31,8 @@ func (ws *workspace) checkout(ctx context.Context) (err error) {
 	}
 	ws.tree = ws.manifest.Source.Commit
 	// A worker with a uid of its own reads the shared checkouts and changes none. What they lack it makes for itself.
-	for _, dir := range []string{ws.dirs.Checkouts(), filepath.Join(ws.scratch, ownCheckouts)} {
-		ws.cached, err = checkoutcache.New(dir).Acquire(ctx, ws.repo, ws.plan.source.Repo, ws.tree)
+	for _, store := range []*checkoutcache.Store{shared, checkoutcache.New(filepath.Join(ws.scratch, ownCheckouts))} {
+		ws.cached, err = store.Acquire(ctx, ws.repo, ws.plan.source.Repo, ws.tree)
 		if !errors.Is(err, checkoutcache.ErrReadOnly) {
 			break
 		}
