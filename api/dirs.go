@@ -40,6 +40,22 @@ func RestartService(mode string) string {
 	return "bailiwick down, then bailiwick up"
 }
 
+// RestartRuns is RestartService for a service that continues runs.
+func RestartRuns(mode string) string {
+	if mode == ModeSystem {
+		return RestartService(mode) // its configuration has the orchestrator
+	}
+	return "bailiwick down, then " + StartRuns(mode)
+}
+
+// StartConfigured starts the service of a mode with a configuration that a person names.
+func StartConfigured(mode string) string {
+	if mode == ModeSystem {
+		return "write /etc/bailiwick/service.yaml, then: " + StartService(mode)
+	}
+	return "bailiwick up --config FILE"
+}
+
 // ModeVariable is the environment variable that chooses the mode of a program.
 const ModeVariable = "BAILIWICK_MODE"
 

@@ -12,5 +12,10 @@ func TestAnOrchestratorStartsByMode(t *testing.T) {
 		if said := StartRuns(mode); strings.Contains(said, "bailiwick up") != own || strings.Contains(said, "systemctl restart bailiwick.service") == own {
 			t.Errorf("%q: %s", mode, said)
 		}
+		for _, said := range []string{StartService(mode), RestartService(mode), RestartRuns(mode), StartConfigured(mode)} {
+			if strings.Contains(said, "bailiwick up") != own || strings.Contains(said, "sudo systemctl ") == own {
+				t.Errorf("%q: %s", mode, said)
+			}
+		}
 	}
 }

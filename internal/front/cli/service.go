@@ -99,7 +99,7 @@ func (t *serviceVerbs) printDown(r *downReport) {
 		t.Row("running", "%s; the next service adopts it and records its end", record.Plural(r.Running, "dispatch"))
 	}
 	if r.OpenRuns > 0 {
-		t.Row("runs", "%s until the next: bailiwick up --orchestrator", stopText(r.OpenRuns))
+		t.Row("runs", "%s until the next: %s", stopText(r.OpenRuns), api.StartRuns(t.Dirs.Mode))
 	}
 }
 
@@ -122,7 +122,10 @@ func killHint(ctx context.Context, c *client.Conn, err error) error {
 	if statusErr != nil {
 		return err
 	}
-	return e.WithHint("check the disk of the state directory, end the service with: kill %d, then: bailiwick up", s.PID)
+	if s.Mode == api.ModeSystem {
+		return e.WithHint("check the disk of the state directory, then: %s", api.RestartService(s.Mode))
+	}
+	return e.WithHint("check the disk of the state directory, end the service with: kill %d, then: %s", s.PID, api.StartService(s.Mode))
 }
 
 // stopTimeout is how long a service may take to stop.
@@ -343,9 +346,9 @@ func (t *serviceVerbs) printRuns(mode string, s *api.OrchestratorStatus, undrive
 func (t *serviceVerbs) lifetimeText(o api.OneShot) string {
 	idle := time.Duration(o.IdleSeconds * float64(time.Second))
 	if o.EndsAt == nil {
-		return fmt.Sprintf("one-shot: shuts down after %s without a request or a worker; keep it running with: bailiwick up", idle)
+		return fmt.Sprintf("one-shot: shuts down after %s without a request or a worker; keep it running with: %s", idle, api.StartService(api.ModeSameUser))
 	}
-	return fmt.Sprintf("one-shot: shuts down at %s unless a request comes before; keep it running with: bailiwick up", t.Time(*o.EndsAt))
+	return fmt.Sprintf("one-shot: shuts down at %s unless a request comes before; keep it running with: %s", t.Time(*o.EndsAt), api.StartService(api.ModeSameUser))
 }
 
 func modeText(mode string) string {

@@ -102,7 +102,7 @@ func (t *tree) settings() (s settings, err error) {
 	if path := t.configPath(&known); path != "" {
 		b, err := t.files().read(path)
 		if err != nil && path != t.config && path == known.File {
-			return settings{}, forgotten(path, err)
+			return settings{}, forgotten(t.Dirs.Mode, path, err)
 		}
 		if err != nil {
 			return settings{}, api.Errorf(api.CodeInvalid, "configuration: %w", err)

@@ -41,7 +41,7 @@ func (t *doctor) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus
 	out := []check{c}
 	if set, err := t.settings(); err == nil {
 		if differs := t.differences(&s, set); len(differs) > 0 {
-			out = append(out, check{name: "service differs", advice: true, found: strings.Join(differs, "\n"), fix: "to apply this: bailiwick down, then bailiwick up; running workers continue"})
+			out = append(out, check{name: "service differs", advice: true, found: strings.Join(differs, "\n"), fix: "to apply this: " + api.RestartService(s.Mode) + "; running workers continue"})
 		}
 	}
 	out = append(out, runningCatalog(&s), runningRuns(&s), runningDisk(&s))
@@ -65,7 +65,7 @@ func (t *doctor) absentService(socket string, err error) check {
 		c.advice = false
 		c.found, c.fix = fmt.Sprintf("process %d serves the state directory and does not answer at %s: %v", pid, socket, err), fmt.Sprintf("see %s; or end it with: kill %d", t.logPath(), pid)
 	case t.Dirs.System() && client.NoService(err):
-		c.advice, c.found, c.fix = false, "not running", "run: sudo systemctl start bailiwick.service; see: journalctl -u bailiwick.service"
+		c.advice, c.found, c.fix = false, "not running", "run: "+api.StartService(t.Dirs.Mode)+"; see: journalctl -u bailiwick.service"
 	case !client.NoService(err):
 		c.found = err.Error()
 		if e, ok := errors.AsType[*api.Error](err); ok {
@@ -149,21 +149,13 @@ func (t *doctor) readyChecks(ctx context.Context) (out []check) {
 	return out
 }
 
-// restarting is how a person restarts the service with an orchestrator.
-func restarting(mode string) string {
-	if mode == api.ModeSystem {
-		return api.RestartService(mode)
-	}
-	return "bailiwick down, then " + api.StartRuns(mode)
-}
-
 func runningRuns(s *api.ServiceStatus) check {
 	c := check{name: "service runs", ok: true, found: "no orchestrator and no open run"}
 	switch {
 	case s.UndrivenRuns > 0:
 		c = check{name: c.name, advice: true, found: "no orchestrator: nothing continues " + record.Plural(s.UndrivenRuns, "open run"), fix: "start one with: " + api.StartRuns(s.Mode)}
 	case s.Orchestrator != nil && s.Orchestrator.Error != "":
-		c = check{name: c.name, found: "the orchestrator has stopped: " + s.Orchestrator.Error, fix: "restart the service: " + restarting(s.Mode)}
+		c = check{name: c.name, found: "the orchestrator has stopped: " + s.Orchestrator.Error, fix: "restart the service: " + api.RestartRuns(s.Mode)}
 	case s.Orchestrator != nil:
 		c.found = fmt.Sprintf("orchestrator on, %s", record.Plural(s.Orchestrator.OpenRuns, "open run"))
 	}

@@ -83,7 +83,7 @@ func (t *doctor) settingsChecks(ctx context.Context) []check {
 	}
 	runs := runsCheck(s, nil)
 	if !s.Orchestrator.On {
-		runs[0].found = "not enabled; to enable it: write orchestrator: {} into " + path + ", and run: sudo systemctl restart bailiwick.service"
+		runs[0].found = "not enabled; to enable it: write orchestrator: {} into " + path + ", and run: " + api.RestartService(api.ModeSystem)
 	}
 	out := append(append([]check{c}, metricsCheck(s, nil)...), runs...)
 	u, err := user.Lookup(serviceAccount)

@@ -32,7 +32,7 @@ func (a anchorSettings) from(state string) anchorSettings {
 
 // unlisted returns the anchors of a logged configuration that are not in list. It fails
 // if the log does not have all of one.
-func unlisted(state string, c *record.ServiceConfig, list []anchorSettings) (out []anchorSettings, err error) {
+func unlisted(mode, state string, c *record.ServiceConfig, list []anchorSettings) (out []anchorSettings, err error) {
 	logged := map[string]map[string]string{} // by name
 	for _, setting := range c.Settings {
 		key, value, _ := strings.Cut(strings.TrimPrefix(setting, "anchors."), "=")
@@ -52,7 +52,7 @@ func unlisted(state string, c *record.ServiceConfig, list []anchorSettings) (out
 		a, err := loggedAnchor(name, logged[name])
 		if err != nil {
 			return nil, api.Errorf(api.CodeIntegrity, "by the log, this state was last started with the anchor %q, which neither its configuration nor its memory has; the log has not all of it: %w", name, err).
-				WithHint("restore the whole state directory from one backup, or start once with the configuration as it was, %s: bailiwick up --config FILE", c.File)
+				WithHint("restore the whole state directory from one backup, or start once with the configuration as it was, %s: %s", c.File, api.StartConfigured(mode))
 		}
 		if a = a.from(state); !slices.ContainsFunc(list, a.samePlace) {
 			out = append(out, a)

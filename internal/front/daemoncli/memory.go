@@ -49,7 +49,7 @@ func (t *tree) remembered() (m memory, exists bool, err error) {
 	}
 	if err != nil {
 		return memory{}, true, api.Errorf(api.CodeIntegrity, "the state's memory of its configuration: %w", err).
-			WithHint("restore %s from the backup of the state, or remove it and run: bailiwick up --config FILE", path)
+			WithHint("restore %s from the backup of the state, or remove it and give the configuration: %s", path, api.StartConfigured(t.Dirs.Mode))
 	}
 	for i := range m.Anchors {
 		m.Anchors[i] = m.Anchors[i].from(t.Dirs.State)
@@ -74,9 +74,9 @@ func (t *tree) configPath(m *memory) string {
 
 // forgotten returns the error of a configuration file that the state remembers and
 // that cannot be read.
-func forgotten(path string, err error) error {
+func forgotten(mode, path string, err error) error {
 	return api.Errorf(api.CodeInvalid, "configuration: this state was last started with %s: %w", path, err).
-		WithHint("restore %s, or name the configuration: bailiwick up --config FILE; for the defaults, write a file with the line: version: 1", path)
+		WithHint("restore %s, or name the configuration: %s; for the defaults, write a file with the line: version: 1", path, api.StartConfigured(mode))
 }
 
 // former returns the remembered anchors that are not among those configured now.
@@ -140,12 +140,12 @@ func (s *service) checkMemory(ctx context.Context) error {
 			what = "names no configuration"
 		}
 		return api.Errorf(api.CodeIntegrity, "%s %s: by the log, this state was last started with the configuration %s", s.t.memoryPath(), what, d.Config.File).
-			WithHint("restore the whole state directory from one backup, or name the configuration: bailiwick up --config FILE")
+			WithHint("restore the whole state directory from one backup, or name the configuration: %s", api.StartConfigured(s.t.Dirs.Mode))
 	}
 	// A start that removed an anchor and was killed before it was in the log has compared
 	// it; so it is compared twice, which changes nothing.
 	now := slices.Concat(s.set.Anchors.all(s.t.Dirs.State), s.set.former)
-	missing, err := unlisted(s.t.Dirs.State, d.Config, now)
+	missing, err := unlisted(s.t.Dirs.Mode, s.t.Dirs.State, d.Config, now)
 	s.set.former = append(s.set.former, missing...)
 	return err
 }

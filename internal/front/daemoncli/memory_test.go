@@ -205,10 +205,10 @@ func TestAnchorsComeBackFromTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := slices.DeleteFunc(slices.Clone(set.Anchors.List), func(a anchorSettings) bool { return a.Name == "time" })
-	if got, err := unlisted("/s", set.logged("/s"), want); err != nil || len(got) != 0 {
+	if got, err := unlisted(api.ModeSameUser, "/s", set.logged("/s"), want); err != nil || len(got) != 0 {
 		t.Errorf("control: all are configured: %+v, %v", got, err)
 	}
-	got, err := unlisted("/moved", set.logged("/s"), nil)
+	got, err := unlisted(api.ModeSameUser, "/moved", set.logged("/s"), nil)
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -232,10 +232,10 @@ func TestAnchorsComeBackFromTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := e.Detail.(record.ServiceStart).Config //nolint:forcetypeassert // of its kind
-	if got, err := unlisted("/s", c, nil); err == nil || !strings.Contains(err.Error(), `the anchor "long"`) {
+	if got, err := unlisted(api.ModeSameUser, "/s", c, nil); err == nil || !strings.Contains(err.Error(), `the anchor "long"`) {
 		t.Errorf("the log has a part of it: %+v, %v", got, err)
 	}
-	if got, err := unlisted("/s", c, []anchorSettings{long}); err != nil || len(got) != 0 {
+	if got, err := unlisted(api.ModeSameUser, "/s", c, []anchorSettings{long}); err != nil || len(got) != 0 {
 		t.Errorf("the memory has it: %+v, %v", got, err)
 	}
 }

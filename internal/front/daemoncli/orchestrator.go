@@ -182,5 +182,5 @@ func runsCheck(s settings, err error) []check {
 	case s.Orchestrator.On:
 		return []check{{name: "orchestrator", ok: true, found: "on, with the queues " + s.Orchestrator.String()}}
 	}
-	return []check{{name: "orchestrator", ok: true, found: "not enabled in service.yaml; to enable it until the service stops: bailiwick up --orchestrator"}}
+	return []check{{name: "orchestrator", ok: true, found: "not enabled in service.yaml; to enable it until the service stops: " + api.StartRuns(api.ModeSameUser)}}
 }

@@ -103,7 +103,7 @@ func (t *starter) keep(ctx context.Context, socket string) (outcome upOutcome, e
 		return upReplaced, t.stopForSuccessor(ctx, conn, s)
 	case s.Orchestrator == nil && t.orchestrator:
 		return upRunning, api.Errorf(api.CodeConflict, "the service that runs as process %d has no orchestrator, and other settings:\n%s", s.PID, strings.Join(differs, "\n")).
-			WithHint("to run plans with its settings: bailiwick up --orchestrator; with yours: bailiwick down, then repeat the command")
+			WithHint("to run plans with its settings: %s; with yours: bailiwick down, then repeat the command", api.StartRuns(api.ModeSameUser))
 	case s.OneShot != nil:
 		return upKept, conn.Operator().Stay(ctx)
 	}

@@ -35,7 +35,7 @@ func (t *tree) chooseMode() error {
 
 func errUnitServes() error {
 	return api.Errorf(api.CodeInvalid, "this machine has an installation for all its people, whose service runs as a unit").
-		WithHint("start it: sudo systemctl start bailiwick.service; for a service of your own account: export %s=%s", api.ModeVariable, api.ModeSameUser)
+		WithHint("start it: %s; for a service of your own account: export %s=%s", api.StartService(api.ModeSystem), api.ModeVariable, api.ModeSameUser)
 }
 
 // ownPlaces refuses directories and files that another account could change.
@@ -55,7 +55,7 @@ func (t *tree) ownPlaces() error {
 // ownProcess refuses an account or a process that may do more than the service's.
 func (t *tree) ownProcess() error {
 	if t.UID == 0 {
-		return api.Errorf(api.CodeInvalid, "mode system: the service runs as root").WithHint("start it by its unit: systemctl start bailiwick.service")
+		return api.Errorf(api.CodeInvalid, "mode system: the service runs as root").WithHint("start it by its unit: %s", api.StartService(api.ModeSystem))
 	}
 	hdr, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
@@ -63,11 +63,11 @@ func (t *tree) ownProcess() error {
 	}
 	for _, d := range data {
 		if d.Effective|d.Permitted|d.Inheritable != 0 {
-			return api.Errorf(api.CodeInvalid, "mode system: the service has capabilities").WithHint("start it by its unit, which gives it none: systemctl start bailiwick.service")
+			return api.Errorf(api.CodeInvalid, "mode system: the service has capabilities").WithHint("start it by its unit, which gives it none: %s", api.StartService(api.ModeSystem))
 		}
 	}
 	if set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || set != 1 {
-		return api.Errorf(api.CodeInvalid, "mode system: the service could gain privileges by a setuid program").WithHint("start it by its unit, which sets NoNewPrivileges: systemctl start bailiwick.service")
+		return api.Errorf(api.CodeInvalid, "mode system: the service could gain privileges by a setuid program").WithHint("start it by its unit, which sets NoNewPrivileges: %s", api.StartService(api.ModeSystem))
 	}
 	return nil
 }
