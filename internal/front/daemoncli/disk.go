@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/document/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/front/server"
 	"github.com/bailiwick-dev/bailiwick/internal/state/store"
 )
@@ -121,5 +123,16 @@ func (s *service) refusing(socket string, why func() error) http.Handler {
 	}, func() *api.Error {
 		now := why()
 		return api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", now).WithHint("%s", store.Advice(now))
-	})
+	}, s.operates)
+}
+
+// operates reports whether an account has an operator key of the first set, which root wrote: later sets are in the state, which is
+// not open.
+func (s *service) operates(uid uint32) bool {
+	root, err := seal.LoadTrustRoot(s.t.Dirs.OperatorRoot())
+	if err != nil || !s.t.Dirs.System() {
+		return false
+	}
+	p, err := server.LocalPrincipal(uid, s.t.Login)
+	return err == nil && slices.ContainsFunc(root.Keys, func(k seal.Key) bool { return k.Principal == p })
 }

@@ -30,7 +30,11 @@ func (t *doctor) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus
 	defer conn.Close()
 	s, err := conn.Operator().Status(ctx)
 	if err != nil {
-		return []check{t.absentService(conn.Socket(), err)}, nil
+		out := []check{t.absentService(conn.Socket(), err)}
+		if t.Dirs.System() {
+			out = append(out, check{name: "service layers", advice: true, found: "not tried: the launcher tries a jail, and the service compares anchors, while a service answers", fix: "run: " + api.StartService(t.Dirs.Mode)})
+		}
+		return out, nil
 	}
 	c := check{name: "service", ok: s.Ready}
 	c.found = fmt.Sprintf("ready, process %d, version %s, up %s since %s, listening on %s",

@@ -276,6 +276,9 @@ func TestDoctorKnowsTheMachine(t *testing.T) {
 		if c := all["service"]; c.State != "missing" || !strings.Contains(c.Fix, "sudo systemctl start bailiwick.service") {
 			t.Errorf("uid %d: %+v", uid, c)
 		}
+		if c := all["service layers"]; c.State != "note" || !strings.Contains(c.Found, "not tried") || !strings.Contains(c.Fix, "sudo systemctl start bailiwick.service") {
+			t.Errorf("uid %d: %+v", uid, c)
+		}
 		writes := strings.Contains(all["accounts"].Found, "your account writes the catalog")
 		if writes != (uid == machine.Alice) {
 			t.Errorf("uid %d: %s", uid, all["accounts"].Found)
