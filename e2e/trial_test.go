@@ -142,6 +142,7 @@ func (k *trial) start(look func()) bool {
 	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), args...)
 	if k.unit != nil {
 		k.unit.sync()
+		k.unit.handOver()
 		k.unit.halt = k.halt
 		cmd = k.unit.program(machine.Service, append([]string{filepath.Join(k.bin, "bailiwickd"), "serve", "--system"}, k.flags...)...)
 	}
