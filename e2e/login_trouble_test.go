@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"crypto/tls"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -45,5 +47,61 @@ func TestAReplacedCertificateIsServedOrReported(t *testing.T) {
 	}
 	if d := p.try("whoami"); d.status == 0 || !strings.Contains(d.stderr, "is not trusted") {
 		t.Errorf("a client that knows the old authority: %s", d)
+	}
+}
+
+// The disk of the state is full: a login with the provider opens no session, and says whose disk is
+// full and what to do. Nothing of it opens one later: the log has none, and the next login needs a new token. The controls are
+// the logins before and after.
+//
+// proves R-T4, R-A2
+func TestNoSessionOpensOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	w := newOffice(t, "127.0.0.1")
+	w.must("down")
+	w.smallState("64m")
+	w.upRuns()
+	p, q := newWorld(t, 0), newWorld(t, 0)
+	if d := w.login(p, "ann"); d.status != 0 {
+		t.Fatalf("control: a login before: %s", d)
+	}
+	opened := func() int {
+		return strings.Count(w.must("audit", "list", "--kind", "session.opened"), "logged in by oidc")
+	}
+	w.fillState()
+	must(t, os.Remove(w.path("state/bailiwick/reserve"))) // otherwise the service gives it up, and has its room
+	w.fillState()
+	for n := 0; w.try("principal", "add", fmt.Sprintf("agent:far-%d", n)).status == 0; n++ { // files of the state have some room
+		w.fillState()
+		if n == 1000 {
+			t.Fatal("control: the full disk takes entries without end")
+		}
+	}
+	const before = 1
+	for range 2 { // also when the service has seen it
+		d := w.login(q, "ann")
+		if d.status == 0 || !strings.Contains(d.stderr, "full disk") || !strings.Contains(d.stderr, "hint: ") {
+			t.Errorf("a login: %s", d)
+		}
+		if d := q.try("--server", w.service, "whoami"); d.status == 0 {
+			t.Errorf("after a refused login: %s", d)
+		}
+	}
+	p.must("whoami") // the session of before still reads
+	w.freeState()
+	w.awaitReady(true)
+	if now := opened(); now != before {
+		t.Errorf("the log has %d logins, %d before the disk was full", now, before)
+	}
+	p.must("whoami")
+	if d := q.try("--server", w.service, "whoami"); d.status == 0 {
+		t.Errorf("a refused login opened a session by itself: %s", d)
+	}
+	if d := w.login(q, "ann"); d.status != 0 {
+		t.Errorf("control: a login after: %s", d)
+	}
+	q.must("whoami")
+	if now := opened(); now != before+1 {
+		t.Errorf("the log has %d logins, want %d", now, before+1)
 	}
 }
