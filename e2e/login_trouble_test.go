@@ -87,7 +87,7 @@ func TestNoSessionOpensOnAFullDisk(t *testing.T) {
 			t.Errorf("after a refused login: %s", d)
 		}
 	}
-	p.must("whoami") // the session of before still reads
+	p.must("whoami") // the earlier session still reads
 	w.freeState()
 	w.awaitReady(true)
 	if now := opened(); now != before {
