@@ -333,6 +333,23 @@ func TestASessionHasAnEnd(t *testing.T) {
 	b.clock = b.clock.Add(-MaxLifetime)
 	find(o5, "tls", "expired")
 	find(o3, "tls", "")
+	// Nor does a restart in between open it, or accept its credential again.
+	o6 := begin("6")
+	b.clock = b.clock.Add(2 * time.Hour)
+	find(begin("7"), "tls", "") // control: not every session is over
+	b.clock = b.clock.Add(2 * time.Hour)
+	s = b.open()
+	find(o6, "tls", "expired")
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.clock = b.clock.Add(-4 * time.Hour)
+	if _, err := s.Begin(t.Context(), ann("6"), "tls", ""); api.CodeOf(err) != api.CodeUnauthenticated {
+		t.Errorf("a credential after the clock was put right: %v", err)
+	}
+	s = b.open()
+	find(o6, "tls", "unknown")
+	o3 = begin("8")
 	// A logout, and an identity that the catalog no longer maps.
 	o4 := begin("4")
 	if err := s.End(t.Context(), "human:ann", o3.ID); err != nil {

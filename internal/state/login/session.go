@@ -127,10 +127,8 @@ func (s *Sessions) restore(e *record.Entry) error {
 			Identity: Identity{e.Principal, api.LoginMethod(d.Via), d.Issuer, d.Subject, d.Groups, d.Key, api.Digest(d.Credential)},
 			ID:       d.Session, handle: api.Digest(d.Handle), channel: d.Channel, from: d.From, opened: e.At, ends: ends, used: now,
 		}
-		s.remember(o.Credential, e.At)
-		if now.Before(ends) {
-			s.byHandle[o.handle], s.byID[o.ID] = o, o
-		}
+		s.remember(o.Credential)
+		s.byHandle[o.handle], s.byID[o.ID] = o, o // one that is over, too: Sweep logs its end, so no clock brings it back
 	case record.SessionEnded:
 		s.drop(d.Session)
 	}
@@ -147,10 +145,11 @@ func (s *Sessions) drop(id string) *Session {
 	return o
 }
 
-// remember keeps a credential until every verifier refuses it.
-func (s *Sessions) remember(credential api.Digest, opened time.Time) {
-	if until := opened.Add(rememberTime); credential != "" && s.cfg.Now().Before(until) {
-		s.seen[credential] = until
+// remember keeps a credential until every verifier refuses it. That is from now on: the clock by which it was presented may
+// have been another.
+func (s *Sessions) remember(credential api.Digest) {
+	if credential != "" {
+		s.seen[credential] = s.cfg.Now().Add(rememberTime)
 	}
 }
 
@@ -166,9 +165,10 @@ func (s *Sessions) Begin(ctx context.Context, who Identity, channel, from string
 	var id [10]byte
 	_, _ = rand.Read(id[:])
 	now := s.cfg.Now()
+	ends := now.Add(s.cfg.Lifetime).Truncate(time.Second) // of the wall clock; the session ends by the other one, too
 	o := &Session{
 		Identity: who, ID: "s-" + strings.ToLower(base32.StdEncoding.EncodeToString(id[:])), handle: api.DigestOf([]byte(handle)), channel: channel, from: from, opened: now,
-		ends: now.Add(s.cfg.Lifetime).Truncate(time.Second), used: now,
+		ends: now.Add(ends.Sub(now.Round(0))), used: now,
 	}
 	if err := s.claim(who.Credential); err != nil {
 		return api.PersonSession{}, err
@@ -203,7 +203,7 @@ func (s *Sessions) claim(credential api.Digest) error {
 	if _, used := s.seen[credential]; used {
 		return refused("it was used before: each login needs a new one")
 	}
-	s.remember(credential, now)
+	s.remember(credential)
 	return nil
 }
 
