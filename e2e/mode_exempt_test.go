@@ -34,7 +34,7 @@ func exempt() map[string]string {
 		"TestUpNamesWhatIsInItsWay": replies, "TestTheServiceSpeaksASCII": replies, "TestTheServiceInheritsNoDescriptor": starts, "TestFourVerbsAdviseTheSameCommand": replies,
 		"TestARefusedStateStartsByNoVerb": replies, "TestAStateWithoutItsConfigurationDoesNotStart": replies, "TestOrchestratorReplacesAPlainService": replies, "TestOrchestratorIsOptIn": byHand,
 		"TestErrorsAreJSONOnRequest": replies, "TestWorkerVerifiesOnItsOwn": byHand, "TestWorkerResumesFromExactlyTheManifest": byHand, "TestWorkerWaitsForProceed": byHand,
-		"TestWorkerReceivesExactlyTheManifestsNeeds": byHand, "TestAWorkerRunsUnderABlock": byHand, "TestSecondServiceOnTheSameStateIsRefused": byHand, "TestStaleSocketIsReplaced": byHand,
+		"TestWorkerReceivesExactlyTheManifestsNeeds": byHand, "TestAWorkerRunsUnderABlock": byHand, "TestACompromisedMCPServerRunsNothingUnsigned": byHand, "TestSecondServiceOnTheSameStateIsRefused": byHand, "TestStaleSocketIsReplaced": byHand,
 		"TestTheServiceStartsAndCollectsOnAFullDisk": byHand, "TestFirstHour": guide, "TestDocumentedCommandsRun": guide, "TestDemoPrintsAtMost150Lines": guide,
 		"TestDemoOfAgentsPrintsAtMost150Lines": guide, "TestExamplesRun": guide, "TestTheNightlyExampleUpdatesWithinItsBudget": guide, "TestReadmeTourIsShort": guide,
 		"TestTrustOfAnotherAccountIsRefused": own, "TestOneAccountHasEverythingInSameUser": own, "TestUnknownConfigurationRefusesTheStart": own, "TestOtherAccountsSeeAndCancelNothing": own,
