@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // Limits bound everything that one program starts. Zero means no limit.
@@ -22,6 +24,8 @@ type Limits struct {
 	CPU       float64 // cores
 	// Disk is how many bytes a second are read from, and how many are written to, the disk of Disk.Of.
 	Disk Throughput
+	// Held are the controllers without which nothing starts, where they have a limit here.
+	Held []string
 }
 
 // Throughput bounds the use of one disk.
@@ -153,6 +157,10 @@ func (g *Groups) Begin(name string, b Block, l Limits) *Group {
 			return errors.Join(fmt.Errorf("control group %s: %w", name, err), made.Remove())
 		}
 		made.limit(l)
+		if lack := made.lack(l.Held); lack != "" {
+			return errors.Join(api.Errorf(api.CodeNotConfigured, "control groups: nothing here holds the limit of %s", lack).
+				WithHint("give the slice of the launcher this controller; to start without the limit, list it in unheld in launch.yaml"), made.Remove())
+		}
 		return nil
 	})
 	go func() { _ = made.made() }() // until Wait
@@ -233,6 +241,18 @@ func (g *Group) limit(l Limits) {
 			g.Lacks = append(g.Lacks, fmt.Sprintf("%s: %v", one.controller, err))
 		}
 	}
+}
+
+// lack returns what the group lacks of controllers, with its reason; empty if it has them.
+func (g *Group) lack(controllers []string) string {
+	for _, c := range controllers {
+		for _, lack := range g.Lacks {
+			if strings.HasPrefix(lack, c+": ") {
+				return lack
+			}
+		}
+	}
+	return ""
 }
 
 const cpuPeriod = 100_000 // microseconds

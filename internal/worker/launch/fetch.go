@@ -47,7 +47,7 @@ func (l *Launcher) fetch(ctx context.Context, o Order, secret string, sealed map
 				return record.FetchResult{}, api.Errorf(api.CodeInvalid, "source %q: secret %q: %w", o.Source, of.Name, err)
 			}
 		}
-		b, err := l.sys.blocks.take(Fetching(o.Source), account.Limits{Memory: 1 << 30, Processes: 128, CPU: 1})
+		b, err := l.sys.blocks.take(Fetching(o.Source), account.Limits{Memory: 1 << 30, Processes: 128, CPU: 1, Held: l.sys.cfg.System.Settings.Held})
 		if err != nil {
 			return record.FetchResult{}, err
 		}

@@ -44,7 +44,7 @@ func newSystem(cfg *Config) *system {
 // own returns the limits of what a program uses itself, and of the disk that of is on.
 func (s *system) own(o launchsetting.Own, of *os.File) account.Limits {
 	return account.Limits{
-		Memory: int64(o.Memory), Processes: o.Processes, CPU: o.CPU, Disk: account.Throughput{Of: of, Bytes: int64(s.cfg.System.Settings.Disk)},
+		Memory: int64(o.Memory), Processes: o.Processes, CPU: o.CPU, Held: s.cfg.System.Settings.Held, Disk: account.Throughput{Of: of, Bytes: int64(s.cfg.System.Settings.Disk)},
 	}
 }
 

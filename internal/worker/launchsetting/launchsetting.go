@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -22,6 +23,7 @@ type Settings struct {
 	Grace         time.Duration // how long a revision may start after a later one was seen
 	// Worker and ToolHost are what each of these programs may use itself, beside what humans signed for its jail.
 	Worker, ToolHost Own
+	Held             []string  // controllers without whose limits nothing starts
 	Disk             api.Bytes // that an attempt or a tool host reads a second, and writes; 0: no limit
 }
 
@@ -42,7 +44,7 @@ const (
 // Default are those of an empty launch.yaml.
 func Default() Settings {
 	own := Own{Memory: 256 << 20, Processes: 128, CPU: 1}
-	return Settings{First: 1_200_000_000, Blocks: 1024, Grace: 24 * time.Hour, Worker: own, ToolHost: own}
+	return Settings{First: 1_200_000_000, Blocks: 1024, Grace: 24 * time.Hour, Worker: own, ToolHost: own, Held: []string{"memory", "pids", "cpu"}}
 }
 
 // Below are accounts of the system and of people, above those of jails in mode same-user.
@@ -86,6 +88,16 @@ func Read(path string) (Settings, error) {
 			"disk": func(n *yaml.Node) {
 				if p.Scalar(n, "disk", &s.Disk); s.Disk < leastDisk {
 					p.At(n, "disk: want at least 64KiB a second, or no such key")
+				}
+			},
+			"unheld": func(n *yaml.Node) {
+				for _, c := range p.Texts(n, "unheld") {
+					at := slices.Index(s.Held, c)
+					if at < 0 {
+						p.At(n, "unheld: %q: want some of memory, pids and cpu, each once", strictyaml.Clip(c))
+						return
+					}
+					s.Held = slices.Delete(s.Held, at, at+1)
 				}
 			},
 			"service": func(n *yaml.Node) { s.Service = seal.KeyID(p.Line(n, "service")) },

@@ -3,6 +3,7 @@ package launchsetting
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +22,15 @@ func read(t *testing.T, text string) (Settings, error) {
 
 func TestSettingsAreRead(t *testing.T) {
 	s, err := Read(filepath.Join(t.TempDir(), "none"))
-	if err != nil || s != Default() {
+	if err != nil || !reflect.DeepEqual(s, Default()) {
 		t.Errorf("no file: %+v, %v", s, err)
 	}
-	s, err = read(t, "version: 1\nuids: {first: 2000000, blocks: 7}\ngrace: 1h\nworker: {memory: 512MiB, cpu: 0.5}\ntoolHost: {processes: 99}\ndisk: 50MiB\n")
+	s, err = read(t, "version: 1\nuids: {first: 2000000, blocks: 7}\ngrace: 1h\nworker: {memory: 512MiB, cpu: 0.5}\ntoolHost: {processes: 99}\ndisk: 50MiB\nunheld: [cpu, memory]\n")
 	want := Default()
 	want.First, want.Blocks, want.Grace, want.Disk = 2_000_000, 7, time.Hour, 50<<20
+	want.Held = []string{"pids"}
 	want.Worker.Memory, want.Worker.CPU, want.ToolHost.Processes = api.Bytes(512<<20), 0.5, 99
-	if err != nil || s != want {
+	if err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, %v, want %+v", s, err, want)
 	}
 }
@@ -47,6 +49,8 @@ func TestUnknownSettingsAreRefused(t *testing.T) {
 		"disk: 1MiB\n":                                          "version",
 		"version: 1\nuids: {first: 5}\n":                        "want a first uid",
 		"version: 1\nuids: {first: 2000000, blocks: 900000000}": "blocks of 3",
+		"version: 1\nunheld: [io]\n":                            "some of memory, pids and cpu",
+		"version: 1\nunheld: [cpu, cpu]\n":                      "each once",
 		"version: 1\ngrace: 1000h\n":                            "grace",
 	} {
 		if s, err := read(t, text); err == nil || !strings.Contains(err.Error(), want) {
