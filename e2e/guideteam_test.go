@@ -132,7 +132,7 @@ func (w *teamWorld) bare(m *machine.Machine) {
 			w.t.Fatalf("cp: %v: %s", err, out)
 		}
 	}
-	for _, home := range []string{"alice", "bob"} {
+	for _, home := range []string{"alice", "bob", "carol"} {
 		must(w.t, os.Remove(m.Path("/home/"+home)))
 	}
 	m.Write("/etc/passwd", "root:x:0:0::/root:/bin/bash\n", 0, 0, 0o644)
