@@ -30,9 +30,10 @@ func Clone(path string) (int, error) {
 	return fd, nil
 }
 
-// SetAttr adds attributes to a detached mount and everything mounted below it.
+// SetAttr adds attributes to a detached mount and everything mounted below it. It makes them private: otherwise a mount that
+// another one is attached to would still be a peer of the host's, and the host would get the other one, too.
 func SetAttr(fd int, attr uint64) error {
-	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
+	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr, Propagation: unix.MS_PRIVATE})
 }
 
 // Idmap maps the owners of a detached mount by the user namespace userns.
