@@ -157,7 +157,8 @@ func (m *Manifest) StopSubject() api.StopSubject {
 	return api.StopSubject{Principal: m.Principal, Target: m.Target, Run: m.Run, Dispatch: m.ID}
 }
 
-// Check refuses a manifest that is incomplete, inconsistent or not valid at now.
+// Check refuses a manifest that is incomplete, inconsistent or not valid at now. One that has
+// expired is of CodeConflict: that is no sign that anybody changed it.
 func (m *Manifest) Check(now time.Time) error {
 	l := m.Limits
 	switch {
@@ -170,7 +171,7 @@ func (m *Manifest) Check(now time.Time) error {
 	case now.Before(m.NotBefore):
 		return fmt.Errorf("manifest of dispatch %s is not valid before %s", m.ID, m.NotBefore.Format(time.RFC3339))
 	case !now.Before(m.Expires):
-		return fmt.Errorf("manifest of dispatch %s expired at %s", m.ID, m.Expires.Format(time.RFC3339))
+		return api.Errorf(api.CodeConflict, "manifest of dispatch %s expired at %s", m.ID, m.Expires.Format(time.RFC3339)).WithHint("submit the work again")
 	case l.Timeout <= 0 || l.Memory <= 0 || l.Processes <= 0 || l.Disk <= 0 || l.FileSize <= 0 || l.Files <= 0 || l.CPU <= 0 || l.Log <= 0 || l.Answer <= 0 || l.Tokens < 0 || l.Cost < 0 || l.Turns < 0:
 		return fmt.Errorf("manifest of dispatch %s: limits must be positive", m.ID)
 	case m.Trace.Check() != nil:

@@ -18,6 +18,9 @@ import (
 // checkoutTime bounds the preparation of one checkout.
 const checkoutTime = 5 * time.Minute
 
+// startMargin is what an attempt that waited for its checkout has left of its manifest's time.
+const startMargin = 30 * time.Second
+
 // withCheckout calls start after it has begun to make the checkout that an attempt starts from. In mode system workers only read
 // the checkouts of the service. The attempt does not wait: a worker that finds none makes its own. It waits for one whose source
 // lies elsewhere than at its path, such as a linked work tree: its worker sees that path alone.
@@ -26,7 +29,9 @@ func (l *lifecycle) withCheckout(r row, m record.Manifest, start func()) {
 		start()
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.life, checkoutTime)
+	latest := m.Expires.Add(-startMargin)
+	late := fmt.Errorf("source %q: its checkout was not ready at %s, when its worker had to start: submit the work again", m.Source.Name, latest.UTC().Format(time.RFC3339))
+	ctx, cancel := context.WithTimeout(l.life, latest.Sub(l.cfg.Now()))
 	l.reads.begin(r.record.ID, cancel)
 	l.work.Go(func() {
 		defer cancel()
@@ -34,6 +39,9 @@ func (l *lifecycle) withCheckout(r row, m record.Manifest, start func()) {
 		x, err := l.openCheckout(ctx, m)
 		if err == nil && !x.src.Whole() {
 			err = x.make(ctx)
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = late
 		}
 		switch {
 		case l.life.Err() != nil: // the next service starts it

@@ -37,7 +37,7 @@ func TestTheServicePreparesCheckoutsForWorkersOfOtherAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, m := testRow("d-0"), record.Manifest{RevisionDigest: snapshot.Revision.Digest(), Source: &api.PinnedSource{Name: "repo", Commit: git("rev-parse", "HEAD")}}
+	r, m := testRow("d-0"), record.Manifest{RevisionDigest: snapshot.Revision.Digest(), Source: &api.PinnedSource{Name: "repo", Commit: git("rev-parse", "HEAD")}, Expires: g.cfg.Now().Add(startTime)}
 	m.Limits.Disk = 1 << 20
 	for _, c := range []struct {
 		mode string
@@ -54,6 +54,16 @@ func TestTheServicePreparesCheckoutsForWorkersOfOtherAccounts(t *testing.T) {
 		if err != nil || len(list) != c.want {
 			t.Errorf("mode %s: %d checkouts, want %d: %v", c.mode, len(list), c.want, err)
 		}
+	}
+	// An attempt does not wait until the launcher would refuse its manifest; the above is the control.
+	late := testRow("late-1")
+	g.admission(t, late)
+	m.Expires = g.cfg.Now().Add(startMargin)
+	g.withCheckout(late, m, func() { t.Error("started too late") })
+	g.work.Wait()
+	d, _, err := g.Get(t.Context(), "late-1")
+	if err != nil || d.State != api.EventFailed || d.Reason != api.ReasonFetch || !strings.Contains(d.Message, `source "repo": its checkout was not ready at `) {
+		t.Errorf("too late: %+v, %v", d, err)
 	}
 	left, err := os.ReadDir(g.cfg.Dirs.Scratch())
 	if err != nil || len(left) > 0 {
