@@ -92,8 +92,8 @@ const restartTries = 100
 
 // send makes a call, and repeats it with the next service if the call provably had no
 // effect, or if its effect is unknown and it is repeatable. A client that may start services
-// starts the next one; on a machine the unit of the service does. Where nothing listens on a
-// machine nothing is restarted either. The caller closes the response's body.
+// starts the next one; on a machine the unit of the service does. If nothing listens, the unit is
+// not restarting. The caller closes the response's body.
 func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 	var payload []byte
 	if call.body != nil {
@@ -116,7 +116,9 @@ func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 		case c.spawn != nil && try < maxTries:
 			err = c.successor(ctx, f)
 		case c.restarts && f.why != noService && try < restartTries:
-			ended = f
+			if ended == nil || ended.why != brokenCall { // one that broke may have had its effect
+				ended = f
+			}
 			err = pause(ctx, try+1)
 		case ended != nil:
 			return nil, &failure{ended.why, ended.err.WithHint("run: systemctl status bailiwick.service")}
