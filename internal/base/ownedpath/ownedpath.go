@@ -19,8 +19,8 @@ import (
 const maxLinks = 40
 
 // Resolve returns an absolute path without its symbolic links, and the account that owns what is there. A link belongs to that
-// account, to root or to the reader. What is at the result may have changed since: a caller opens it without following
-// links, and compares the owner.
+// account, to root or to the reader. The owner is that of the result when no part of it was a link. What is there may have changed
+// since: a caller opens it without following links, and compares the owner.
 func Resolve(path string) (real string, owner uint32, err error) {
 	if !filepath.IsAbs(path) {
 		return "", 0, fmt.Errorf("%s: not an absolute path", path)
@@ -54,7 +54,7 @@ func Resolve(path string) (real string, owner uint32, err error) {
 		}
 		rest = append(strings.Split(to, "/"), rest...)
 	}
-	if _, owner, err = stat(real); err != nil {
+	if owner, err = ownerAt(real); err != nil {
 		return "", 0, err
 	}
 	for _, l := range links {
