@@ -121,7 +121,8 @@ func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 			}
 			err = pause(ctx, try+1)
 		case ended != nil:
-			return nil, &failure{ended.why, ended.err.WithHint("run: systemctl status bailiwick.service")}
+			// Not a failure: follow, which waits as long, is not to wait again.
+			return nil, ended.err.WithHint("run: %s; systemctl status bailiwick.service says why it ended", api.StartService(api.ModeSystem))
 		default:
 			return nil, err
 		}

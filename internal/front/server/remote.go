@@ -215,9 +215,9 @@ func (c *callers) establishRemote(r *http.Request, p peer, call api.Call) (calle
 		return caller{}, tooMany()
 	}
 	switch call.Class() {
-	case api.ClassLogin, api.ClassSession:
+	case api.ClassLogin:
 		return caller{}, nil
-	case api.ClassRuntime, api.ClassOperator, api.ClassSessions:
+	case api.ClassRuntime, api.ClassOperator, api.ClassSession, api.ClassSessions:
 	}
 	err := api.Errorf(api.CodeUnauthenticated, "a remote caller needs a session or a token").WithHint("run: bailiwick login")
 	return caller{}, c.refuse(r.Context(), refusal{via: "tls", claimed: p.from, err: err})

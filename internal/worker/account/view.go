@@ -74,7 +74,7 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 		}
 	}()
 	for _, p := range paths {
-		f, err := p.open()
+		f, direct, err := p.open()
 		if p.Optional && errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -88,7 +88,7 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 			return nil, fmt.Errorf("show %s: %w", p.At, err)
 		}
 		switch {
-		case int(st.Uid) == service && !p.Links:
+		case int(st.Uid) == service && direct:
 		case p.Write || p.Agent || p.Trusted && st.Uid != 0:
 			return nil, p.refused(otherOwner(st.Uid, service))
 		default:
@@ -105,18 +105,19 @@ func Open(service int, paths []Path) (_ Opened, err error) {
 	return all, nil
 }
 
-func (p Path) open() (*os.File, error) {
+// open returns what is at the path, and whether no link led there: a person's link to what the service may read gives nothing.
+func (p Path) open() (_ *os.File, direct bool, _ error) {
 	at, owner, err := p.At, uint32(0), error(nil)
 	if p.Links {
 		if at, owner, err = ownedpath.Resolve(p.At); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, at, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	f := os.NewFile(uintptr(fd), p.At) //nolint:gosec // a descriptor
 	switch {
@@ -126,9 +127,9 @@ func (p Path) open() (*os.File, error) {
 		err = belongs(f, owner)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, false, errors.Join(err, f.Close())
 	}
-	return f, nil
+	return f, at == p.At, nil
 }
 
 func belongs(f *os.File, want uint32) error {

@@ -32,6 +32,7 @@ func TestOnlyTheServicesFilesAreMapped(t *testing.T) {
 		{"a person's, for agents", Path{At: others, Agent: true}, 0, "belongs to uid 4343"},
 		{"a person's, to trust", Path{At: others, Trusted: true}, 0, "belongs to uid 4343"},
 		{"root's, to trust", Path{At: "/usr", Trusted: true}, Nobody, ""},
+		{"the service's, as a source", Path{At: own, Links: true}, Self, ""},
 		{"a link of a person to the service's", Path{At: link, Links: true}, Nobody, ""},
 		{"given too", Path{At: own, From: opened(t, own)}, Self, ""},
 		{"given as another", Path{At: own, From: opened(t, others)}, 0, "not the directory whose descriptor was given"},
