@@ -64,7 +64,11 @@ func (c *Cmd) confine() (err error) {
 		return err
 	}
 	defer set.Close() //nolint:errcheck // only a descriptor
-	own := []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/dev", filepath.Dir(c.Path), c.git.Repo.dir, c.git.WorkTree}
+	program, err := filepath.EvalSymlinks(c.Path)
+	if err != nil {
+		return err
+	}
+	own := []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", filepath.Dir(c.Path), filepath.Dir(program), c.git.Repo.dir, c.git.WorkTree}
 	if c.git.Index != "" {
 		own = append(own, filepath.Dir(c.git.Index))
 	}
@@ -76,7 +80,7 @@ func (c *Cmd) confine() (err error) {
 			return err
 		}
 	}
-	for _, file := range []string{"/etc/ld.so.cache", "/etc/passwd"} {
+	for _, file := range []string{"/etc/ld.so.cache", "/etc/passwd", "/dev/null", "/dev/zero", "/dev/urandom"} {
 		if err := set.Allow(file, unix.LANDLOCK_ACCESS_FS_READ_FILE); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 // ErrMissing means that the kernel has no landlock.
 var ErrMissing = errors.New("the kernel has no landlock")
 
-// Fix is what a person does then.
+// Fix says how a machine gets landlock.
 const Fix = "use Linux 5.13 or later with landlock in CONFIG_LSM or lsm="
 
 // ABI returns 0 if the kernel has no landlock.

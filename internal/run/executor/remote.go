@@ -56,7 +56,7 @@ func (c *Remote) Refused() string {
 	return ""
 }
 
-// noted logs that the launcher refused an attempt, and says so to who waits for it.
+// noted logs that the launcher refused an attempt, and tells the caller that waits for it.
 func (c *Remote) noted(ctx context.Context, who launch.Running, err error) error {
 	r, ok := errors.AsType[*refusal](err)
 	if !ok {
