@@ -10,7 +10,7 @@ import (
 )
 
 // StandIn answers while the state is not open. It gives its own account, and accounts
-// that operates accepts, the status, and refuses what else they ask with why. Others
+// that operates accepts, the status, and refuses their other calls with the reason. Others
 // learn that it is unavailable. It has no state, so it decides and changes nothing.
 func StandIn(status func() api.ServiceStatus, why func() *api.Error, operates func(uid uint32) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
