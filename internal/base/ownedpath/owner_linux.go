@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownerAt returns the owner of what is at a path, no part of which is a link: a directory that was replaced by one meanwhile is an error.
+// ownerAt returns the owner of what is at a path without links. A link in the place of a directory is an error.
 func ownerAt(path string) (uint32, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
