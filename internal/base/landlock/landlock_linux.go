@@ -76,7 +76,7 @@ func (s Ruleset) AllowFile(f *os.File, access uint64) error {
 	return nil
 }
 
-// Restrict restricts the calling thread for the rest of its life. It has no new privileges already.
+// Restrict restricts the calling thread for the rest of its life. The thread must have no_new_privs set.
 func (s Ruleset) Restrict() error {
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(s), 0, 0); errno != 0 {
 		return fmt.Errorf("restrict by landlock: %w", errno)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -90,9 +91,11 @@ func TestASourceLeadsToNoRepositoryOfAnotherAccount(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after func(e *estate) // the source is opened
 		loose         bool            // Bob's objects by their names
+		shared        bool            // Bob's repository is in shared memory
 		ref           string          // of Bob's
 	}{
 		"loose objects":  {loose: true},
+		"shared memory":  {loose: true, shared: true},
 		"packs":          {before: (*estate).packs},
 		"packed refs":    {before: func(e *estate) { e.link("packed-refs") }, ref: "of-bob"},
 		"objects, later": {after: func(e *estate) { e.link("objects") }},
@@ -107,6 +110,13 @@ func TestASourceLeadsToNoRepositoryOfAnotherAccount(t *testing.T) {
 			if c.ref == "later" {
 				git(t, e.bob, "-c", "safe.directory=*", "branch", "later")
 				e.own()
+			}
+			if c.shared {
+				dir, err := os.MkdirTemp("/dev/shm", "bailiwick-test-") //nolint:usetesting // of a device
+				must(t, err)
+				t.Cleanup(func() { _ = os.RemoveAll(dir) })
+				must(t, exec.CommandContext(t.Context(), "cp", "-a", e.bob, dir+"/bob").Run()) //nolint:gosec // G204: of this test
+				e.bob = dir + "/bob"
 			}
 			if c.loose {
 				list, err := filepath.Glob(e.bob + "/.git/objects/??")
