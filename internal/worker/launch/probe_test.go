@@ -3,7 +3,6 @@ package launch
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/base/unixframe"
+	"github.com/bailiwick-dev/bailiwick/internal/testkit/prebuilt"
 	"github.com/bailiwick-dev/bailiwick/internal/worker/account"
 )
 
@@ -41,10 +41,7 @@ func TestAProbeTriesAJailAsAWorkerHasIt(t *testing.T) {
 		must(t, os.Chmod(d, 0o755)) //nolint:gosec // G302: the block runs a program of it
 	}
 	w.cfg.Worker, w.cfg.UID = filepath.Join(dir, "bailiwick-worker"), 0
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", w.cfg.Worker, "../../../cmd/bailiwick-worker").CombinedOutput() //nolint:gosec // G204: of this test
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must(t, prebuilt.Program(w.cfg.Worker, "../../../cmd/bailiwick-worker"))
 	path := w.serve(t, p.given(w.launcher()))
 	a := asked(t, path, Request{Kind: KindProbe})
 	if report := string(a.Report); a.Error != nil || !strings.Contains(report, `"full":true`) || !strings.Contains(report, `"limit memory"`) || !strings.Contains(report, "seccomp") {
