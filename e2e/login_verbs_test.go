@@ -373,7 +373,8 @@ func TestEveryVerbWorksRemotely(t *testing.T) {
 			t.Errorf("a verb of %s started a service on the other machine", c.name)
 		}
 	}
-	home.must("run", "cancel", "far-open")                                                         // a program may cancel no run, and its worker outlives the service
+	// A program may cancel no run, and a worker outlives its service.
+	home.must("run", "cancel", "far-open")
 	stop := func(c *remoteCaller) done { return c.plain(filepath.Join(bin, "bailiwick"), "down") } // no unit of its machine
 	if d := stop(program); d.status != 3 {
 		t.Errorf("a program stops the service: %s", d)

@@ -64,9 +64,6 @@ func (c *Cmd) confine() (err error) {
 		return err
 	}
 	defer set.Close() //nolint:errcheck // only a descriptor
-	if c.Err != nil { // no git was found
-		return c.Err
-	}
 	program, err := filepath.EvalSymlinks(c.Path)
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ func markCancelled(tx *store.Tx, r row, by api.Actor, reason string) (row, error
 func (l *lifecycle) deliverCancel(ctx context.Context, r row) bool {
 	a := l.activeOf(r.record.ID)
 	if a == nil {
-		l.reads.cancel(r.record.ID)
+		l.pending.cancel(r.record.ID)
 		return false
 	}
 	a.cancelled.Send()

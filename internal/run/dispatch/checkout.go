@@ -32,10 +32,10 @@ func (l *lifecycle) withCheckout(r row, m record.Manifest, start func()) {
 	latest := m.Expires.Add(-startMargin)
 	late := fmt.Errorf("source %q: its checkout was not ready at %s, when its worker had to start: submit the work again", m.Source.Name, latest.UTC().Format(time.RFC3339))
 	ctx, cancel := context.WithTimeout(l.life, latest.Sub(l.cfg.Now()))
-	l.reads.begin(r.record.ID, cancel)
+	l.pending.begin(r.record.ID, cancel)
 	l.work.Go(func() {
 		defer cancel()
-		defer l.reads.done(r.record.ID)
+		defer l.pending.done(r.record.ID)
 		x, err := l.openCheckout(ctx, m)
 		if err == nil && !x.src.Whole() {
 			err = x.make(ctx)

@@ -28,10 +28,10 @@ func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(l.life, secretTime)
-	l.reads.begin(r.record.ID, cancel)
+	l.pending.begin(r.record.ID, cancel)
 	l.work.Go(func() {
 		defer cancel()
-		defer l.reads.done(r.record.ID)
+		defer l.pending.done(r.record.ID)
 		var err error
 		job.Secrets, err = record.ReadSecrets(ctx, func(ctx context.Context, ref api.SecretRef) (string, error) {
 			return l.cfg.Secrets.Resolve(ctx, ref.Ref)
@@ -46,14 +46,14 @@ func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 	})
 }
 
-// secretReads is the dispatches whose secrets or checkouts are being read: how to end that. The zero
+// pendingStarts is the dispatches whose start waits for secrets or a checkout: how to end the wait. The zero
 // value has none.
-type secretReads struct {
+type pendingStarts struct {
 	mu  sync.Mutex
 	end map[api.DispatchID]context.CancelFunc // guarded by mu
 }
 
-func (s *secretReads) begin(id api.DispatchID, end context.CancelFunc) {
+func (s *pendingStarts) begin(id api.DispatchID, end context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.end == nil {
@@ -62,14 +62,14 @@ func (s *secretReads) begin(id api.DispatchID, end context.CancelFunc) {
 	s.end[id] = end
 }
 
-func (s *secretReads) done(id api.DispatchID) {
+func (s *pendingStarts) done(id api.DispatchID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.end, id)
 }
 
 // cancel ends the reading for a cancelled dispatch.
-func (s *secretReads) cancel(id api.DispatchID) {
+func (s *pendingStarts) cancel(id api.DispatchID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if end := s.end[id]; end != nil {
@@ -77,7 +77,7 @@ func (s *secretReads) cancel(id api.DispatchID) {
 	}
 }
 
-func (s *secretReads) count() int {
+func (s *pendingStarts) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.end)

@@ -20,9 +20,9 @@ import (
 // durable outcome.
 type lifecycle struct {
 	*records
-	files workFiles
-	reads secretReads
-	times answerTimes
+	files   workFiles
+	pending pendingStarts
+	times   answerTimes
 
 	// life is cancelled when the service closes; workers outlive it.
 	life context.Context //nolint:containedctx // the life of the service, not of a call
@@ -64,7 +64,7 @@ func (l *lifecycle) Close() error {
 func (l *lifecycle) Running() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.active) + l.reads.count()
+	return len(l.active) + l.pending.count()
 }
 
 // closing reports whether Close has been called.

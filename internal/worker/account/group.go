@@ -156,10 +156,8 @@ func (g *Groups) Begin(name string, b Block, l Limits) *Group {
 		if err != nil {
 			return errors.Join(fmt.Errorf("control group %s: %w", name, err), made.Remove())
 		}
-		made.limit(l)
-		if lack := made.lack(l.Held); lack != "" {
-			return errors.Join(api.Errorf(api.CodeNotConfigured, "control groups: nothing here holds the limit of %s", lack).
-				WithHint("give the slice of the launcher this controller; to start without the limit, list it in unheld in launch.yaml"), made.Remove())
+		if err = made.limit(l); err != nil {
+			return errors.Join(err, made.Remove())
 		}
 		return nil
 	})
@@ -220,8 +218,9 @@ func (d groupDir) give(b Block) error {
 	return nil
 }
 
-// limit sets each limit in the hierarchy that has its controller.
-func (g *Group) limit(l Limits) {
+// limit sets each limit in the hierarchy that has its controller. One that nothing can hold is an error if it is among Held, and
+// otherwise added to Lacks.
+func (g *Group) limit(l Limits) error {
 	for _, one := range []struct {
 		controller string
 		wanted     bool
@@ -237,22 +236,15 @@ func (g *Group) limit(l Limits) {
 				}
 			}
 		}
+		if err != nil && slices.Contains(l.Held, one.controller) {
+			return api.Errorf(api.CodeNotConfigured, "no control group here can limit %s: %w", one.controller, err).
+				WithHint("give the slice of the launcher this controller; to start without the limit, list it in unheld in launch.yaml")
+		}
 		if err != nil {
 			g.Lacks = append(g.Lacks, fmt.Sprintf("%s: %v", one.controller, err))
 		}
 	}
-}
-
-// lack returns what the group lacks of controllers, with its reason; empty if it has them.
-func (g *Group) lack(controllers []string) string {
-	for _, c := range controllers {
-		for _, lack := range g.Lacks {
-			if strings.HasPrefix(lack, c+": ") {
-				return lack
-			}
-		}
-	}
-	return ""
+	return nil
 }
 
 const cpuPeriod = 100_000 // microseconds

@@ -105,7 +105,7 @@ func (r *root) prepare(mounts []Mount) error {
 // maxSpaces bounds the namespaces that are kept, for 32 starts at once.
 const maxSpaces = 128
 
-// spaces keeps namespaces for the next start, those of users for one under the same block. They have no process.
+// spaces keeps namespaces for the next start: user namespaces for a start under the same block, and a mount namespace. They have no process.
 var spaces = kept{files: map[owners]*os.File{}} //nolint:gochecknoglobals // a cache of the process
 
 type kept struct {

@@ -26,8 +26,8 @@ type Path struct {
 	Agent    bool // the agents of its jails get it in their workspace
 	Optional bool // it may be missing
 	Trusted  bool // root's or the service's: the program takes it for root's
-	// Links follows symbolic links to At. Each belongs to root or to the owner of what it leads to. It is never shown as more
-	// than everybody may read.
+	// Links follows symbolic links to At. Each belongs to root or to the owner of what it leads to. What they lead to is never
+	// shown as more than everybody may read.
 	Links bool
 }
 

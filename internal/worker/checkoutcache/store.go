@@ -130,8 +130,8 @@ func (s *Store) Prepare(ctx context.Context, src *capture.Source, source, commit
 	return errors.Join(err, os.RemoveAll(scratch))
 }
 
-// Repository returns where a process that may only read the store has the objects of a commit, if Prepare put them here: those of
-// its source are where the process cannot read them. Empty: the process reads the source.
+// Repository returns where a process that may only read the store has the objects of a commit, if Prepare put them here: the
+// process cannot read where its source has them. Empty: the process reads the source.
 func (s *Store) Repository(source, commit string) string {
 	key, err := keyOf(source, commit)
 	if err != nil || !s.readOnly {

@@ -54,7 +54,7 @@ func TestAProbeTriesAJailAsAWorkerHasIt(t *testing.T) {
 
 	w.cfg.System.Groups = &account.Groups{} // of a machine without control groups
 	a = asked(t, w.serve(t, w.launcher()), Request{Kind: KindProbe})
-	if a.Error == nil || a.Error.Code != api.CodeNotConfigured || !strings.Contains(a.Error.Message, "limit of memory") || !strings.Contains(a.Error.Hint, "unheld") {
+	if a.Error == nil || a.Error.Code != api.CodeNotConfigured || !strings.Contains(a.Error.Message, "can limit memory") || !strings.Contains(a.Error.Hint, "unheld") {
 		t.Errorf("without control groups: %+v, %q", a.Error, a.Lacks)
 	}
 	w.cfg.System.Settings.Held = nil // as root allows it
