@@ -46,7 +46,7 @@ func (l *lifecycle) launch(adm audit.Admission, r row, m record.Manifest) {
 	})
 }
 
-// pendingStarts is the dispatches whose start waits for secrets or a checkout: how to end the wait. The zero
+// pendingStarts has, for each dispatch whose start waits for secrets or a checkout, how to end the wait. The zero
 // value has none.
 type pendingStarts struct {
 	mu  sync.Mutex
@@ -68,7 +68,7 @@ func (s *pendingStarts) done(id api.DispatchID) {
 	delete(s.end, id)
 }
 
-// cancel ends the reading for a cancelled dispatch.
+// cancel ends the wait of a cancelled dispatch.
 func (s *pendingStarts) cancel(id api.DispatchID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
